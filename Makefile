@@ -1,0 +1,70 @@
+# Two commands do it all: `make demo` and `make test`. Each sets up what it needs; the second time is quick.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# pip from outside, so that a python3 without ensurepip will do.
+PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check install --quiet --constraint constraints.txt
+# Debian packages: OpenCV, which gym-pusht imports, links to these.
+SYSTEM_PACKAGES := libgl1 libglib2.0-0
+
+.PHONY: help setup demo test lint types unit reference reference-check system clean
+
+help:
+	@echo "make demo    see it work: a table and a video in demo/"
+	@echo "make test    lint, types and all tests"
+	@echo "make setup   only install into .venv"
+	@echo "make system  install Debian packages (as root)"
+
+setup: $(VENV)/.base
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "recap needs Python 3.11 or newer: make PYTHON=python3.12 …"; exit 2; }
+	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip $(VENV)
+
+$(VENV)/.base: $(BIN)/python pyproject.toml constraints.txt
+	@echo "Installing recap into $(VENV) (once; about half a minute) …"
+	@$(PIP) --editable .
+	@$(BIN)/python -c 'import cv2' 2>/dev/null || $(MAKE) --no-print-directory headless-opencv
+	@touch $@
+
+# OpenCV as gym-pusht asks for it needs libGL; where that is missing the headless build serves as well.
+.PHONY: headless-opencv
+headless-opencv:
+	@echo "libGL is missing: replacing opencv-python by opencv-python-headless"
+	@$(PYTHON) -m pip --python $(BIN)/python uninstall --quiet --yes opencv-python
+	@$(PIP) opencv-python-headless
+
+$(VENV)/.dev: $(VENV)/.base
+	@echo "Installing what the tests need …"
+	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.base
+	@$(BIN)/recap demo
+
+test: $(VENV)/.dev lint types reference-check unit
+
+lint: $(VENV)/.dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	@$(BIN)/mypy
+
+unit: $(VENV)/.dev
+	@$(BIN)/pytest
+
+reference: $(VENV)/.base
+	@$(BIN)/python docs/reference/generate.py
+
+reference-check: $(VENV)/.base
+	@$(BIN)/python docs/reference/generate.py --check
+
+system:
+	@if ! command -v apt-get >/dev/null; then echo "make system: no apt-get here; install the equivalents of: $(SYSTEM_PACKAGES)"; \
+	elif dpkg -s $(SYSTEM_PACKAGES) >/dev/null 2>&1; then echo "make system: all there"; \
+	elif [ "$$(id -u)" != 0 ]; then echo "make system: run as root to install: $(SYSTEM_PACKAGES)"; \
+	else apt-get update -qq && apt-get install -y -qq --no-install-recommends $(SYSTEM_PACKAGES); fi
+
+clean:
+	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

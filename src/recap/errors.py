@@ -1,0 +1,39 @@
+"""One small exception tree; every message says what, why and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RecapError(Exception):
+    """Something the user can mend; the command line shows it as one line and exits with 2."""
+
+
+class InputError(RecapError):
+    """A value that was given cannot be used."""
+
+
+class DatasetError(RecapError):
+    """A dataset on disk is missing, damaged or of another kind than expected."""
+
+
+class RunDirectoryError(RecapError):
+    """An output directory is in use, or holds something else."""
+
+
+def did_you_mean(given: str, choices: Iterable[str]) -> str:
+    """`; did you mean 'x'?` when something close exists, else the list of choices."""
+    names = list(choices)
+    close = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"choose one of {', '.join(names)}"
+
+
+def one_of(what: str, given: str, choices: Iterable[str]) -> str:
+    """Return `given` if it is one of `choices`, else raise an InputError that helps."""
+    names = list(choices)
+    if given not in names:
+        raise InputError(f"unknown {what} '{given}': {did_you_mean(given, names)}")
+    return given
