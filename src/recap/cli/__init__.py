@@ -1,0 +1,88 @@
+"""The command line: one file a command group, no logic of its own."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from recap import __version__
+from recap.errors import RecapError, did_you_mean
+
+# Loaded only when asked for, so that `recap --help` stays quick.
+COMMANDS = {
+    "collect": ("recap.cli.collect:collect", "Collect demonstrations from a scripted expert."),
+    "compare": ("recap.cli.evaluate:compare", "Compare two evaluations, paired by start."),
+    "demo": ("recap.cli.demo:demo", "See it work: a table and a video in a few minutes."),
+    "eval": ("recap.cli.evaluate:evaluate", "Roll out an agent and count its successes."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is called, and suggests names for unknown ones."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, without importing anything."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name][0].split(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with a better word for an unknown command."""
+        if args and args[0] not in COMMANDS:
+            raise click.UsageError(f"unknown command '{args[0]}': {did_you_mean(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands from the table, again without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, prog_name="recap")
+@click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
+def cli(debug: bool) -> None:
+    """ReCAP: give a frozen robot policy a new task by appending demonstrations.
+
+    \b
+    Example:
+      recap eval expert --pusher triangle --angles=-30,45 --seeds 500:505 --out runs/first
+    """
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command line; an error of the user's is one line and exit code 2."""
+    arguments = list(sys.argv[1:] if args is None else args)
+    debug = "--debug" in arguments
+    arguments = [a for a in arguments if a != "--debug"]
+    try:
+        code = cli.main(arguments, prog_name="recap", standalone_mode=False)
+    except click.ClickException as error:
+        code = _fail(error.format_message(), debug)
+    except RecapError as error:
+        code = _fail(str(error), debug)
+    except OSError as error:
+        code = _fail(f"{error.strerror or error}: {error.filename or 'no file named'}", debug)
+    except (KeyboardInterrupt, click.Abort):
+        code = 130
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, debug: bool) -> int:
+    if debug:
+        raise  # the error being handled: this is called from except blocks only
+    print("recap: " + " ".join(message.split()), file=sys.stderr)
+    return 2

@@ -1,0 +1,151 @@
+"""`recap eval` and `recap compare`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from recap.evaluation.rollouts import EvalSpec
+    from recap.types import EpisodeResult
+
+ANGLES = "-60:60:15"
+SEEDS = "42:92"
+
+
+@click.command("eval")
+@click.argument("agent")
+@click.option("--env", default="pusht", show_default=True, help="Where it acts.")
+@click.option("--pusher", default="disc", show_default=True, help="disc or triangle.")
+@click.option("--block", default="tee", show_default=True, help="The block that is pushed.")
+@click.option("--angles", default=ANGLES, show_default=True, help="Goals, degrees: -60,0 or first:last:step.")
+@click.option("--seeds", default=SEEDS, show_default=True, help="Starts: 42,43 or first:end (end left out).")
+@click.option("--workers", type=int, metavar="N", help="Processes on this machine.  [default: one a core]")
+@click.option("--batch-size", type=int, metavar="N", default=8, show_default=True, help="Episodes in each.")
+@click.option("--ray", "ray_address", metavar="ADDRESS", help="Run on this Ray cluster instead: host:port.")
+@click.option("--record", metavar="WHAT", help="Videos of: 3 (the first), failures, all, or +45:48,-30:51.")
+@click.option("--retry-errors", is_flag=True, help="Run episodes again that ended in an error.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="DIR", help="[default: runs/eval-AGENT-PUSHER]"
+)
+def evaluate(
+    agent: str,
+    env: str,
+    pusher: str,
+    block: str,
+    angles: str,
+    seeds: str,
+    workers: int | None,
+    batch_size: int,
+    ray_address: str | None,
+    record: str | None,
+    retry_errors: bool,
+    out: Path | None,
+) -> int:
+    """Roll out an agent and count its successes.
+
+    AGENT is expert, still, or package.module:factory for your own. A stopped evaluation is resumed by the
+    same command. Results are in DIR/eval_info.json. The exit code is 1 when any episode ended in an error.
+
+    \b
+    Example:
+      recap eval expert --pusher triangle --angles=-30,45 --seeds 500:505 --out runs/first
+    """
+    from recap.cli.ranges import parse_angles, parse_seeds
+    from recap.cli.terminal import progress_bar, show
+    from recap.evaluation.record import parse_choice
+    from recap.evaluation.rollouts import EvalSpec
+    from recap.evaluation.run_directory import INFO, read_info
+    from recap.evaluation.runner import evaluate as run_evaluation
+    from recap.evaluation.summary import render_summary
+
+    spec = EvalSpec(agent, env, pusher, block, parse_angles(angles), parse_seeds(seeds))
+    choice = parse_choice(record, spec) if record is not None else None
+    if out is None:
+        out = Path("runs") / f"eval-{re.sub(r'[^A-Za-z0-9._-]+', '-', agent)}-{pusher}"
+    try:
+        with progress_bar("episodes") as progress:
+            summary = run_evaluation(
+                spec,
+                out,
+                workers=(os.cpu_count() or 1) if workers is None else workers,
+                batch_size=batch_size,
+                ray_address=ray_address,
+                retry_errors=retry_errors,
+                progress=progress,
+            )
+    except KeyboardInterrupt as stop:
+        click.echo(f"recap: {stop or 'stopped'}", err=True)
+        return 130
+    show(render_summary(summary))
+    results = read_info(out)[1]
+    if choice is not None:
+        _record(spec, [result for result in results if choice(result)], out / "videos")
+    click.echo(f"Results: {out / INFO}")
+    if summary.n_errors:
+        guilty = next(r for r in results if r.outcome == "error")
+        last_line = (guilty.error or "").strip().splitlines()[-1:]
+        click.echo(f"First error, {guilty.task}:{guilty.seed}: {''.join(last_line)}")
+        click.echo("Next: mend the agent, then give the same command with --retry-errors")
+        return 1
+    click.echo(f"Next: recap compare {out} OTHER_RUN, or the same command with --record failures for videos")
+    return 0
+
+
+@click.command()
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path))
+@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Also write JSON.")
+def compare(a: Path, b: Path, json_file: Path | None) -> None:
+    """Compare two evaluations, paired by start.
+
+    A and B are run directories or their eval_info.json. Differences are B less A; the interval is a
+    bootstrap over start seeds.
+
+    \b
+    Example:
+      recap compare runs/eval-still-disc runs/eval-expert-disc
+    """
+    import json
+
+    from recap.cli.terminal import show
+    from recap.evaluation.comparison import compare as pair
+    from recap.evaluation.comparison import render_comparison
+    from recap.evaluation.run_directory import read_info
+    from recap.run_directory import write_whole
+
+    comparison = pair(read_info(a), read_info(b))
+    click.echo(f"A: {a}\nB: {b}")
+    show(render_comparison(comparison))
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(json_file, json.dumps(comparison.to_json(), indent=1) + "\n")
+        click.echo(f"Results: {json_file}")
+    click.echo("Next: recap eval … --record failures shows where each of them fails")
+
+
+def _record(spec: EvalSpec, results: Sequence[EpisodeResult], out: Path) -> None:
+    from recap.cli.terminal import progress_bar
+    from recap.evaluation.record import record
+
+    if not results:
+        click.echo("Videos: none, no episode is of that kind")
+        return
+    n_differ = 0
+    with progress_bar("videos") as progress:
+        for done, recording in enumerate(record(spec, results, out), 1):
+            progress(done, len(results))
+            if recording.differs:
+                n_differ += 1
+                was, now = recording.recorded, recording.replayed
+                click.echo(
+                    f"{was.task}:{was.seed} went otherwise on camera: {was.outcome} after {was.steps} steps, "
+                    f"now {now.outcome} after {now.steps}; the agent is not deterministic or has changed",
+                    err=True,
+                )
+    click.echo(f"Videos: {out} (episodes: {len(results)}, gone otherwise: {n_differ})")

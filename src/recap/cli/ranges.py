@@ -1,0 +1,60 @@
+"""Angles and seeds as they are written on the command line."""
+
+from __future__ import annotations
+
+import math
+
+from recap.errors import InputError
+
+MAX_VALUES = 1_000_000  # more is a slip of the hand, and would fill the memory
+
+
+def parse_angles(text: str) -> tuple[float, ...]:
+    """`-30`, `-60,0,45` or `-60:60:15`, whose end is included; degrees."""
+    angles: list[float] = []
+    for item in _items(text, "angle"):
+        try:
+            numbers = [float(part) for part in item.split(":")]
+        except ValueError:
+            numbers = []
+        if len(numbers) not in (1, 3) or not all(map(math.isfinite, numbers)):
+            raise InputError(f"unknown angle '{item}': give degrees such as -30, or a range -60:60:15")
+        if len(numbers) == 1:
+            angles.append(numbers[0] + 0.0)  # no -0
+            continue
+        first, last, step = numbers
+        if step <= 0 or last < first:
+            raise InputError(f"empty range of angles '{item}': give first:last:step such as -60:60:15")
+        n = (last - first) / step + 1e-9  # so that 0:0.3:0.1 includes its end
+        if n >= MAX_VALUES:
+            raise InputError(f"range of angles '{item}' is too long: give fewer than {MAX_VALUES}")
+        angles += [first + i * step for i in range(int(n) + 1)]
+    return tuple(angles)
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """`42`, `42,43,50` or `42:92`, whose end is not included."""
+    seeds: list[int] = []
+    for item in _items(text, "seed"):
+        try:
+            numbers = [int(part) for part in item.split(":")]
+        except ValueError:
+            numbers = []
+        if len(numbers) not in (1, 2):
+            raise InputError(f"unknown seed '{item}': give whole numbers such as 42,43 or a range 42:92")
+        if numbers[0] < 0:
+            raise InputError(f"seed {numbers[0]} is negative: give whole numbers from 0 up")
+        seed_range = range(numbers[0], numbers[-1] + (len(numbers) == 1))
+        if not seed_range:
+            raise InputError(f"empty range of seeds '{item}': give first:end such as 42:92, without its end")
+        if seed_range.stop - seed_range.start > MAX_VALUES:
+            raise InputError(f"range of seeds '{item}' is too long: give at most {MAX_VALUES}")
+        seeds += seed_range
+    return tuple(seeds)
+
+
+def _items(text: str, what: str) -> list[str]:
+    items = [item.strip() for item in text.split(",")]
+    if not all(items):
+        raise InputError(f"no {what} in '{text}': give them with commas between")
+    return items

@@ -1,0 +1,161 @@
+"""Who acts in an evaluation: one batched interface, and how an agent is found by name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+
+from recap.errors import InputError, RecapError, did_you_mean
+from recap.types import F64, Observation
+
+if TYPE_CHECKING:
+    from recap.evaluation.rollouts import EvalSpec
+
+AGENTS = ("expert", "still")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One episode to run: a goal and a start."""
+
+    task: str  # the goal angle as results write it: "+45"
+    goal_angle: float  # degrees
+    seed: int
+
+
+class Agent(Protocol):
+    """Acts in many episodes at once, so that a policy can serve them in one call."""
+
+    image_size: int | None  # the camera size it wants; None: no images are drawn
+
+    def reset(self, slot: int, trial: Trial) -> None:
+        """A new episode begins in that slot."""
+        ...
+
+    def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
+        """One action a slot: (n, a)."""
+        ...
+
+
+class EpisodeAgent(Protocol):
+    """Acts in one episode at a time; an `image_size` attribute asks for camera images."""
+
+    def reset(self, seed: int) -> None:
+        """A new episode begins."""
+        ...
+
+    def act(self, observation: Observation) -> F64:
+        """The action: (a,)."""
+        ...
+
+
+Factory: TypeAlias = Callable[["EvalSpec"], Agent | EpisodeAgent]
+
+
+class PerEpisode:
+    """Serves a batch with one single-episode agent a slot."""
+
+    def __init__(self, make: Callable[[], EpisodeAgent]) -> None:
+        self._make = make
+        self._agents = {0: make()}
+        self.image_size: int | None = getattr(self._agents[0], "image_size", None)
+
+    def reset(self, slot: int, trial: Trial) -> None:
+        """Begin an episode, with a new agent if the slot never had one."""
+        if slot not in self._agents:
+            self._agents[slot] = self._make()
+        self._agents[slot].reset(trial.seed)
+
+    def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
+        """Ask the agents in turn."""
+        pairs = zip(slots, observations, strict=True)
+        return np.array([self._agents[slot].act(seen) for slot, seen in pairs], np.float64)
+
+
+class StillAgent:
+    """Keeps the pusher where it is: what success costs nothing."""
+
+    image_size: int | None = None
+
+    def reset(self, slot: int, trial: Trial) -> None:
+        """Nothing to remember."""
+
+    def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
+        """Where each pusher is already."""
+        return np.array([o.proprio for o in observations], np.float64)
+
+
+def find_factory(name: str) -> Factory:
+    """The function that makes the agent of that name, or an InputError that helps; makes nothing yet."""
+    if name == "still":
+        return lambda spec: StillAgent()
+    if name == "expert":
+        return _expert
+    if ":" in name:
+        return _imported(name)
+    raise InputError(
+        f"unknown agent '{name}': {did_you_mean(name, AGENTS)} (your own is named package.module:factory)"
+    )
+
+
+def make_agent(name: str, spec: EvalSpec) -> Agent:
+    """Make the agent of that name: `expert`, `still` or `package.module:factory`.
+
+    A factory is called with the spec and returns an `Agent`, or an `EpisodeAgent` (whose `act` takes one
+    observation), of which one is then made for each slot.
+    """
+    factory = find_factory(name)
+
+    def make() -> Any:
+        try:
+            return factory(spec)
+        except RecapError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"agent '{name}' could not be made ({type(error).__name__}: {error}): see the traceback with "
+                "--workers 1 --debug"
+            ) from error
+
+    agent = make()
+    if not (callable(getattr(agent, "reset", None)) and callable(getattr(agent, "act", None))):
+        raise InputError(f"agent '{name}' is a {type(agent).__name__} without reset and act: return an agent")
+    required = [p for p in inspect.signature(agent.act).parameters.values() if p.default is p.empty]
+    if len(required) == 1:
+        unused = [agent]  # it was made to see its kind; the first slot takes it
+        return PerEpisode(lambda: unused.pop() if unused else make())
+    if not hasattr(agent, "image_size"):
+        raise InputError(f"agent '{name}' has no image_size: set it to None if it needs no images")
+    return agent  # type: ignore[no-any-return]
+
+
+def _expert(spec: EvalSpec) -> EpisodeAgent:
+    from recap.envs.pusht.expert import Expert
+
+    return Expert(spec.pusher, spec.block)
+
+
+def _imported(name: str) -> Factory:
+    module_name, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # an installed command does not search the directory it is called from
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise InputError(
+            f"cannot import '{module_name}' for agent '{name}': {type(error).__name__}: {error}; "
+            "call recap from the directory that holds it, or install it"
+        ) from error
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        names = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
+        raise InputError(f"no function '{attribute}' in {module_name}: {did_you_mean(attribute, names)}")
+    return factory  # type: ignore[no-any-return]

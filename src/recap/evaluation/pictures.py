@@ -1,0 +1,48 @@
+"""Still pictures without a picture library: PNG files and film strips."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from recap.errors import InputError
+from recap.types import U8
+
+
+def write_png(path: Path, image: U8) -> None:
+    """Write an RGB image (h, w, 3) as a PNG file."""
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
+        raise InputError(
+            f"cannot write {path.name}: an image is u8 (h, w, 3), not {image.dtype} {image.shape}"
+        )
+    height, width, _ = image.shape
+    rows = np.zeros((height, 1 + 3 * width), np.uint8)  # each row starts with its filter: 0, none
+    rows[:, 1:] = image.reshape(height, -1)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b""))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in chunks))
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def filmstrip(frames: Sequence[U8], n: int) -> U8:
+    """Up to n frames, evenly spaced from the first to the last, side by side: (h, n * w, 3)."""
+    if not frames or n < 1:
+        raise InputError("a film strip needs at least one frame")
+    picks = np.unique(np.linspace(0, len(frames) - 1, n).round().astype(int))
+    return np.concatenate([frames[i] for i in picks], axis=1)
+
+
+def halved(image: U8) -> U8:
+    """The image at half its size: (h // 2, w // 2, 3)."""
+    height, width, _ = image.shape
+    even = image[: height // 2 * 2, : width // 2 * 2]
+    blocks = even.reshape(height // 2, 2, width // 2, 2, 3)
+    return np.asarray(blocks.mean(axis=(1, 3)).round(), np.uint8)

@@ -1,0 +1,88 @@
+"""Chosen episodes run again with a camera on: a video and a film strip of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from recap.envs.pusht.env import PushTEnv
+from recap.envs.pusht.tasks import FPS, angle_key
+from recap.errors import InputError
+from recap.evaluation.agents import make_agent
+from recap.evaluation.pictures import filmstrip, halved, write_png
+from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.evaluation.run_directory import Key
+from recap.types import U8, EpisodeResult
+from recap.video import write_video
+
+N_STRIP_FRAMES = 8
+Choice = Callable[[EpisodeResult], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What was written of one episode, and how the episode ended this time."""
+
+    video: Path | None  # None when the agent could not even begin
+    strip: Path | None
+    recorded: EpisodeResult  # by the evaluation
+    replayed: EpisodeResult  # in front of the camera
+
+    @property
+    def differs(self) -> bool:
+        """Whether it went otherwise: the agent is not deterministic, or has changed since."""
+        a, b = self.recorded, self.replayed
+        return (a.outcome, a.steps, a.max_coverage) != (b.outcome, b.steps, b.max_coverage)
+
+
+def parse_choice(text: str, spec: EvalSpec) -> Choice:
+    """Which episodes: `3` (the first ones), `all`, `failures`, or `+45:48,-30:51` (angle:seed)."""
+    if text == "failures":
+        return lambda result: result.outcome == "failure"
+    trials = sorted(spec.trials(), key=lambda trial: (trial.goal_angle, trial.seed))
+    ordered: list[Key] = [(trial.task, trial.seed) for trial in trials]
+    if text == "all":
+        chosen = set(ordered)
+    elif text.isdecimal() and int(text):
+        chosen = set(ordered[: int(text)])
+    else:
+        chosen = {_parse_key(item) for item in text.split(",")}
+        for task, seed in sorted(chosen - set(ordered)):
+            raise InputError(f"cannot record {task}:{seed}: this evaluation has no such angle and seed")
+    return lambda result: (result.task, result.seed) in chosen
+
+
+def _parse_key(item: str) -> Key:
+    angle, _, seed = item.partition(":")
+    try:
+        return angle_key(float(angle)), int(seed)
+    except ValueError:
+        raise InputError(
+            f"unknown episodes to record '{item}': give a number, failures, all, or angle:seed such as +45:48"
+        ) from None
+
+
+def record(spec: EvalSpec, results: Sequence[EpisodeResult], out: Path) -> Iterator[Recording]:
+    """Run the episodes again, one by one, and write `<angle>_<seed>_<outcome>` .mp4 and .png for each."""
+    if not results:
+        return
+    agent = make_agent(spec.agent, spec)
+    trials = {(trial.task, trial.seed): trial for trial in spec.trials()}
+    for result in results:
+        frames: list[U8] = []
+        trial = trials[result.task, result.seed]
+        (replayed,) = run_trials(agent, spec, [trial], 1, partial(_shoot, frames))
+        stem = f"{result.task}_{result.seed}_{replayed.outcome}"
+        if not frames:
+            yield Recording(None, None, result, replayed)
+            continue
+        video, strip = out / f"{stem}.mp4", out / f"{stem}.png"
+        write_video(video, frames, FPS)
+        write_png(strip, halved(filmstrip(frames, N_STRIP_FRAMES)))
+        yield Recording(video, strip, result, replayed)
+
+
+def _shoot(frames: list[U8], board: PushTEnv) -> None:
+    frames.append(board.render())

@@ -1,0 +1,154 @@
+"""The files of one evaluation: config.json, episodes.jsonl as it runs, eval_info.json when it is whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from recap.envs.pusht.tasks import angle_key
+from recap.errors import InputError, RunDirectoryError
+from recap.evaluation.agents import Trial
+from recap.evaluation.rollouts import EvalSpec
+from recap.run_directory import CONFIG, hold_run_directory, read_json, write_whole
+from recap.types import EpisodeResult
+
+EPISODES, INFO = "episodes.jsonl", "eval_info.json"
+Key: TypeAlias = tuple[str, int]  # task, seed
+
+
+def result_to_json(result: EpisodeResult, angle: float) -> dict[str, Any]:
+    """One entry of `eval_info.json`."""
+    entry: dict[str, Any] = {
+        "angle": angle,
+        "seed": result.seed,
+        "outcome": result.outcome,
+        "steps": result.steps,
+        "max_coverage": result.max_coverage,
+        "first_step": dict(result.first_step),
+    }
+    return entry if result.error is None else {**entry, "error": result.error}
+
+
+def result_from_json(entry: Mapping[str, Any]) -> EpisodeResult:
+    """The inverse of `result_to_json`; KeyError, TypeError or ValueError when it is something else."""
+    if entry["outcome"] not in ("success", "failure", "error"):
+        raise ValueError(f"outcome {entry['outcome']!r}")
+    steps = {str(k): None if v is None else int(v) for k, v in dict(entry["first_step"]).items()}
+    return EpisodeResult(
+        task=angle_key(float(entry["angle"])),
+        seed=int(entry["seed"]),
+        outcome=entry["outcome"],
+        steps=int(entry["steps"]),
+        max_coverage=float(entry["max_coverage"]),
+        first_step=steps,
+        error=entry.get("error"),
+    )
+
+
+@dataclass
+class RunDirectory:
+    """A run directory that this process holds the lock of."""
+
+    path: Path
+    spec: EvalSpec
+    results: dict[Key, EpisodeResult] = field(default_factory=dict)
+
+    def missing(self) -> list[Trial]:
+        """The trials that have no result yet."""
+        return [trial for trial in self.spec.trials() if (trial.task, trial.seed) not in self.results]
+
+    def append(self, result: EpisodeResult) -> None:
+        """Keep a result, on disk before this returns; a second one of the same trial is left out."""
+        key = (result.task, result.seed)
+        if key in self.results:
+            return
+        self.results[key] = result
+        line = json.dumps(result_to_json(result, self._angles()[result.task])) + "\n"
+        # Unbuffered, so that a line is one write and at most the last line is ever torn.
+        with (self.path / EPISODES).open("ab", buffering=0) as file:
+            file.write(line.encode())
+
+    def sorted_results(self) -> list[EpisodeResult]:
+        """By angle, then seed."""
+        angles = self._angles()
+        return sorted(self.results.values(), key=lambda r: (angles[r.task], r.seed))
+
+    def write_info(self, summary: Mapping[str, Any]) -> Path:
+        """Write `eval_info.json`, whole or not at all."""
+        angles = self._angles()
+        episodes = [result_to_json(r, angles[r.task]) for r in self.sorted_results()]
+        info = {"config": self.spec.to_json(), "episodes": episodes, "summary": summary}
+        write_whole(self.path / INFO, json.dumps(info, indent=1) + "\n")
+        return self.path / INFO
+
+    def _angles(self) -> dict[str, float]:
+        return {angle_key(angle): angle for angle in self.spec.angles}
+
+
+@contextmanager
+def open_run(path: Path, spec: EvalSpec, *, retry_errors: bool = False) -> Iterator[RunDirectory]:
+    """Hold the directory and its results so far; refuse one that is in use or holds something else."""
+    with hold_run_directory(path, spec.to_json()):
+        run = RunDirectory(path, spec)
+        _load_results(run, retry_errors)
+        if run.missing():
+            (path / INFO).unlink(missing_ok=True)  # it stands for a whole run only
+        yield run
+
+
+def _load_results(run: RunDirectory, retry_errors: bool) -> None:
+    """Read the episodes there are; a torn last line is dropped, any other damage is refused."""
+    file = run.path / EPISODES
+    if not file.exists():
+        return
+    text = file.read_bytes()
+    lines = text.splitlines(keepends=True)
+    kept: list[bytes] = []
+    known = {(trial.task, trial.seed) for trial in run.spec.trials()}
+    for number, line in enumerate(lines, 1):
+        try:
+            if not line.endswith(b"\n"):
+                raise ValueError("no end of line")
+            result = result_from_json(json.loads(line))
+            key = (result.task, result.seed)
+            if key not in known:
+                raise ValueError(f"episode {key} is not in the config")
+        except (ValueError, KeyError, TypeError) as error:
+            if number == len(lines):
+                break
+            raise RunDirectoryError(
+                f"{file} is damaged at line {number} ({error}): remove that line to run its episode again"
+            ) from error
+        if key not in run.results and not (retry_errors and result.outcome == "error"):
+            run.results[key] = result
+            kept.append(line)
+    whole = b"".join(kept)
+    if whole != text:
+        write_whole(file, whole.decode())
+
+
+def read_info(path: Path) -> tuple[EvalSpec, list[EpisodeResult]]:
+    """Read a finished run, given its directory or its `eval_info.json`."""
+    file = path / INFO if path.is_dir() else path
+    if path.is_dir() and not file.exists():
+        if not (path / CONFIG).exists():
+            raise RunDirectoryError(f"{path} holds no evaluation: give a directory that recap eval wrote")
+        n_done = (path / EPISODES).read_bytes().count(b"\n") if (path / EPISODES).exists() else 0
+        raise RunDirectoryError(
+            f"{path} is not finished ({n_done} episodes are done): run its recap eval command again"
+        )
+    if not file.exists():
+        raise RunDirectoryError(f"{path} does not exist: give a run directory or its {INFO}")
+    info = read_json(file)
+    try:
+        spec = EvalSpec.from_json(info["config"])
+        results = [result_from_json(entry) for entry in info["episodes"]]
+    except (KeyError, TypeError, ValueError, AttributeError, InputError) as error:
+        raise RunDirectoryError(f"{file} is not an evaluation ({type(error).__name__}: {error})") from error
+    if {(t.task, t.seed) for t in spec.trials()} != {(r.task, r.seed) for r in results}:
+        raise RunDirectoryError(f"{file} does not hold the episodes of its config: evaluate again")
+    return spec, results

@@ -1,0 +1,86 @@
+"""An evaluation from spec to files: resumable, on one process, many, or a cluster."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+from recap.errors import InputError
+from recap.evaluation.agents import Trial, find_factory, make_agent
+from recap.evaluation.ray_runner import run_on_ray
+from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.evaluation.run_directory import open_run
+from recap.evaluation.summary import Summary, summarise
+from recap.types import EpisodeResult
+from recap.workers import WorkerLostError, run_in_workers
+
+Progress: TypeAlias = Callable[[int, int], None]  # episodes done, of all
+Results: TypeAlias = Generator[EpisodeResult, None, None]
+
+
+def evaluate(
+    spec: EvalSpec,
+    out: Path,
+    *,
+    workers: int = 1,
+    batch_size: int = 8,
+    ray_address: str | None = None,
+    retry_errors: bool = False,
+    progress: Progress | None = None,
+) -> Summary:
+    """Run the trials that `out` does not hold yet, then write its `eval_info.json`.
+
+    Args:
+        workers: processes on this machine; with 1 all runs in this one. Not used with `ray_address`.
+        batch_size: episodes side by side in each process.
+        retry_errors: run episodes again that ended in an error.
+    """
+    for name, count in (("workers", workers), ("batch_size", batch_size)):
+        if count < 1:
+            raise InputError(f"{name} {count} is too few: give 1 or more")
+    find_factory(spec.agent)  # a misspelt name is refused before anything is written
+    started = time.monotonic()
+    with open_run(out, spec, retry_errors=retry_errors) as run:
+        trials = run.missing()
+        total = len(spec.trials())
+        report = progress or (lambda done, of: None)
+        report(len(run.results), total)
+        try:
+            with closing(_results(spec, trials, workers, batch_size, ray_address)) as results:
+                for result in results:
+                    run.append(result)
+                    report(len(run.results), total)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"stopped: {_state(len(run.results), total)}") from None
+        except WorkerLostError as error:
+            raise WorkerLostError(f"{error}; {_state(len(run.results), total)}") from error
+        summary = summarise(spec, run.sorted_results(), wall_s=time.monotonic() - started, n_run=len(trials))
+        run.write_info(summary.to_json())
+    return summary
+
+
+def _results(
+    spec: EvalSpec, trials: list[Trial], workers: int, batch_size: int, ray_address: str | None
+) -> Results:
+    """The results as they come, from a generator whose closing stops the work."""
+    if not trials:
+        return
+    if ray_address is not None:
+        yield from run_on_ray(spec, trials, batch_size, ray_address)
+    else:
+        batch_size = min(batch_size, math.ceil(len(trials) / workers))  # or the first worker takes them all
+        yield from run_in_workers(partial(_run, spec, batch_size), trials, workers)
+
+
+def _run(spec: EvalSpec, batch_size: int, trials: Iterator[Trial]) -> Iterator[EpisodeResult]:
+    """What one worker does."""
+    yield from run_trials(make_agent(spec.agent, spec), spec, trials, batch_size)
+
+
+def _state(n_done: int, total: int) -> str:
+    return f"{n_done} of {total} episodes are done and kept; the same command resumes"

@@ -1,0 +1,172 @@
+"""What came out: success by angle and in groups, each with its interval, as a table and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from recap.envs.pusht.tasks import SEEN_ANGLES, angle_key
+from recap.evaluation.rollouts import EvalSpec, threshold_key
+from recap.evaluation.statistics import Interval, bootstrap_mean, seed_table, wilson
+from recap.types import EpisodeResult
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+INTERVAL = (
+    "95 %: Wilson for one angle; bootstrap over start seeds for several angles, "
+    "or Wilson over the seeds where all episodes agree"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """k successes among n episodes that were no errors, with a 95 % interval."""
+
+    k: int
+    n: int
+    interval: Interval
+
+    @property
+    def value(self) -> float:
+        """The fraction; nan without episodes."""
+        return self.k / self.n if self.n else math.nan
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; null where nothing is known."""
+        low, high = (None if math.isnan(bound) else bound for bound in self.interval)
+        return {
+            "successes": self.k,
+            "n": self.n,
+            "rate": self.value if self.n else None,
+            "low": low,
+            "high": high,
+        }
+
+    def __str__(self) -> str:
+        if not self.n:
+            return "–"
+        low, high = self.interval
+        return f"{self.k}/{self.n} {self.value:4.0%} [{100 * low:.0f}, {100 * high:.0f}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Some of the episodes, counted."""
+
+    name: str  # an angle's key, or "seen", "unseen", "all"
+    rates: dict[str, Rate]  # by threshold; Wilson for one angle, bootstrap over starts for several
+    n_errors: int
+    mean_steps: float  # of the episodes that were no errors
+    free: dict[str, list[str]]  # threshold -> the episodes that start past it, as "+45:48"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "success": {key: rate.to_json() for key, rate in self.rates.items()},
+            "errors": self.n_errors,
+            "mean_steps": None if math.isnan(self.mean_steps) else self.mean_steps,
+            "already_past_at_start": self.free,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Everything that is told of an evaluation."""
+
+    angles: list[Group]
+    groups: list[Group]  # seen and unseen where there are such angles, and all
+    wall_s: float  # of this call; not in the JSON, which is the same however the work was spread
+    n_run: int  # episodes run by this call; the others were there before
+
+    @property
+    def n_errors(self) -> int:
+        """How many episodes say nothing."""
+        return self.groups[-1].n_errors
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary of `eval_info.json`."""
+        return {
+            "by_angle": {group.name: group.to_json() for group in self.angles},
+            **{group.name: group.to_json() for group in self.groups},
+            "interval": INTERVAL,
+        }
+
+
+def succeeded(result: EpisodeResult, threshold: str) -> bool:
+    """Whether coverage was ever past the threshold; ask only of episodes that were no errors."""
+    return result.first_step[threshold] is not None
+
+
+def summarise(
+    spec: EvalSpec, results: Sequence[EpisodeResult], wall_s: float = 0.0, n_run: int = 0
+) -> Summary:
+    """Count the results by angle, then over the seen angles, the unseen ones and all."""
+    thresholds = [threshold_key(t) for t in spec.thresholds]
+    seen = {angle_key(angle) for angle in SEEN_ANGLES}
+    angles = []
+    for angle in sorted(spec.angles):
+        key = angle_key(angle)
+        angles.append(_group(key, [r for r in results if r.task == key], thresholds))
+    members = {
+        "seen": [r for r in results if r.task in seen],
+        "unseen": [r for r in results if r.task not in seen],
+        "all": results,
+    }
+    groups = [_group(name, rs, thresholds) for name, rs in members.items() if rs]
+    return Summary(angles, groups, wall_s, n_run)
+
+
+def _group(name: str, results: Sequence[EpisodeResult], thresholds: Iterable[str]) -> Group:
+    valid = [r for r in results if r.outcome != "error"]
+    several_angles = len({r.task for r in results}) > 1
+    rates, free = {}, {}
+    for threshold in thresholds:
+        k = sum(succeeded(r, threshold) for r in valid)
+        if several_angles and 0 < k < len(valid):
+            values = {(r.task, r.seed): float(succeeded(r, threshold)) for r in valid}
+            interval = bootstrap_mean(seed_table(values))
+        else:
+            # Where all agree a bootstrap would claim certainty; as many starts as there are bound it.
+            n = len({r.seed for r in valid})
+            interval = wilson(n if k else 0, n) if several_angles else wilson(k, n)
+        rates[threshold] = Rate(k, len(valid), interval)
+        free[threshold] = [f"{r.task}:{r.seed}" for r in results if r.first_step[threshold] == 0]
+    steps = sum(r.steps for r in valid) / len(valid) if valid else math.nan
+    return Group(name, rates, len(results) - len(valid), steps, free)
+
+
+def render_summary(summary: Summary) -> RenderableType:
+    """The summary for a terminal of 80 columns, or a file."""
+    from rich.console import Group as Lines
+    from rich.table import Table
+
+    thresholds = list(summary.groups[-1].rates)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("goal", no_wrap=True)
+    for threshold in thresholds:
+        table.add_column(f"success > {threshold} [95 %]", justify="right", no_wrap=True)
+    table.add_column("errors", justify="right")
+    table.add_column("mean steps", justify="right", no_wrap=True)
+    for i, group in enumerate([*summary.angles, *summary.groups]):
+        if i == len(summary.angles):
+            table.add_row()
+        name = f"{group.name}°" if i < len(summary.angles) else group.name
+        steps = "–" if math.isnan(group.mean_steps) else f"{group.mean_steps:.0f}"
+        table.add_row(name, *(str(group.rates[t]) for t in thresholds), str(group.n_errors), steps)
+    return Lines(table, "", *_notes(summary))
+
+
+def _notes(summary: Summary) -> Iterable[str]:
+    yield f"Intervals {INTERVAL}."
+    everything = summary.groups[-1]
+    for threshold, free in everything.free.items():
+        if free:
+            some = ", ".join(free[:5]) + (", …" if len(free) > 5 else "")
+            yield f"Free successes at {threshold}, already past it at the start: {len(free)} ({some})."
+    if summary.n_errors:
+        yield f"Episodes that ended in an error: {summary.n_errors}; they are in no rate above."
+    speed = f", {summary.n_run / summary.wall_s:.1f} a second" if summary.n_run and summary.wall_s else ""
+    yield f"Ran {summary.n_run} episodes in {summary.wall_s:.1f} s{speed}."

@@ -1,0 +1,79 @@
+"""What every long job's directory has in common: a lock, the config it was begun with, whole files."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from recap.errors import RunDirectoryError
+
+CONFIG, LOCK = "config.json", ".lock"
+
+
+@contextmanager
+def hold_run_directory(path: Path, config: Mapping[str, Any]) -> Iterator[None]:
+    """Hold the directory for this process; refuse one that is in use, or holds something else."""
+    if path.exists() and not path.is_dir():
+        raise RunDirectoryError(f"output {path} is a file: give a directory with --out")
+    path.mkdir(parents=True, exist_ok=True)
+    if not (path / CONFIG).exists() and any(entry.name != LOCK for entry in path.iterdir()):
+        raise RunDirectoryError(f"output directory {path} is not empty and holds no run: give another --out")
+    with (path / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunDirectoryError(
+                f"output directory {path} is in use by another process: wait for it, or give another --out"
+            ) from None
+        _check_config(path, config)
+        yield
+
+
+def _check_config(path: Path, config: Mapping[str, Any]) -> None:
+    """Write the config of a new run, or refuse to resume one of another config."""
+    file = path / CONFIG
+    if not file.exists():
+        write_whole(file, json.dumps(config, indent=1) + "\n")
+        return
+    found = read_json(file)
+    if not isinstance(found, dict):
+        raise RunDirectoryError(f"{file} is not the config of a run: give another --out")
+    wanted = json.loads(json.dumps(config))  # tuples as JSON has them
+    for key in [*wanted, *found]:
+        if wanted.get(key) != found.get(key):
+            raise RunDirectoryError(
+                f"output directory {path} holds a run with another {key} ({_short(found.get(key))}, now "
+                f"{_short(wanted.get(key))}): give another --out, or remove the directory to start over"
+            )
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:30]}… {len(text)} characters"
+
+
+def read_json(file: Path) -> Any:
+    """What a JSON file holds, or one line about its damage."""
+    try:
+        return json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise RunDirectoryError(f"{file} is damaged, not JSON ({error}): run its command again") from error
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write a file so that it is there whole or not at all, even if the machine stops."""
+    partial = file.with_name(f".{file.name}.partial")
+    try:
+        with partial.open("w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        partial.replace(file)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,125 @@
+"""Work spread over processes of this machine; each asks for the next item when it is ready for one."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any, TypeVar
+
+from recap.errors import RecapError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+class WorkerLostError(RecapError):
+    """A worker ended before its work did: killed from outside, out of memory, or crashed."""
+
+
+def run_in_workers(
+    work: Callable[[Iterator[Item]], Iterator[Result]], items: Sequence[Item], n_workers: int
+) -> Generator[Result, None, None]:
+    """Yield what `work` makes of the items, in the order in which it comes; close it to stop.
+
+    `work` turns an iterator of items into one of results. With one worker it runs in this process; with
+    more it is sent to each, so it must be a function of a module, or a `functools.partial` of one.
+    """
+    n_workers = min(n_workers, len(items))
+    if n_workers <= 1:
+        yield from work(iter(items))
+        return
+    waiting = iter(items)
+    processes: dict[Connection, SpawnProcess] = {}
+    try:
+        with _quiet_single_threaded():
+            for _ in range(n_workers):
+                ours, theirs = multiprocessing.Pipe()
+                process = multiprocessing.get_context("spawn").Process(
+                    target=_serve, args=(theirs, work), daemon=True
+                )
+                process.start()
+                theirs.close()
+                processes[ours] = process
+        while processes:
+            for pipe in wait(list(processes)):
+                assert isinstance(pipe, Connection)
+                yield from _attend(pipe, processes, waiting)
+    finally:
+        for process in processes.values():
+            process.kill()  # they hold nothing that could be lost
+        for process in processes.values():
+            process.join()
+
+
+def _attend(
+    pipe: Connection, processes: dict[Connection, SpawnProcess], waiting: Iterator[Any]
+) -> Iterator[Any]:
+    """Serve one message of a worker: (result,), an error, or the wish for another item (None)."""
+    try:
+        message = pipe.recv()
+    except (EOFError, OSError):
+        process = processes.pop(pipe)
+        process.join()
+        if process.exitcode != 0:
+            raise WorkerLostError(_how_it_ended(process.exitcode)) from None
+        return
+    if isinstance(message, tuple):
+        yield from message
+    elif isinstance(message, Exception):
+        raise message
+    else:
+        with suppress(OSError):  # it died while waiting: the end of its pipe is read next
+            pipe.send(list(islice(waiting, 1)))  # empty when all are given out
+
+
+def _how_it_ended(exit_code: int | None) -> str:
+    if exit_code is None or exit_code >= 0:
+        return f"a worker process crashed with exit code {exit_code}"
+    why = " (out of memory?)" if exit_code == -signal.SIGKILL else ""
+    return f"a worker process was ended by {signal.Signals(-exit_code).name}{why}"
+
+
+@contextmanager
+def _quiet_single_threaded() -> Iterator[None]:
+    """What the children inherit: one thread each, and Ctrl-C left to the parent."""
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    resource_tracker.ensure_running()  # multiprocessing's own; starting it later would lift the mask
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _serve(pipe: Connection, work: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
+    """A worker's life."""
+
+    def ask() -> Iterator[Any]:
+        while True:
+            pipe.send(None)
+            answer = pipe.recv()
+            if not answer:
+                return
+            yield answer[0]
+
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
+        try:
+            for result in work(ask()):
+                pipe.send((result,))
+        except (RecapError, OSError) as error:
+            pipe.send(error)

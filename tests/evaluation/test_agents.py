@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import toy_agents
+
+from recap.errors import InputError
+from recap.evaluation.agents import PerEpisode, StillAgent, Trial, make_agent
+from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.types import Observation
+
+SPEC = EvalSpec("still", angles=(0.0,), seeds=(500, 501))
+
+
+def test_still_agent_keeps_the_pusher_where_it_is() -> None:
+    observation = Observation(np.array([3, 4], np.float32), "task", 0.0)
+    assert StillAgent().act([5], [observation]).tolist() == [[3.0, 4.0]]
+    results = list(run_trials(make_agent("still", SPEC), SPEC, SPEC.trials(), 2))
+    assert [r.outcome for r in results] == ["failure", "failure"]
+
+
+def test_per_episode_keeps_the_slots_apart() -> None:
+    agent = PerEpisode(lambda: toy_agents.Wanderer(SPEC))
+    for slot, seed in ((0, 500), (3, 501)):
+        agent.reset(slot, Trial("0", 0.0, seed))
+    observation = Observation(np.zeros(2, np.float32), "task", 0.0, objects={"block": np.array([1.0, 2, 3])})
+    both = agent.act([3, 0], [observation, observation])
+    alone = toy_agents.Wanderer(SPEC)
+    for row, seed in ((0, 501), (1, 500)):
+        alone.reset(seed)
+        assert both[row].tolist() == alone.act(observation).tolist()
+
+
+def test_factories_of_both_kinds() -> None:
+    assert isinstance(make_agent("toy_agents:Wanderer", SPEC), PerEpisode)
+    assert isinstance(make_agent("toy_agents:Batched", SPEC), toy_agents.Batched)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "exprt",
+            r"unknown agent 'exprt': did you mean 'expert'\? \(your own is named package",
+        ),
+        ("no_such_module:make", "cannot import 'no_such_module' for agent .*ModuleNotFoundError"),
+        ("toy_agents:Wander", "no function 'Wander' in toy_agents: did you mean 'Wanderer'?"),
+        ("toy_agents:unmakable", r"could not be made \(OSError: no weights here\)"),
+        ("toy_agents:refused", "^this toy has no weights: train it first$"),
+        ("toy_agents:not_an_agent", "is a int without reset and act"),
+        (":", "cannot import ''"),
+    ],
+)
+def test_unknown_and_broken_agents(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_agent(name, SPEC)

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from recap.errors import InputError
+from recap.evaluation.pictures import filmstrip, halved, write_png
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 5), (64, 200)])
+def test_a_png_is_read_back_bit_for_bit(tmp_path: Path, size: tuple[int, int]) -> None:
+    image = np.random.default_rng(3).integers(0, 256, (*size, 3), np.uint8)
+    write_png(tmp_path / "new" / "image.png", image)
+    with av.open(str(tmp_path / "new" / "image.png")) as file:
+        (frame,) = file.decode(video=0)
+        assert np.array_equal(frame.to_ndarray(format="rgb24"), image)
+
+
+@pytest.mark.parametrize(("shape", "kind"), [((4, 4), "u1"), ((4, 4, 3), "f8"), ((0, 4, 3), "u1")])
+def test_what_is_no_image_is_refused(tmp_path: Path, shape: tuple[int, ...], kind: str) -> None:
+    with pytest.raises(InputError, match="u8"):
+        write_png(tmp_path / "image.png", np.zeros(shape, kind))
+
+
+def test_filmstrip_runs_from_the_first_frame_to_the_last() -> None:
+    frames = [np.full((2, 3, 3), i, np.uint8) for i in range(11)]
+    strip = filmstrip(frames, 3)
+    assert strip.shape == (2, 9, 3)
+    assert strip[0, ::3, 0].tolist() == [0, 5, 10]
+    assert filmstrip(frames[:2], 8).shape == (2, 6, 3)
+    with pytest.raises(InputError, match="at least one frame"):
+        filmstrip([], 3)
+
+
+def test_halved() -> None:
+    image = np.array([[[0], [2], [9]], [[4], [6], [9]]], np.uint8).repeat(3, axis=2)
+    assert halved(image).tolist() == [[[3, 3, 3]]]

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recap.errors import InputError
+from recap.evaluation.ray_runner import run_on_ray
+from recap.evaluation.rollouts import EvalSpec
+from recap.evaluation.runner import evaluate
+
+HERE = Path(__file__).parent
+SPEC = EvalSpec("toy_agents:Slow", angles=(-30.0, 45.0), seeds=tuple(range(500, 508)))
+RAY = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": "only-for-this-test-0123456789abcdef",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_health_check_period_ms": "300",  # so that a dead node is noticed within a second
+    "RAY_health_check_timeout_ms": "300",
+    "RAY_health_check_failure_threshold": "3",
+}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process that holds a cluster of two nodes, and its address."""
+    toys = {"TOY_DELAY_S": "0.001", "TOY_LOG": str(tmp_path / "log")}
+    with (
+        (tmp_path / "cluster.err").open("w") as log,
+        subprocess.Popen(
+            [sys.executable, HERE / "two_ray_nodes.py"],
+            env={**os.environ, **RAY, **toys},
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            address = process.stdout.readline().strip()
+            assert address, (tmp_path / "cluster.err").read_text()
+            yield process, address
+        finally:
+            process.stdin.close()
+            process.wait(timeout=20)
+
+
+def begun(log: Path) -> list[list[str]]:
+    return [line.split() for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def test_every_episode_once_though_a_node_dies(
+    cluster: tuple[subprocess.Popen[str], str], tmp_path: Path
+) -> None:
+    nodes, address = cluster
+    command = [sys.executable, "-c", "from recap.cli import main; main()", "eval", SPEC.agent]
+    what = ["--angles=-30,45", "--seeds=500:508", "--batch-size=2"]
+    with subprocess.Popen(
+        [*command, *what, "--ray", address, "--out", str(tmp_path / "ray")],
+        cwd=HERE,
+        env={**os.environ, **RAY},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            deadline = time.monotonic() + 30
+            while len({pid for pid, _ in begun(tmp_path / "log")}) < 2:  # one on each node
+                assert process.poll() is None, process.communicate()
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            assert nodes.stdin is not None
+            nodes.stdin.write("kill the second\n")
+            nodes.stdin.flush()
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, err) == (0, ""), out
+    refused = subprocess.run(
+        [*command[:-1], "toy_agents:refused", "--ray", address, "--out", tmp_path / "refused"],
+        cwd=HERE,
+        env={**os.environ, **RAY},
+        text=True,
+        capture_output=True,
+    )
+    assert (refused.returncode, refused.stderr) == (2, "recap: this toy has no weights: train it first\n")
+    begun_seeds = Counter(seed for _, seed in begun(tmp_path / "log"))
+    assert max(begun_seeds.values()) > 2  # each seed begins once an angle: something was run again
+    lines = [json.loads(line) for line in (tmp_path / "ray/episodes.jsonl").read_text().splitlines()]
+    assert sorted((e["angle"], e["seed"]) for e in lines) == [
+        (angle, seed) for angle in SPEC.angles for seed in SPEC.seeds
+    ]
+    evaluate(SPEC, tmp_path / "local")
+    assert (tmp_path / "ray/eval_info.json").read_bytes() == (tmp_path / "local/eval_info.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:1", "nowhere.invalid:6379", "127.0.0.1:port", "ray://127.0.0.1:1"]
+)
+def test_nobody_there(address: str) -> None:
+    with pytest.raises(InputError, match="cannot reach a Ray cluster at"):
+        next(run_on_ray(SPEC, SPEC.trials(), 2, address))
+
+
+def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"pip install 'recap-robot\[ray\]'"):
+        next(run_on_ray(SPEC, SPEC.trials(), 2, "127.0.0.1:1"))

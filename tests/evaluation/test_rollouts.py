@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import toy_agents
+
+from recap.errors import InputError
+from recap.evaluation.agents import PerEpisode, StillAgent, make_agent
+from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.types import EpisodeResult
+
+SPEC = EvalSpec("toy_agents:Wanderer", angles=(-30.0, 45.0), seeds=tuple(range(500, 507)), max_steps=30)
+
+
+def run(spec: EvalSpec, batch_size: int) -> dict[tuple[str, int], EpisodeResult]:
+    results = list(run_trials(make_agent(spec.agent, spec), spec, spec.trials(), batch_size))
+    assert len(results) == len(spec.trials())
+    return {(r.task, r.seed): r for r in results}
+
+
+def test_spec_round_trip_and_trials() -> None:
+    spec = EvalSpec("still", pusher="triangle", angles=(7.5, 0.0), seeds=(3, 1))
+    assert EvalSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    assert [(t.task, t.seed) for t in spec.trials()] == [("+7.5", 3), ("+7.5", 1), ("0", 3), ("0", 1)]
+    assert len(EvalSpec("still").trials()) == 450
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"env": "push"}, "unknown env 'push': did you mean 'pusht'"),
+        ({"pusher": "disk"}, "unknown pusher 'disk': did you mean 'disc'"),
+        ({"block": "te"}, "unknown block 'te': did you mean 'tee'"),
+        ({"angles": (math.nan,)}, "goal angle nan is not a number"),
+        ({"angles": ()}, "no angles to evaluate"),
+        ({"angles": (45.0, 45.0)}, r"angle \+45 is given twice"),
+        ({"seeds": ()}, "no seeds to evaluate"),
+        ({"seeds": (42, 43, 42)}, "seed 42 is given twice"),
+        ({"seeds": (-1,)}, "seed -1 is negative"),
+        ({"max_steps": 0}, "max_steps 0"),
+        ({"thresholds": (0.95, 0.85)}, "not rising fractions"),
+        ({"thresholds": ()}, "not rising fractions"),
+    ],
+)
+def test_spec_refuses(change: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        replace(SPEC, **change)  # type: ignore[arg-type]
+
+
+def test_spec_from_json_refuses_other_things() -> None:
+    values = SPEC.to_json()
+    with pytest.raises(InputError, match="lacks key 'seeds'"):
+        EvalSpec.from_json({k: v for k, v in values.items() if k != "seeds"})
+    with pytest.raises(InputError, match="unknown key 'colour'"):
+        EvalSpec.from_json({**values, "colour": 1})
+    with pytest.raises(InputError, match="another kind"):
+        EvalSpec.from_json({**values, "seeds": 3})
+
+
+def test_results_do_not_depend_on_batch_size_or_order() -> None:
+    alone = run(SPEC, 1)
+    assert run(SPEC, 3) == alone
+    assert run(SPEC, 8) == alone
+    backwards = run_trials(make_agent(SPEC.agent, SPEC), SPEC, SPEC.trials()[::-1], 4)
+    assert {(r.task, r.seed): r for r in backwards} == alone
+    assert len({r.max_coverage for r in alone.values()}) > 5  # they are not all the same episode
+
+
+@pytest.mark.parametrize(
+    ("agent", "steps", "text"),
+    [
+        ("toy_agents:Fragile", 5, "ZeroDivisionError: the toy broke"),
+        ("toy_agents:FragileAtReset", 0, "KeyError: 'no such start'"),
+        ("toy_agents:NotFinite", 6, "is not a target position"),
+    ],
+)
+@pytest.mark.parametrize("batch_size", [1, 3, 8])
+def test_only_the_guilty_episode_is_an_error(agent: str, steps: int, text: str, batch_size: int) -> None:
+    good = run(SPEC, 8)
+    results = run(replace(SPEC, agent=agent), batch_size)
+    for key, result in results.items():
+        if result.seed != toy_agents.GUILTY_SEED:
+            assert result == good[key]
+            continue
+        assert (result.outcome, result.steps) == ("error", steps)
+        assert result.error is not None
+        assert text in result.error
+    assert results == run(replace(SPEC, agent=agent), 1)  # the tracebacks too
+
+
+def test_wrong_action_shape_is_an_error() -> None:
+    class Flat(StillAgent):
+        def act(self, slots, observations):  # type: ignore[no-untyped-def]
+            return np.zeros(3)
+
+    results = list(run_trials(Flat(), SPEC, SPEC.trials()[:3], 2))
+    assert all(r.outcome == "error" and "shape (3,): want (1, 2)" in (r.error or "") for r in results)
+
+
+def test_slots_are_refilled_and_the_agent_is_told() -> None:
+    spec = replace(SPEC, agent="toy_agents:Batched", angles=(45.0,), seeds=(42, 48, 500, 501, 502))
+    agent = toy_agents.Batched(spec)
+    results = list(run_trials(agent, spec, iter(spec.trials()), 2))
+    assert len(results) == 5
+    assert [trial.seed for _, trial in agent.resets] == [42, 48, 500, 501, 502]
+    assert {slot for slot, _ in agent.resets} == {0, 1}
+    assert agent.calls.count([0, 1]) == 60
+    assert len(agent.calls) == 90
+    assert agent.last is not None
+    assert agent.last.images["top"].shape == (16, 16, 3)
+
+
+def test_a_start_past_the_threshold_counts_as_step_0() -> None:
+    spec = EvalSpec("still", angles=(45.0,), seeds=(48, 49), max_steps=3)
+    first, second = run_trials(StillAgent(), spec, spec.trials(), 2)
+    assert (first.seed, first.first_step, first.outcome) == (48, {"0.85": 0, "0.95": None}, "failure")
+    assert second.first_step == {"0.85": None, "0.95": None}
+    easy = replace(spec, thresholds=(0.5, 0.85))
+    done = {r.seed: r for r in run_trials(StillAgent(), easy, easy.trials(), 2)}
+    assert (done[48].outcome, done[48].steps) == ("success", 0)
+    assert done[48].first_step == {"0.5": 0, "0.85": 0}
+    assert done[49].steps == 3
+
+
+def test_success_ends_the_episode() -> None:
+    spec = replace(SPEC, thresholds=(0.01, 0.02), angles=(0.0,), seeds=tuple(range(500, 530)), max_steps=60)
+    results = list(run_trials(PerEpisode(lambda: toy_agents.Wanderer(spec)), spec, spec.trials(), 4))
+    for result in results:
+        last = result.first_step["0.02"]
+        assert (result.outcome == "success") == (last is not None) == (result.max_coverage > 0.02)
+        assert result.steps == (60 if last is None else last)
+    assert any(r.outcome == "success" and r.steps > 0 for r in results)

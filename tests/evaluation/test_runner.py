@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from recap.errors import InputError
+from recap.evaluation.rollouts import EvalSpec
+from recap.evaluation.runner import evaluate
+from recap.workers import WorkerLostError
+
+SPEC = EvalSpec("toy_agents:Wanderer", angles=(-30.0, 45.0), seeds=tuple(range(500, 507)), max_steps=30)
+HERE = Path(__file__).parent
+
+
+def lines(out: Path) -> list[str]:
+    file = out / "episodes.jsonl"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def test_the_same_file_however_the_work_is_spread(tmp_path: Path) -> None:
+    infos = []
+    for workers, batch_size in ((1, 1), (1, 3), (2, 8), (7, 1)):
+        out = tmp_path / f"{workers}-{batch_size}"
+        evaluate(SPEC, out, workers=workers, batch_size=batch_size)
+        assert len(lines(out)) == 14
+        infos.append((out / "eval_info.json").read_bytes())
+    assert len(set(infos)) == 1
+
+
+def test_progress_and_resume_of_a_whole_run(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    evaluate(SPEC, tmp_path, progress=lambda done, total: told.append((done, total)))
+    assert told == [(i, 14) for i in range(15)]
+    before = (tmp_path / "eval_info.json").read_bytes()
+    summary = evaluate(SPEC, tmp_path, workers=2)
+    assert summary.n_run == 0
+    assert (tmp_path / "eval_info.json").read_bytes() == before
+
+
+def test_errors_are_kept_and_run_again_only_when_asked(tmp_path: Path) -> None:
+    spec = replace(SPEC, agent="toy_agents:Fragile")
+    assert evaluate(spec, tmp_path, workers=2, batch_size=3).n_errors == 2
+    assert evaluate(spec, tmp_path).n_run == 0
+    again = evaluate(spec, tmp_path, retry_errors=True)
+    assert (again.n_run, again.n_errors) == (2, 2)
+    assert len(lines(tmp_path)) == 14
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_agent_that_cannot_be_made(tmp_path: Path, workers: int) -> None:
+    with pytest.raises(InputError, match="this toy has no weights: train it first"):
+        evaluate(replace(SPEC, agent="toy_agents:refused"), tmp_path, workers=workers)
+
+
+def test_counts_must_be_positive(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="workers 0 is too few"):
+        evaluate(SPEC, tmp_path, workers=0)
+    with pytest.raises(InputError, match="batch_size -1 is too few"):
+        evaluate(SPEC, tmp_path, batch_size=-1)
+
+
+def test_a_worker_that_dies_does_not_hang_the_run(tmp_path: Path) -> None:
+    spec = replace(SPEC, agent="toy_agents:Deadly")
+    message = r"ended by SIGKILL \(out of memory\?\); \d+ of 14 episodes are done and kept; the same"
+    with pytest.raises(WorkerLostError, match=message):
+        evaluate(spec, tmp_path, workers=2, batch_size=1)
+    assert not (tmp_path / "eval_info.json").exists()
+    assert len(lines(tmp_path)) < 14
+
+
+def start(out: Path, workers: int, delay_s: float = 0.0) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "from recap.cli import main; main()"]
+    arguments = ["eval", "toy_agents:Slow", "--angles=-30,45", "--seeds", "500:504", "--batch-size", "2"]
+    return subprocess.Popen(
+        [*command, *arguments, "--workers", str(workers), "--out", str(out)],
+        cwd=HERE,
+        env={**os.environ, "TOY_DELAY_S": str(delay_s)},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def wait_for_episodes(out: Path, n: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 30
+    while len(lines(out)) < n:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def group_is_gone(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("workers", "sig", "whole_group"),
+    [
+        (1, signal.SIGINT, True),
+        (2, signal.SIGINT, True),
+        (2, signal.SIGINT, False),
+        (2, signal.SIGKILL, False),
+    ],
+)
+def test_a_stopped_run_is_resumed(tmp_path: Path, workers: int, sig: int, whole_group: bool) -> None:
+    process = start(tmp_path, workers, delay_s=0.001)
+    wait_for_episodes(tmp_path, 2, process)
+    (os.killpg if whole_group else os.kill)(process.pid, sig)  # a terminal sends Ctrl-C to the whole group
+    out, err = process.communicate(timeout=20)
+    n_before = len(lines(tmp_path))
+    assert 2 <= n_before < 8
+    if sig == signal.SIGINT:
+        assert process.returncode == 130
+        state = f"{n_before} of 8 episodes are done and kept"
+        assert err == f"recap: stopped: {state}; the same command resumes\n"
+        assert out == ""
+    deadline = time.monotonic() + 10
+    while not group_is_gone(process.pid):  # no worker outlives the run
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    again = start(tmp_path, 2)
+    out, err = again.communicate(timeout=60)
+    assert (again.returncode, err) == (0, "")
+    assert f"Ran {8 - n_before} episodes" in out
+    keys = [(e["angle"], e["seed"]) for e in map(json.loads, lines(tmp_path))]
+    assert sorted(keys) == [(angle, seed) for angle in (-30, 45) for seed in range(500, 504)]
