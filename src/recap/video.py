@@ -65,8 +65,10 @@ def write_video(path: Path, frames: Iterable[U8], fps: float, *, crf: int = 18) 
         )
     count = 0
     with whole_file(path) as partial, _create(partial) as out:
-        # One thread and no B-frames: the bytes do not depend on the machine, and pts order is file order.
-        options = {"crf": str(crf), "preset": "veryfast", "g": str(_GOP), "bf": "0"}
+        # No B-frames: pts order is file order. One thread and no look-ahead: equal frames give equal bytes
+        # (x264's look-ahead was seen to depend on what the memory held before).
+        exact = "rc-lookahead=0:mbtree=0:scenecut=0"
+        options = {"crf": str(crf), "preset": "veryfast", "g": str(_GOP), "bf": "0", "x264-params": exact}
         stream = out.add_stream("libx264", rate=rate, options=options)
         stream.width, stream.height, stream.pix_fmt = width, height, PIXEL_FORMAT
         stream.codec_context.time_base, stream.codec_context.thread_count = 1 / rate, 1

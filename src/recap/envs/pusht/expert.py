@@ -13,6 +13,7 @@ from recap.geometry import transform_points
 from recap.types import F64, Observation
 
 SURPRISE = 6.0  # plan anew when the block is so far from where it was expected, px
+PATIENCE = 5  # but not before so many steps of a plan
 
 
 class Expert:
@@ -69,7 +70,7 @@ class Expert:
         return target
 
     def _is_surprised(self, state: F64) -> bool:
-        if self._plan is None or self._step == 0:
+        if self._plan is None or self._step < PATIENCE:
             return False
         expected = self._plan.states[self._step - 1]
         return bool(np.hypot(*(state[4:6] - expected[4:6])) + 60 * abs(state[6] - expected[6]) > SURPRISE)

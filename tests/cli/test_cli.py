@@ -1,0 +1,123 @@
+"""The command line as a whole: light, documented, and kind to mistakes."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from recap.cli import COMMANDS, cli, main
+from recap.errors import RecapError
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+HEAVY = ("torch", "numba", "numpy", "gymnasium", "pymunk", "pyarrow", "av", "rich", "ray")
+
+
+def walk(command: click.Command, path: str, context: click.Context) -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from walk(child, f"{path} {name}", context)
+
+
+EVERY_COMMAND = dict(walk(cli, "recap", click.Context(cli)))
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from recap.cli import cli; cli(['--help'], standalone_mode=False); "
+        f"print([m for m in {HEAVY} if m in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip().endswith("[]"), shown.splitlines()[-1]
+    for name in COMMANDS:
+        assert name in shown
+
+
+@pytest.mark.parametrize(
+    "module", ["recap", "recap.types", "recap.envs.pusht.tasks", "recap.evaluation.agents"]
+)
+def test_light_modules_import_no_torch(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("path", EVERY_COMMAND)
+def test_every_command_has_help_with_an_example_and_a_page(path: str) -> None:
+    command = EVERY_COMMAND[path]
+    assert command.help is not None
+    assert "Example:" in command.help
+    page = REFERENCE / f"{path.replace(' ', '-')}.md"
+    assert page.exists(), "run make reference"
+    for option in command.params:
+        if isinstance(option, click.Option) and path != "recap":
+            assert option.opts[0] in page.read_text("utf-8")
+
+
+@pytest.mark.parametrize("path", [p for p in EVERY_COMMAND if p != "recap"])
+def test_the_examples_name_real_options(path: str) -> None:
+    command = EVERY_COMMAND[path]
+    known = {opt for param in command.params for opt in param.opts}
+    lines = (command.help or "").split("Example:")[1].splitlines()
+    for line in (line.strip() for line in lines):
+        if line.startswith(path + " ") and not isinstance(command, click.Group):
+            given = {word.split("=")[0] for word in line.split() if word.startswith("--")}
+            assert given <= known, line
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "recap", *arguments], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["evla"], "did you mean 'eval'"),
+        (["eval", "exprt"], "did you mean 'expert'"),
+        (["eval", "expert", "--pusher", "square"], "choose one of disc, triangle"),
+        (["eval", "expert", "--angles", "abc"], "unknown angle 'abc'"),
+        (["collect", "pusht", "--out", "x", "--seed", "42"], "kept for evaluation"),
+        (["collect", "pusht", "--out", "x", "--stlye", "2"], "--style"),
+        (["collect", "pusht"], "--out"),
+        (["compare", "nowhere", "nowhere"], "does not exist"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: str, tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "recap", *arguments], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert result.returncode == 2
+    assert result.stderr.startswith("recap: ")
+    assert result.stderr.count("\n") == 1
+    assert words in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_debug_shows_the_traceback() -> None:
+    assert "Traceback" in run("eval", "exprt", "--debug").stderr
+    assert "Traceback" not in run("eval", "exprt").stderr
+
+
+def test_a_broken_disk_is_one_line_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(**_: object) -> None:
+        raise OSError(28, "No space left on device", "out/eval_info.json")
+
+    monkeypatch.setattr(cli, "main", lambda *_, **__: full())
+    with pytest.raises(SystemExit) as caught:
+        main(["demo"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == "recap: No space left on device: out/eval_info.json\n"
+
+
+def test_errors_are_a_tree_one_can_draw() -> None:
+    assert {kind.__name__ for kind in RecapError.__subclasses__()} >= {
+        "DatasetError",
+        "InputError",
+        "RunDirectoryError",
+    }

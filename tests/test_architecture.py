@@ -1,0 +1,69 @@
+"""The rooms of the house and which may look into which."""
+
+import ast
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "recap"
+
+# A room may import what is named here, and itself.
+BASE = {"types", "errors", "geometry", "compiled", "run_directory", "workers", "video"}
+ALLOWED = {
+    "types": set(),
+    "errors": set(),
+    "compiled": set(),
+    "geometry": {"types"},
+    "run_directory": {"errors"},
+    "workers": {"errors"},
+    "video": {"types", "errors"},
+    "envs": BASE,
+    "pool": BASE,
+    "collection": BASE | {"envs", "pool"},
+    "evaluation": BASE | {"envs", "pool"},
+    "demo": BASE | {"envs", "pool", "evaluation", "collection"},
+    "cli": BASE | {"envs", "pool", "evaluation", "collection", "demo"},
+    "__main__": {"cli"},
+}
+
+
+def imports(file: Path) -> set[str]:
+    """The rooms of ours that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [
+                f"{node.module}.{alias.name}" if node.module == "recap" else node.module
+                for alias in node.names
+            ]
+        found |= {name.split(".")[1] for name in names if name.startswith("recap.")}
+    return found
+
+
+def room(file: Path) -> str:
+    return file.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+FILES = [file for file in sorted(SOURCE.rglob("*.py")) if file.parent != SOURCE or file.name != "__init__.py"]
+
+
+def test_every_room_is_in_the_plan() -> None:
+    assert {room(file) for file in FILES} == set(ALLOWED)
+
+
+def test_the_arrows_point_one_way() -> None:
+    for file in FILES:
+        inner = {"__version__"}
+        beyond = imports(file) - ALLOWED[room(file)] - {room(file)} - inner
+        assert not beyond, f"{file.relative_to(SOURCE)} imports {sorted(beyond)}"
+
+
+def test_nothing_is_pickled_or_evaluated() -> None:
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in ("eval", "exec"), file
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
+                assert not {"pickle", "dill", "cloudpickle", "joblib"} & set(names), file

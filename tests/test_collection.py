@@ -1,0 +1,168 @@
+"""Collection: repeatable, resumable, paired, and never half-written."""
+
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recap.collection import CollectSpec, Demo, collect, demonstrate
+from recap.envs.pusht.env import PushTEnv
+from recap.errors import InputError, RunDirectoryError
+from recap.pool.lerobot import LeRobotDataset
+
+SPEC = CollectSpec("disc", (-45.0, 45.0), 2, image_size=32)
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(root)): f.read_bytes() for f in sorted(root.rglob("*")) if f.is_file()}
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("data") / "disc"
+    collect(SPEC, out, workers=1)
+    return out
+
+
+def test_what_is_written_reads_back_exactly(collected: Path) -> None:
+    dataset = LeRobotDataset.open(collected)
+    dataset.check()
+    assert len(dataset) == 4
+    for demo, episode in zip(SPEC.demos(), dataset, strict=True):
+        again = demonstrate(SPEC, demo)
+        assert episode.id == again.id
+        assert episode.scene_id == again.scene_id
+        assert np.array_equal(episode.proprio, again.proprio)
+        assert np.array_equal(episode.actions, again.actions)
+        assert np.array_equal(episode.objects["block"], again.objects["block"])
+        assert episode.goal is not None
+        assert np.array_equal(episode.goal, again.goal)
+        assert dict(episode.attributes) == dict(again.attributes)
+        assert np.array_equal(episode.timestamps, again.timestamps)
+        film = np.array(episode.images["top"]).astype(int)
+        assert np.abs(film - np.array(again.images["top"])).mean() < 4
+    assert len({episode.task for episode in dataset}) == 1, "one sentence for every angle"
+
+
+def test_the_recorded_actions_solve_the_scene(collected: Path) -> None:
+    for episode in LeRobotDataset.open(collected):
+        env = PushTEnv(goal_angle=float(episode.attributes["goal_angle"]))
+        env.reset(seed=int(episode.attributes["seed"]))
+        done = [env.step(action)[2] for action in episode.actions.astype(float)]
+        assert done[-1]
+        assert episode.success
+
+
+def test_same_bytes_whatever_the_number_of_workers(collected: Path, tmp_path: Path) -> None:
+    collect(SPEC, tmp_path / "two", workers=2)
+    assert contents(tmp_path / "two") == contents(collected)
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_two_pushers_are_paired_by_scene() -> None:
+    for demo in SPEC.demos()[:2]:
+        disc, triangle = (demonstrate(replace(SPEC, pusher=p), demo) for p in ("disc", "triangle"))
+        assert disc.scene_id == triangle.scene_id
+        assert disc.id != triangle.id
+        assert np.array_equal(disc.proprio[0], triangle.proprio[0])
+
+
+def test_stopped_and_resumed_is_as_if_never_stopped(collected: Path, tmp_path: Path) -> None:
+    out = tmp_path / "disc"
+    command = [sys.executable, "-m", "recap", "collect", "pusht", "--angles=-45,45", "--per-angle", "2"]
+    command += ["--image-size", "32", "--workers", "2", "--out", str(out)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    staging = tmp_path / "disc.partial"
+    deadline = time.monotonic() + 60
+    while not list(staging.glob("episode-*.parquet")):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, message = process.communicate(timeout=30)
+    if process.returncode == 0:
+        pytest.fail("it finished before it could be stopped: collect more in this test")
+    assert process.returncode == 130
+    assert "the same command resumes" in message
+    assert not out.exists()
+    kept = {f.name: f.stat().st_mtime_ns for f in staging.glob("episode-*.parquet")}
+    assert kept
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert finished.returncode == 0, finished.stderr
+    assert contents(out) == contents(collected)
+    assert not staging.exists()
+
+
+def test_noise_is_executed_but_not_recorded() -> None:
+    noisy = replace(SPEC, noise=12.0)
+    demo = noisy.demos()[0]
+    clean, rough = demonstrate(SPEC, demo), demonstrate(noisy, demo)
+    off_course = int(np.argmax((clean.proprio[:40] != rough.proprio[:40]).any(axis=1)))
+    assert off_course > 0
+    assert np.array_equal(clean.actions[:off_course], rough.actions[:off_course]), "the plan is the same"
+    bends = np.linalg.norm(np.diff(rough.actions, n=2, axis=0), axis=1)
+    assert np.median(bends) < 3, "recorded actions stay smooth"
+
+
+def test_styles_vary_by_demonstration() -> None:
+    vary = replace(SPEC, style=None)
+    demo = vary.demos()[0]
+    assert not np.array_equal(demonstrate(vary, demo).actions[:30], demonstrate(SPEC, demo).actions[:30])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"first_seed": 42}, "kept for evaluation"),
+        ({"first_seed": 0}, "start at 100000"),
+        ({"angles": ()}, "nothing to collect"),
+        ({"per_angle": 0}, "nothing to collect"),
+        ({"noise": -1.0}, "noise"),
+        ({"pusher": "disk"}, "did you mean 'disc'"),
+        ({"block": "L"}, "unknown block"),
+        ({"image_size": 33}, "even number"),
+        ({"speed": 9.0}, "speed"),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_is_written(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        replace(SPEC, **changes)  # type: ignore[arg-type]
+
+
+def test_an_existing_output_is_never_touched(collected: Path) -> None:
+    before = contents(collected)
+    with pytest.raises(RunDirectoryError, match="exists already"):
+        collect(SPEC, collected)
+    assert contents(collected) == before
+
+
+def test_resuming_with_other_settings_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "disc"
+
+    def stop_after_one(spec: CollectSpec, demo: Demo) -> object:
+        if demo.index == 1:
+            raise KeyboardInterrupt
+        return demonstrate(spec, demo)
+
+    monkeypatch.setattr("recap.collection.demonstrate", stop_after_one)
+    with pytest.raises(KeyboardInterrupt, match="1 of 4"):
+        collect(SPEC, out)
+    monkeypatch.undo()
+    with pytest.raises(RunDirectoryError, match="another noise"):
+        collect(replace(SPEC, noise=3.0), out)
+    assert len(list((tmp_path / "disc.partial").glob("*.parquet"))) == 1
+
+
+def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "somewhere")
+
+    monkeypatch.setattr("recap.collection.stage_episode", full)
+    with pytest.raises(OSError, match="No space left"):
+        collect(SPEC, tmp_path / "disc")
+    assert list(tmp_path.iterdir()) == []
