@@ -98,9 +98,8 @@ def main() -> None:
                 100 * value for value in (row["successes"] / row["n"], row["low"], row["high"])
             )
             counts = f"{row['successes']:>4}/{row['n']:<4} {rate:5.1f} % [{low:.1f}, {high:.1f}]"
-            print(
-                f"{pusher:<9} {block:<6} {counts}  {row['steps']:7.0f}  {row['cpu_s']:.2f}  {row['speed']:7.2f}  {row['bend']:7.2f}"
-            )
+            figures = f"{row['steps']:7.0f}  {row['cpu_s']:.2f}  {row['speed']:7.2f}  {row['bend']:7.2f}"
+            print(f"{pusher:<9} {block:<6} {counts}  {figures}")
     failed = [list(item) for item, m in results.items() if not m["success"]]
     tee = summary([m for item, m in results.items() if item[1] == "tee"])
     others = summary([m for item, m in results.items() if item[1] != "tee"])
