@@ -23,7 +23,7 @@ class RunDirectoryError(RecapError):
 
 
 def did_you_mean(given: str, choices: Iterable[str]) -> str:
-    """`; did you mean 'x'?` when something close exists, else the list of choices."""
+    """`did you mean 'x'?` when something close exists, else the list of choices."""
     names = list(choices)
     close = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
     if close:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from collections.abc import Sequence
@@ -75,10 +76,24 @@ def main(args: Sequence[str] | None = None) -> None:
     except RecapError as error:
         code = _fail(str(error), debug)
     except OSError as error:
-        code = _fail(f"{error.strerror or error}: {error.filename or 'no file named'}", debug)
+        code = _fail(_of_the_system(error), debug)
     except (KeyboardInterrupt, click.Abort):
         code = 130
     sys.exit(code if isinstance(code, int) else 0)
+
+
+REMEDIES = {
+    errno.ENOSPC: "free some space and run the same command again; what is done is kept",
+    errno.EDQUOT: "free some space and run the same command again; what is done is kept",
+    errno.EACCES: "give a place you may write to",
+    errno.EROFS: "give a place you may write to",
+}
+
+
+def _of_the_system(error: OSError) -> str:
+    where = f" ({error.filename})" if error.filename else ""
+    remedy = f": {REMEDIES[error.errno]}" if error.errno in REMEDIES else ""
+    return f"{error.strerror or error}{where}{remedy}"
 
 
 def _fail(message: str, debug: bool) -> int:
