@@ -1,0 +1,1 @@
+"""How a moment is described, for pool and query alike."""

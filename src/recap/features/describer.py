@@ -1,0 +1,58 @@
+"""One describer for pool, training and query: named terms, stamped with a fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from recap.errors import InputError
+from recap.features.terms import Term
+from recap.types import F32, Episode
+
+REVISION = 1  # raise it when the same settings come to mean other numbers
+
+
+class TermDescriber:
+    """Describes each frame by the given terms; terms that need the future serve training only."""
+
+    def __init__(self, terms: Mapping[str, Term]) -> None:
+        self.terms = dict(terms)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of every setting of every term, and of the weights behind them."""
+        settings = {name: _settings(term) for name, term in sorted(self.terms.items())}
+        text = json.dumps({"revision": REVISION, "terms": settings}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @cached_property
+    def dims(self) -> dict[str, int]:
+        """Term -> width."""
+        return {name: term.dim for name, term in self.terms.items()}
+
+    def describe(self, episode: Episode) -> dict[str, F32]:
+        """Term -> (t, d)."""
+        rows = {}
+        for name, term in self.terms.items():
+            row = np.asarray(term.describe(episode), np.float32)
+            if row.shape != (len(episode), term.dim) or not np.isfinite(row).all():
+                raise InputError(f"term '{name}' of episode {episode.id} is not finite or of another shape")
+            rows[name] = row
+        return rows
+
+
+def _settings(term: Term) -> dict[str, Any]:
+    """Type and fields; an encoder among them by its own fingerprint."""
+    assert is_dataclass(term)
+    assert not isinstance(term, type)
+    settings: dict[str, Any] = {}
+    for field in fields(term):
+        value = getattr(term, field.name)
+        settings[field.name] = getattr(value, "fingerprint", value)
+    return {"type": type(term).__name__, **settings}

@@ -1,0 +1,182 @@
+"""What an instruction says, as a row of unit length: without weights, or through a sentence encoder."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from recap.errors import DatasetError, InputError, did_you_mean
+from recap.features.images import unit_rows
+from recap.features.pretrained import (
+    Dtype,
+    check_device,
+    digest_settings,
+    digest_tokenizer,
+    digest_weights,
+    find_model,
+    load_model,
+    load_tokenizer,
+    read_config,
+)
+from recap.types import F32
+
+WORDS_REVISION = 1  # raise it when the same words come to give other numbers
+
+# A number keeps its sign: to turn by -45 is not to turn by 45. An underscore parts words.
+WORD = re.compile(r"(?<![^\W_])[+-]?\d+(?:\.\d+)?|[^\W_]+")
+
+
+class TextEncoder(Protocol):
+    """Turns texts into rows whose cosine distance is half their squared L2 distance."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any setting or weight that changes a row."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """Width of a row."""
+        ...
+
+    def encode(self, texts: Sequence[str]) -> F32:
+        """(n, dim), each row of length one."""
+        ...
+
+
+class HashedWords:
+    """Words and the letters in them, hashed into a row; texts that share words or stems are near.
+
+    Args:
+        dim: width of a row; more means fewer collisions.
+        letter_weight: how much a word's runs of letters count together, against the word itself.
+    """
+
+    def __init__(self, dim: int = 256, letter_weight: float = 0.7) -> None:
+        if dim < 8:
+            raise InputError(f"dim {dim} is too small for hashed words: give 8 or more")
+        self.dim = dim
+        self.letter_weight = letter_weight
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the settings; there are no weights."""
+        settings = (self.dim, self.letter_weight)
+        return digest_settings({"encoder": "words", "revision": WORDS_REVISION, "settings": settings})
+
+    def encode(self, texts: Sequence[str]) -> F32:
+        """(n, dim)."""
+        rows = np.zeros((len(_checked(texts)), self.dim), np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            plain = unicodedata.normalize("NFKC", text).casefold().replace("−", "-")
+            counts = Counter(word.lstrip("+") for word in WORD.findall(plain))
+            for word, count in counts.items():
+                for feature, weight in self._features(word):
+                    # A stable hash: Python's own differs from one process to the next.
+                    code = int.from_bytes(hashlib.blake2b(feature.encode(), digest_size=8).digest(), "little")
+                    sign = 1 if code >> 63 else -1
+                    row[code % self.dim] += sign * weight * (1 + math.log(count))
+            if not row.any():
+                row[0] = 1  # no words at all: a text like any other without words
+        return unit_rows(rows)
+
+    def _features(self, word: str) -> Iterator[tuple[str, float]]:
+        # Short words (the, to, a) say little; a number says all.
+        weight = 1.0 if word[-1].isdigit() else min(1.0, len(word) / 5)
+        yield f"word {word}", weight
+        if word[-1].isdigit():
+            return
+        marked = f"<{word}>"
+        runs = [marked[i : i + n] for n in (3, 4) for i in range(len(marked) - n + 1)]
+        for run in runs:
+            yield f"letters {run}", weight * self.letter_weight / math.sqrt(len(runs))
+
+
+class SentenceEncoder:
+    """Any encoder with its tokenizer from a directory or by its hub name; mean of the tokens' last states.
+
+    Args:
+        path_or_name: a directory with config.json, model.safetensors and a tokenizer, or a hub name.
+        max_tokens: a longer text is cut.
+        batch_size: texts at a time.
+        device: `cpu`, `cuda`, `cuda:1`; it is no part of the fingerprint.
+        dtype: `bfloat16` only on a GPU; it is part of the fingerprint.
+    """
+
+    def __init__(
+        self,
+        path_or_name: str | Path,
+        max_tokens: int = 256,
+        batch_size: int = 32,
+        device: str = "cpu",
+        dtype: Dtype = "float32",
+    ) -> None:
+        if min(max_tokens, batch_size) < 1:
+            raise InputError(f"max_tokens {max_tokens} and batch_size {batch_size}: give 1 or more")
+        directory = find_model(path_or_name, "sentence encoder")
+        config = read_config(directory, (), "sentence encoder")
+        if config.get("is_encoder_decoder"):
+            raise DatasetError(
+                f"{directory} is not a sentence encoder: it also decodes ({config['model_type']})"
+            )
+        self._torch, self._dtype = check_device(device, dtype, "a sentence encoder")
+        self.batch_size, self.device = batch_size, device
+        self.fingerprint = digest_settings(
+            {
+                "encoder": "sentence",
+                "config": config,
+                "weights": digest_weights(directory),
+                "tokenizer": digest_tokenizer(directory),
+                "settings": (max_tokens, dtype),
+            }
+        )
+        # The pooler on top is not used, and many checkpoints lack it.
+        self._model = load_model(directory, "AutoModel", device, self._dtype, unused=("pooler.",))
+        self._tokenizer = load_tokenizer(directory)
+        self.max_tokens = min(max_tokens, int(self._tokenizer.model_max_length))
+        self.dim = int(self._model.config.hidden_size)
+
+    def encode(self, texts: Sequence[str]) -> F32:
+        """(n, dim)."""
+        _checked(texts)
+        rows = [
+            self._encode(list(texts[start : start + self.batch_size]))
+            for start in range(0, len(texts), self.batch_size)
+        ]
+        return np.concatenate(rows) if rows else np.zeros((0, self.dim), np.float32)
+
+    def _encode(self, texts: list[str]) -> F32:
+        given = self._tokenizer(
+            texts, padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt"
+        ).to(self.device)
+        with self._torch.inference_mode():
+            states = self._model(**given).last_hidden_state.float()
+            mask = given["attention_mask"][:, :, None].float()
+            mean = (states * mask).sum(1) / mask.sum(1).clamp(min=1)
+            return unit_rows(mean.cpu().numpy())
+
+
+def _checked(texts: Sequence[str]) -> Sequence[str]:
+    """A single string is a sequence of letters too, which nobody means."""
+    if isinstance(texts, str):
+        raise InputError("texts is a single string: give a list of texts")
+    return texts
+
+
+def make_text_encoder(name: str, device: str = "cpu") -> TextEncoder:
+    """`words`, or `sentence:<directory or hub name>`."""
+    kind, _, model = name.partition(":")
+    if name == "words":
+        return HashedWords()
+    if kind == "sentence" and model:
+        return SentenceEncoder(model, device=device)
+    choices = ("words", "sentence:<directory or hub name>")
+    raise InputError(f"unknown text encoder '{name}': {did_you_mean(name, choices)}")

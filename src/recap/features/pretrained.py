@@ -1,0 +1,216 @@
+"""Published networks from a directory or the hub: found, checked, fingerprinted and loaded in one way."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from recap.errors import DatasetError, InputError, one_of
+
+Dtype = Literal["float32", "bfloat16"]
+
+INSTALL = "pip install 'recap-robot[vision]'"
+# Only what is read here: never a pickled checkpoint that lies beside it.
+HUB_FILES = [
+    *("config.json", "model*.safetensors", "model.safetensors.index.json"),
+    *("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "*.model"),
+]
+TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model"),
+)
+# Entries of config.json that say who wrote it, not what it computes.
+UNUSED_CONFIG = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"}
+CHUNK = 1 << 20
+
+
+def optional_module(name: str, what: str) -> Any:
+    """A package of the `vision` extra, imported only now, or an InputError that says how to get it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise InputError(f"{what} needs {name}, which is not installed: {INSTALL}") from error
+
+
+def find_model(path_or_name: str | Path, what: str) -> Path:
+    """The directory of a model that is on disk, in the hub's cache, or on the hub."""
+    name = str(path_or_name)
+    directory = Path(name).expanduser()
+    if directory.is_dir():
+        return directory
+    if directory.exists():
+        raise InputError(f"{what} '{name}' is a file: give the directory that holds its config.json")
+    if not name or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise InputError(f"{what} '{name}' does not exist: give a model directory or a hub name")
+    hub = optional_module("huggingface_hub", what)
+    try:
+        return Path(hub.snapshot_download(name, allow_patterns=HUB_FILES))
+    except (OSError, ValueError) as error:
+        errors = hub.errors
+        if isinstance(error, errors.GatedRepoError):
+            why = "the hub asks you to accept its licence first: do so on its page, then `hf auth login`"
+        elif isinstance(error, errors.RepositoryNotFoundError):
+            why = "the hub has no such model, or it is private: check the name"
+        elif isinstance(error, errors.LocalEntryNotFoundError):
+            why = "the hub cannot be reached and the model was not downloaded before: give a local directory"
+        else:
+            why = _one_line(error)
+        raise InputError(f"{what} '{name}' is no directory here, and {why}") from error
+
+
+def read_config(directory: Path, kinds: Sequence[str], what: str) -> dict[str, Any]:
+    """config.json of a model whose `model_type` is one of `kinds`; any will do when none is named."""
+    file = directory / "config.json"
+    try:
+        config = json.loads(file.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise DatasetError(f"{directory} holds no config.json: it is not a {what}") from error
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{file} cannot be read: {_one_line(error)}") from error
+    kind = config.get("model_type") if isinstance(config, dict) else None
+    if not isinstance(kind, str) or (kinds and kind not in kinds):
+        raise DatasetError(f"{directory} is not a {what}: its model_type is {kind!r}")
+    return {key: value for key, value in config.items() if key not in UNUSED_CONFIG}
+
+
+class _Tensor(NamedTuple):
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: Path
+    start: int
+    n_bytes: int
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    """One file, or the shards that the index names: what transformers will read."""
+    single, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
+    if single.is_file():
+        return [single]
+    if not index.is_file():
+        raise DatasetError(f"{directory} holds no model.safetensors: other weight formats are not read")
+    try:
+        names = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise DatasetError(f"{index} is damaged: it has no weight_map") from error
+    return [directory / name for name in sorted(names)]
+
+
+def _tensors(file: Path) -> Iterator[_Tensor]:
+    """What a safetensors file holds, from its header: 8 bytes of length, JSON, then the data."""
+    try:
+        size = file.stat().st_size
+        with file.open("rb") as stream:
+            (length,) = struct.unpack("<Q", stream.read(8))
+            header = json.loads(stream.read(min(length, size)))
+        header.pop("__metadata__", None)
+        for name, entry in header.items():
+            begin, end = entry["data_offsets"]
+            if not 0 <= begin <= end <= size - 8 - length:
+                raise ValueError("it ends too early")
+            yield _Tensor(name, entry["dtype"], tuple(entry["shape"]), file, 8 + length + begin, end - begin)
+    except (OSError, struct.error, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise DatasetError(f"{file} is damaged: {_one_line(error)}") from error
+
+
+def digest_weights(directory: Path) -> str:
+    """sha256 over names, dtypes, shapes and bytes of all weights, however they are split into files."""
+    digest = hashlib.sha256()
+    # Read every time: a cache keyed by time and size would miss an edit that keeps both.
+    for tensor in sorted(t for file in _weight_files(directory) for t in _tensors(file)):
+        digest.update(json.dumps([tensor.name, tensor.dtype, tensor.shape]).encode())
+        with tensor.file.open("rb") as stream:
+            stream.seek(tensor.start)
+            for start in range(0, tensor.n_bytes, CHUNK):
+                digest.update(stream.read(min(CHUNK, tensor.n_bytes - start)))
+    return digest.hexdigest()
+
+
+def digest_tokenizer(directory: Path) -> str:
+    """sha256 over the files a tokenizer is made from."""
+    digest = hashlib.sha256()
+    for file in (directory / name for name in sorted(TOKENIZER_FILES)):
+        if file.is_file():
+            content = file.read_bytes()
+            digest.update(f"{file.name} {len(content)} ".encode() + content)
+    return digest.hexdigest()
+
+
+def digest_settings(settings: Mapping[str, Any]) -> str:
+    """sha256 of settings, among which a model's weights stand as their own digest."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def check_device(device: str, dtype: str, what: str) -> tuple[Any, Any]:
+    """torch and its dtype, once the device is known to exist and to suit it."""
+    torch = optional_module("torch", what)
+    one_of("dtype", dtype, ("float32", "bfloat16"))
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise InputError(f"unknown device '{device}': give cpu, cuda or cuda:1") from error
+    if kind == "cuda" and (torch.device(device).index or 0) >= torch.cuda.device_count():
+        raise InputError(
+            f"{what} cannot run on '{device}': torch sees {torch.cuda.device_count()} GPUs; give cpu"
+        )
+    if kind == "cpu" and dtype != "float32":
+        raise InputError(f"{what} in {dtype} needs a GPU: give float32 on the cpu")
+    return torch, getattr(torch, dtype)
+
+
+def load_model(directory: Path, class_name: str, device: str, dtype: Any, unused: Sequence[str] = ()) -> Any:
+    """A network ready to run; a missing weight is an error, unless its name starts with one of `unused`."""
+    transformers = optional_module("transformers", class_name)
+    with _quietly(transformers):
+        model, info = _loaded(
+            getattr(transformers, class_name).from_pretrained,
+            directory,
+            use_safetensors=True,
+            dtype=dtype,
+            output_loading_info=True,
+        )
+    # transformers fills what is missing with random numbers and goes on; a description must not.
+    missing = sorted(name for name in info["missing_keys"] if not name.startswith(tuple(unused)))
+    if missing:
+        raise DatasetError(f"{directory} lacks {len(missing)} weights of {class_name}, such as {missing[0]}")
+    return model.eval().requires_grad_(False).to(device)
+
+
+def load_tokenizer(directory: Path) -> Any:
+    """The tokenizer that lies beside a model."""
+    transformers = optional_module("transformers", "tokenizer")
+    with _quietly(transformers):
+        return _loaded(transformers.AutoTokenizer.from_pretrained, directory)
+
+
+def _loaded(load: Callable[..., Any], directory: Path, **options: Any) -> Any:
+    try:
+        return load(str(directory), trust_remote_code=False, local_files_only=True, **options)
+    except Exception as error:  # whatever the library raises on a damaged directory, the remedy is the same
+        raise DatasetError(f"{directory} cannot be loaded: {_one_line(error)}") from error
+
+
+@contextmanager
+def _quietly(transformers: Any) -> Iterator[None]:
+    """No progress bars or load reports on the terminal; what matters in them is raised instead."""
+    logging = transformers.utils.logging
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _one_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,264 @@
+"""The terms a moment is described by; each turns an episode into one row a frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from recap.errors import InputError
+from recap.features.language import TextEncoder
+from recap.features.vision import ImageEncoder
+from recap.geometry import canonical_poses, into_frame
+from recap.types import F32, F64, Episode
+
+
+class Term(Protocol):
+    """One way to look at a moment. Frozen dataclasses, so that their fields are their fingerprint."""
+
+    @property
+    def dim(self) -> int:
+        """Width of a row."""
+        ...
+
+    def describe(self, episode: Episode) -> F64 | F32:
+        """(t, dim)."""
+        ...
+
+
+def object_poses(episode: Episode, name: str) -> F64:
+    """The object's poses (t, 3), turned to the look-alike nearest to the goal."""
+    if name not in episode.objects:
+        raise InputError(f"episode {episode.id} has no object '{name}': it has {sorted(episode.objects)}")
+    poses = np.asarray(episode.objects[name], np.float64)
+    if episode.goal is None:
+        return poses
+    return canonical_poses(poses, np.asarray(episode.goal, np.float64), symmetry_of(episode))
+
+
+def goal_of(episode: Episode) -> F64:
+    """The goal pose (3,)."""
+    if episode.goal is None:
+        raise InputError(f"episode {episode.id} has no goal: choose a preset that needs none")
+    return np.asarray(episode.goal, np.float64)
+
+
+def symmetry_of(episode: Episode) -> int:
+    """How many turns of the task's object look alike."""
+    return int(episode.attributes.get("symmetry", 1))
+
+
+def _direction(angle: F64) -> F64:
+    return np.stack([np.cos(angle), np.sin(angle)], axis=-1)
+
+
+def _differences(values: F64) -> F64:
+    return np.diff(values, axis=0, prepend=values[:1])
+
+
+@dataclass(frozen=True)
+class Position:
+    """The end effector's position, in the world or in an object's frame."""
+
+    frame: str | None = None
+    dim: int = 2
+
+    def describe(self, episode: Episode) -> F64:
+        """(t, 2)."""
+        position = np.asarray(episode.proprio[:, :2], np.float64)
+        return position if self.frame is None else into_frame(object_poses(episode, self.frame), position)
+
+
+@dataclass(frozen=True)
+class ObjectPosition:
+    """An object's position in the world, or in the goal's frame."""
+
+    name: str
+    in_goal_frame: bool = False
+    dim: int = 2
+
+    def describe(self, episode: Episode) -> F64:
+        """(t, 2)."""
+        position = object_poses(episode, self.name)[:, :2]
+        return into_frame(goal_of(episode), position) if self.in_goal_frame else position
+
+
+@dataclass(frozen=True)
+class ObjectTurn:
+    """An object's direction as (cos, sin), in the world or from the goal's direction."""
+
+    name: str
+    from_goal: bool = False
+    dim: int = 2
+
+    def describe(self, episode: Episode) -> F64:
+        """(t, 2)."""
+        angle = object_poses(episode, self.name)[:, 2]
+        return _direction(angle - goal_of(episode)[2] if self.from_goal else angle)
+
+
+@dataclass(frozen=True)
+class Velocities:
+    """How far end effector and object moved since the frame before."""
+
+    name: str
+    dim: int = 4
+
+    def describe(self, episode: Episode) -> F64:
+        """(t, 4)."""
+        moves = _differences(np.asarray(episode.proprio[:, :2], np.float64))
+        return np.concatenate([moves, _differences(object_poses(episode, self.name)[:, :2])], axis=1)
+
+
+@dataclass(frozen=True)
+class GoalPose:
+    """The goal in the world: position and direction (cos, sin) times `arm`, so that one scale serves both."""
+
+    arm: float
+    dim: int = 4
+
+    def describe(self, episode: Episode) -> F64:
+        """(t, 4), the same in every row."""
+        goal = goal_of(episode)
+        row = np.concatenate([goal[:2], self.arm * _direction(goal[2])])
+        return np.tile(row, (len(episode), 1))
+
+
+@dataclass(frozen=True)
+class Actions:
+    """The actions to come, the last one held at the end; only training knows them."""
+
+    width: int
+    horizon: int
+    frame: str | None = None  # an object in whose frame their positions are
+    as_steps: bool = False  # differences from one action to the next instead
+
+    @property
+    def dim(self) -> int:
+        """All of them side by side."""
+        return self.width * self.horizon
+
+    def describe(self, episode: Episode) -> F64:
+        """(t, width * horizon)."""
+        n = len(episode)
+        ahead = np.minimum(np.arange(n)[:, None] + np.arange(self.horizon), n - 1)
+        chunk: F64 = np.asarray(episode.actions, np.float64)[ahead]  # (t, H, width)
+        if self.frame is not None:
+            chunk[..., :2] = into_frame(object_poses(episode, self.frame)[:, None], chunk[..., :2])
+        if self.as_steps:
+            chunk = np.diff(chunk, axis=1, prepend=chunk[:, :1])
+        return chunk.reshape(n, -1)
+
+
+@dataclass(frozen=True)
+class Proprio:
+    """Proprioception and its history: the last `n_steps` rows, the first one held before the start."""
+
+    width: int
+    n_steps: int = 1
+
+    @property
+    def dim(self) -> int:
+        """All rows of the window side by side."""
+        return self.width * self.n_steps
+
+    def describe(self, episode: Episode) -> F64:
+        """(t, width * n_steps), oldest first."""
+        if episode.proprio.shape[1] != self.width:
+            raise InputError(
+                f"episode {episode.id} has {episode.proprio.shape[1]}-D proprioception, the describer wants "
+                f"{self.width}-D: it is of another robot"
+            )
+        n = len(episode)
+        back = np.maximum(np.arange(n)[:, None] - np.arange(self.n_steps)[::-1], 0)
+        rows: F64 = np.asarray(episode.proprio, np.float64)[back]
+        return rows.reshape(n, -1)
+
+
+@dataclass(frozen=True)
+class ArmsProprio:
+    """The paper's 20-D form of two arms: xyz + 6-D rotation + gripper each, position up-weighted."""
+
+    position_weight: float = 4.0
+    n_steps: int = 1
+
+    @property
+    def dim(self) -> int:
+        """20 numbers a row of the window."""
+        return 20 * self.n_steps
+
+    def describe(self, episode: Episode) -> F64:
+        """(t, 20 * n_steps)."""
+        weights = np.ones(20)
+        weights[[0, 1, 2, 10, 11, 12]] = np.sqrt(self.position_weight)  # costs are squared
+        return Proprio(20, self.n_steps).describe(episode) * np.tile(weights, self.n_steps)
+
+
+@dataclass(frozen=True)
+class Time:
+    """Progress since the start, seconds."""
+
+    dim: int = 1
+
+    def describe(self, episode: Episode) -> F64:
+        """(t, 1)."""
+        return np.asarray(episode.timestamps, np.float64)[:, None]
+
+
+@dataclass(frozen=True)
+class ObjectPoses:
+    """Several objects' poses as they are, side by side: the paper's object feature."""
+
+    names: tuple[str, ...]
+    columns: tuple[int, int]  # of a box, (0, 2) is its centre and (2, 4) its width and height
+
+    @property
+    def dim(self) -> int:
+        """Columns of all objects."""
+        return len(self.names) * (self.columns[1] - self.columns[0])
+
+    def describe(self, episode: Episode) -> F64:
+        """(t, n * columns)."""
+        missing = [name for name in self.names if name not in episode.objects]
+        if missing:
+            known = sorted(episode.objects)
+            raise InputError(f"episode {episode.id} has no object '{missing[0]}': it has {known}")
+        parts = [episode.objects[name][:, slice(*self.columns)] for name in self.names]
+        return np.concatenate(parts, axis=1).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class ImageFeature:
+    """What a camera sees, through an encoder: unit rows, half of whose squared distance is the cosine one."""
+
+    encoder: ImageEncoder
+    camera: str
+
+    @property
+    def dim(self) -> int:
+        """The encoder's."""
+        return self.encoder.dim
+
+    def describe(self, episode: Episode) -> F32:
+        """(t, dim)."""
+        if self.camera not in episode.images:
+            known = sorted(episode.images) or "none"
+            raise InputError(f"episode {episode.id} has no camera '{self.camera}': it has {known}")
+        return self.encoder.encode(episode.images[self.camera])
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """The task's words, through an encoder."""
+
+    encoder: TextEncoder
+
+    @property
+    def dim(self) -> int:
+        """The encoder's."""
+        return self.encoder.dim
+
+    def describe(self, episode: Episode) -> F32:
+        """(t, dim), the same in every row."""
+        return np.repeat(self.encoder.encode([episode.task]), len(episode), axis=0)

@@ -1,0 +1,212 @@
+"""What an image looks like, as a row of unit length: without weights, or through DINOv3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+
+from recap.errors import InputError, did_you_mean, one_of
+from recap.features.images import IMAGENET_MEAN, IMAGENET_STD, in_batches, normalise, resize, unit_rows
+from recap.features.pretrained import (
+    Dtype,
+    check_device,
+    digest_settings,
+    digest_weights,
+    find_model,
+    load_model,
+    read_config,
+)
+from recap.types import F32, U8
+
+Token = Literal["cls", "mean"]
+
+PATCHES_REVISION = 1  # raise it when the same pixels come to give other numbers
+
+# Lightness, red against green, yellow against blue; colour counts for less than light and dark.
+OPPONENTS = np.array([(1 / 3, 1 / 3, 1 / 3), (0.3, -0.3, 0.0), (0.15, 0.15, -0.3)], np.float32)
+
+
+class ImageEncoder(Protocol):
+    """Turns frames into rows whose cosine distance is half their squared L2 distance."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any setting or weight that changes a row."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """Width of a row."""
+        ...
+
+    def encode(self, images: Sequence[U8] | U8) -> F32:
+        """Frames (n, h, w, 3), or any sequence of frames -> (n, dim), each row of length one."""
+        ...
+
+
+@lru_cache(maxsize=8)
+def _soft_cells(size: int, n_cells: int) -> F32:
+    """(n_cells, size) overlapping triangles, rows of sum one, so that a small shift is a small change."""
+    position = (np.arange(size) + 0.5) / size * n_cells - 0.5
+    weights = np.maximum(0.0, 1 - np.abs(position - np.arange(n_cells)[:, None]) / 1.5)
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True), np.float32)
+
+
+class PatchEncoder:
+    """Where which colours and which edges are: opponent colours and edge directions on two coarse grids.
+
+    Args:
+        colour_cells: cells a side of the grid of colours.
+        edge_cells: cells a side of the grid of edges.
+        n_directions: edge directions told apart, over half a turn.
+        edge_weight: how much edges count against colours.
+    """
+
+    def __init__(
+        self, colour_cells: int = 4, edge_cells: int = 6, n_directions: int = 6, edge_weight: float = 2.0
+    ) -> None:
+        if min(colour_cells, edge_cells, n_directions) < 1 or max(colour_cells, edge_cells) > self.SIZE:
+            raise InputError(f"patch grids of {colour_cells} and {edge_cells} cells: give 1 to {self.SIZE}")
+        self.colour_cells = colour_cells
+        self.edge_cells = edge_cells
+        self.n_directions = n_directions
+        self.edge_weight = edge_weight
+        turn = np.arange(n_directions) * (2 * np.pi / n_directions)  # twice the angle: edges have no sign
+        self._directions = np.stack([np.cos(turn), np.sin(turn)], axis=1).astype(np.float32)
+
+    SIZE = 32  # pixels a side that are looked at: finer ones only make it jumpy
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the settings; there are no weights."""
+        settings = (self.colour_cells, self.edge_cells, self.n_directions, self.edge_weight, self.SIZE)
+        return digest_settings({"encoder": "patches", "revision": PATCHES_REVISION, "settings": settings})
+
+    @property
+    def dim(self) -> int:
+        """Six half-wave colours a cell, and one number a direction and cell."""
+        return 6 * self.colour_cells**2 + self.n_directions * self.edge_cells**2
+
+    def encode(self, images: Sequence[U8] | U8) -> F32:
+        """(n, dim)."""
+        rows = [self._encode(batch) for batch in in_batches(images, 32)]
+        return np.concatenate(rows) if rows else np.zeros((0, self.dim), np.float32)
+
+    def _encode(self, images: U8) -> F32:
+        n, size = len(images), self.SIZE
+        pixels = resize(images, size).reshape(n, -1, 3).transpose(0, 2, 1)
+        planes = (OPPONENTS @ pixels).reshape(n, 3, size, size)
+        edges = self._edges(planes[:, 0])
+        contrast = planes - planes.mean(axis=(2, 3), keepdims=True)  # what stands out, not how bright it is
+        colours = np.concatenate([np.maximum(contrast, 0), np.maximum(-contrast, 0)], axis=1)
+        parts = []
+        for maps, cells, weight in (
+            (colours, self.colour_cells, 1.0),
+            (edges, self.edge_cells, self.edge_weight),
+        ):
+            pool = _soft_cells(size, cells)
+            pooled: F32 = np.matmul(pool @ maps, pool.T).reshape(n, -1)
+            parts.append(np.float32(weight) * unit_rows(pooled))
+        rows = np.concatenate(parts, axis=1)
+        # A blank image has neither colours nor edges, yet its row must have a length: the same for each one.
+        rows[~rows.any(axis=1), 0] = 1
+        return unit_rows(rows)
+
+    def _edges(self, light: F32) -> F32:
+        """(n, s, s) -> (n, directions, s, s): strength of the edge times how well it fits each direction."""
+        n, size, _ = light.shape
+        across, down = np.zeros_like(light), np.zeros_like(light)
+        across[:, :, 1:-1] = light[:, :, 2:] - light[:, :, :-2]
+        down[:, 1:-1] = light[:, 2:] - light[:, :-2]
+        strength = np.sqrt(across * across + down * down)
+        per = 1 / np.maximum(strength, np.float32(1e-6))
+        doubled = np.stack([(across * across - down * down) * per, 2 * across * down * per], axis=1)
+        fit = np.maximum(self._directions @ doubled.reshape(n, 2, -1), 0).reshape(n, -1, size, size)
+        fit *= fit
+        fit *= per[:, None]
+        return fit
+
+
+class DinoEncoder:
+    """DINOv3 (ViT) from a directory or by its hub name.
+
+    Args:
+        path_or_name: a directory with config.json and model.safetensors, or a hub name.
+        token: `cls`, or `mean` of the patch tokens.
+        size: pixels a side that the network sees, a multiple of its patch size.
+        mean: of the pixels it was trained on.
+        std: of the pixels it was trained on.
+        batch_size: frames at a time.
+        device: `cpu`, `cuda`, `cuda:1`; it is no part of the fingerprint.
+        dtype: `bfloat16` only on a GPU; it is part of the fingerprint.
+    """
+
+    def __init__(
+        self,
+        path_or_name: str | Path,
+        token: Token = "cls",
+        size: int = 224,
+        mean: tuple[float, float, float] = IMAGENET_MEAN,
+        std: tuple[float, float, float] = IMAGENET_STD,
+        batch_size: int = 32,
+        device: str = "cpu",
+        dtype: Dtype = "float32",
+    ) -> None:
+        one_of("token", token, ("cls", "mean"))
+        if batch_size < 1:
+            raise InputError(f"batch_size {batch_size} is too small: give 1 or more")
+        directory = find_model(path_or_name, "DINOv3 model")
+        config = read_config(directory, ("dinov3_vit",), "DINOv3 ViT model")
+        self._torch, self._dtype = check_device(device, dtype, "DINOv3")
+        self.token, self.size, self.batch_size, self.device = token, size, batch_size, device
+        self.mean, self.std = mean, std
+        self.fingerprint = digest_settings(
+            {
+                "encoder": "dino",
+                "config": config,
+                "weights": digest_weights(directory),
+                "settings": (token, size, mean, std, dtype),
+            }
+        )
+        # The token that stands for a masked patch is never used here.
+        unused = ("embeddings.mask_token",)
+        self._model = load_model(directory, "AutoModel", device, self._dtype, unused)
+        self.dim = int(self._model.config.hidden_size)
+        patch = self._model.config.patch_size
+        if size < 1 or any(size % p for p in (patch if isinstance(patch, list | tuple) else (patch,))):
+            raise InputError(f"image size {size} is not a multiple of DINOv3's patch size {patch}")
+
+    def encode(self, images: Sequence[U8] | U8) -> F32:
+        """(n, dim)."""
+        rows = [self._encode(batch) for batch in in_batches(images, self.batch_size)]
+        return np.concatenate(rows) if rows else np.zeros((0, self.dim), np.float32)
+
+    def _encode(self, images: U8) -> F32:
+        pixels = normalise(resize(images, self.size), self.mean, self.std)
+        with self._torch.inference_mode():
+            given = self._torch.from_numpy(pixels).permute(0, 3, 1, 2).to(self.device, self._dtype)
+            tokens = self._model(pixel_values=given).last_hidden_state
+            if self.token == "cls":
+                row = tokens[:, 0]
+            else:  # after the class token and the registers
+                row = tokens[:, 1 + self._model.config.num_register_tokens :].float().mean(1)
+            return unit_rows(row.float().cpu().numpy())
+
+
+def make_image_encoder(name: str, device: str = "cpu") -> ImageEncoder:
+    """`patches`, `dino:<directory or hub name>`, or `dino-mean:…` for the mean patch token."""
+    kind, _, model = name.partition(":")
+    if name == "patches":
+        return PatchEncoder()
+    makers: dict[str, Callable[[], ImageEncoder]] = {
+        "dino": lambda: DinoEncoder(model, "cls", device=device),
+        "dino-mean": lambda: DinoEncoder(model, "mean", device=device),
+    }
+    if kind in makers and model:
+        return makers[kind]()
+    choices = ("patches", "dino:<directory or hub name>", "dino-mean:<directory or hub name>")
+    raise InputError(f"unknown image encoder '{name}': {did_you_mean(name, choices)}")
