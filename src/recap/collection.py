@@ -58,7 +58,7 @@ class CollectSpec:
     speed: float = 1.0
     style: int | None = 0  # None: every demonstration has its own
     first_seed: int = FIRST_COLLECTION_SEED
-    image_size: int = 96
+    image_size: int = 96  # 0: no images
 
     def __post_init__(self) -> None:
         Expert(pusher_named(self.pusher), block_named(self.block).name, self.speed)
@@ -68,9 +68,9 @@ class CollectSpec:
             PushTEnv(block=self.block, goal_angle=angle)
         if not (math.isfinite(self.noise) and 0 <= self.noise <= 50):
             raise InputError(f"noise {self.noise} is out of range: give 0 to 50 px")
-        if self.image_size % 2 or not 16 <= self.image_size <= 1024:
+        if self.image_size and (self.image_size % 2 or not 16 <= self.image_size <= 1024):
             raise InputError(
-                f"image size {self.image_size} cannot be filmed: give an even number, 16 to 1024"
+                f"image size {self.image_size} cannot be filmed: give 0, or an even number from 16 to 1024"
             )
         check_collection_seeds(self.first_seed, len(self.angles) * self.per_angle)
 
@@ -167,7 +167,7 @@ def _attempt(spec: CollectSpec, demo: Demo, attempt: int) -> Episode:
         actions=np.array(actions, np.float32),
         objects={"block": np.array([o.objects["block"] for o in observations], np.float32)},
         goal=np.asarray(observations[0].goal, np.float32),
-        images={"top": [o.images["top"] for o in observations]},
+        images={"top": [o.images["top"] for o in observations]} if spec.image_size else {},
         action_space=ACTION_SPACE,
         success=success,
         source=f"scripted expert, attempt {attempt + 1}",
@@ -178,5 +178,6 @@ def _attempt(spec: CollectSpec, demo: Demo, attempt: int) -> Episode:
             "seed": demo.seed,
             "speed": spec.speed,
             "style": style,
+            "symmetry": block_named(spec.block).symmetry,
         },
     )

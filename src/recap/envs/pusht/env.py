@@ -185,16 +185,16 @@ class PushTEnv(StockPushTEnv):  # type: ignore[misc]
         pixels = self.draw(self.observation_width)
         return pixels if self.obs_type == "pixels" else {"state": self.state(), "pixels": pixels}
 
-    def observe(self, image_size: int | None = None) -> Observation:
-        """The moment as our agents take it, with a camera image where its size is given."""
+    def observe(self, image_size: int | None = None, with_poses: bool = True) -> Observation:
+        """The moment as our agents take it: a camera image where its size is given, true poses if wanted."""
         x, y = self.block.position
         return Observation(
             proprio=np.array(self.agent.position, np.float32),
             task=INSTRUCTION,
             time_s=self._n_steps / FPS,
             images={"top": self.draw(image_size)} if image_size else {},
-            objects={"block": np.array([x, y, self.block.angle])},
-            goal=self.goal_pose.copy(),
+            objects={"block": np.array([x, y, self.block.angle])} if with_poses else {},
+            goal=self.goal_pose.copy() if with_poses else None,
         )
 
     def render(self) -> U8:
