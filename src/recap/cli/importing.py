@@ -1,0 +1,129 @@
+"""`recap pool inspect`: what an import would do, before it is done."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from recap.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from recap.pool.importers import Source, SourceReport
+    from recap.pool.importers.checks import Finding
+    from recap.types import Episode
+
+# A comma parts two fields only where a field follows, so that a task may have commas.
+_COMMA = re.compile(
+    r",\s*(?=(?:proprio|action|goal|task|embodiment|action_space|object:[^=,]*|image:[^=,]*)\s*=)"
+)
+
+
+def parse_mapping(texts: Sequence[str]) -> dict[str, str]:
+    """`field=key` texts, several in one with commas between, as field -> key."""
+    mapping: dict[str, str] = {}
+    for item in (item for text in texts for item in _COMMA.split(text)):
+        field, equals, value = (part.strip() for part in item.strip().rstrip(",").partition("="))
+        if not equals or not field or not value:
+            raise InputError(
+                f"cannot read the mapping '{item.strip()[:200]}': write FIELD=KEY, as in action=actions"
+            )
+        if field in mapping:
+            raise InputError(f"'{field[:200]}' is mapped twice: give it once")
+        mapping[field] = value
+    return mapping
+
+
+@click.command()
+@click.argument("source", type=click.Path(path_type=Path))
+@click.option(
+    "--map", "maps", multiple=True, metavar="FIELD=KEY", help="Where a field comes from; repeatable."
+)
+@click.option("--format", "format_", metavar="NAME", help="lerobot, robomimic, robotwin or tracked.")
+@click.option("--fps", type=float, metavar="HZ", help="The rate it was recorded at, if it does not say.")
+def inspect(source: Path, maps: tuple[str, ...], format_: str | None, fps: float | None) -> int:
+    """Show what an import of SOURCE would do; nothing is written.
+
+    First comes what the source holds, then what becomes of it, then what is wrong or odd about it. FIELD is
+    proprio, action, goal, object:NAME, image:NAME, task, embodiment or action_space. KEY may be KEY[0:3], a
+    sum KEY+KEY, KEY@wxyz (or @xyzw) for a quaternion, or next:KEY for the value of the next frame. The exit
+    code is 1 when there are errors.
+
+    \b
+    Example:
+      recap pool inspect lift.hdf5 --map "proprio=obs/robot0_eef_pos" --map "task=lift the cube"
+    """
+    from recap.cli.terminal import progress_bar, show
+    from recap.pool.importers import open_source
+    from recap.pool.importers.checks import check_dataset
+
+    opened = open_source(source, format=format_, mapping=parse_mapping(maps), fps=fps)
+    report = opened.describe()
+    with progress_bar("episodes") as progress:
+        findings = check_dataset(_counted(opened, progress))
+    click.echo(f"Source: {source} ({report.format})")
+    show(_theirs(report))
+    click.echo()
+    show(_ours(report))
+    click.echo()
+    click.echo(_summary(report))
+    return _conclude(findings)
+
+
+def _counted(source: Source, progress: Callable[[int, int], None]) -> Iterator[Episode]:
+    for done, episode in enumerate(source, 1):
+        yield episode
+        progress(done, len(source))
+
+
+def _theirs(report: SourceReport) -> Table:
+    rows = []
+    for key in report.keys:
+        names = ", ".join(field.name for field in report.fields if key.name in field.keys)
+        rows.append((key.name, _shape(key.shape), key.dtype, names or "-"))
+    return _table(("source key", "shape", "type", "becomes"), rows)
+
+
+def _ours(report: SourceReport) -> Table:
+    rows = [(field.name, _shape(field.shape), field.dtype, field.origin) for field in report.fields]
+    return _table(("our field", "shape", "type", "comes from"), rows)
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))  # as text: [0:3] is no markup
+    return table
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape)) or "-"
+
+
+def _summary(report: SourceReport) -> str:
+    lengths = report.lengths
+    words = f"{len(lengths)} episodes of {min(lengths)} to {max(lengths)} frames, {sum(lengths)} in all"
+    task = f"'{report.task}'" if report.task else "none"
+    return f"{words}, at {report.fps:.4g} fps; embodiment {report.embodiment}; first task: {task}"
+
+
+def _conclude(findings: Sequence[Finding]) -> int:
+    for finding in findings:
+        click.echo(str(finding))
+    n_errors = sum(finding.severity == "error" for finding in findings)
+    if n_errors:
+        click.echo("Next: mend the errors, in the source or with --map; an import would be refused")
+        return 1
+    click.echo("Findings: none" if not findings else "Warnings do not stop an import")
+    click.echo("Next: recap pool add, with the same options")
+    return 0

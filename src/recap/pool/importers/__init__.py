@@ -1,0 +1,114 @@
+"""Demonstrations come in at one door: LeRobot, robomimic, RoboTwin 2.0 or the poses of a tracked hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+
+from recap.errors import DatasetError, did_you_mean, one_of
+from recap.pool.importers.source import FieldReport, Reader, Source, SourceReport, as_dataset_error
+
+__all__ = ["FORMATS", "FieldReport", "Source", "SourceReport", "detect_format", "open_source"]
+
+FORMATS = ("lerobot", "robomimic", "robotwin", "tracked")
+
+_EXPECTED = (
+    "expected a LeRobot v3 folder (meta/info.json), a robomimic file (data/demo_0/actions), "
+    "RoboTwin episodes (data/episode0.hdf5) or tracked poses (poses.csv)"
+)
+
+
+def open_source(
+    path: Path,
+    *,
+    format: str | None = None,
+    mapping: Mapping[str, str] | None = None,
+    fps: float | None = None,
+) -> Source:
+    """Demonstrations in someone's format as episodes of ours.
+
+    Args:
+        format: one of FORMATS; by default it is recognised.
+        mapping: field of ours -> key of the source, see `recap.pool.importers.mapping`.
+        fps: the rate at which it was recorded, for sources that do not say.
+    """
+    with as_dataset_error(path):
+        _check_exists(path)
+        name = detect_format(path) if format is None else one_of("format", format, FORMATS)
+        return Source(path, name, _reader(name, path, fps), mapping or {})
+
+
+def detect_format(path: Path) -> str:
+    """Which of FORMATS a file or folder has."""
+    with as_dataset_error(path):
+        _check_exists(path)
+        return _detect_folder(path) if path.is_dir() else _detect_file(path)
+
+
+def _reader(name: str, path: Path, fps: float | None) -> Reader:
+    # Imported here, so that the libraries of one format are not needed for another.
+    if name == "lerobot":
+        from recap.pool.importers.lerobot import LeRobotReader
+
+        return LeRobotReader(path, fps)
+    if name == "tracked":
+        from recap.pool.importers.tracked import TrackedReader
+
+        return TrackedReader(path, fps)
+    if name == "robomimic":
+        from recap.pool.importers.robomimic import RobomimicReader
+
+        return RobomimicReader(path, fps)
+    from recap.pool.importers.robotwin import RobotwinReader
+
+    return RobotwinReader(path, fps)
+
+
+def _check_exists(path: Path) -> None:
+    if path.exists():
+        return
+    beside = [child.name for child in path.parent.iterdir()] if path.parent.is_dir() else []
+    hint = did_you_mean(path.name, beside) if beside else "check the path"
+    raise DatasetError(f"{path} does not exist: {hint if len(hint) < 300 else 'check the path'}")
+
+
+def _detect_folder(path: Path) -> str:
+    from recap.pool.importers.tracked import episode_folders
+
+    if (path / "meta/info.json").is_file():
+        return "lerobot"
+    if any(file.is_file() for folder in (path, path / "data") for file in folder.glob("episode*.h*5")):
+        return "robotwin"
+    if episode_folders(path):
+        return "tracked"
+    files = sorted(child for child in islice(path.rglob("*"), 1000) if child.is_file())
+    hdf5 = [file for file in files if file.suffix in (".hdf5", ".h5")]
+    if hdf5:
+        likely = hdf5[0].parents[1] if hdf5[0].parent.name == "data" else hdf5[0]  # RoboTwin's, or a file
+        raise DatasetError(f"{path} is no demonstration source itself: did you mean '{likely}'?")
+    infos = [file for file in files if file.parts[-2:] == ("meta", "info.json")]
+    if infos:
+        raise DatasetError(f"{path} is no demonstration source itself: did you mean '{infos[0].parents[1]}'?")
+    kinds = Counter(file.suffix or "without suffix" for file in files)
+    found = ", ".join(f"{n} {kind}" for kind, n in kinds.most_common(5)) or "nothing"
+    raise DatasetError(f"{path} is of no known format: found files: {found}; {_EXPECTED}")
+
+
+def _detect_file(path: Path) -> str:
+    if path.name in ("poses.csv", "poses.npz"):
+        raise DatasetError(f"{path} is part of a folder of tracked poses: did you mean '{path.parent}'?")
+    from recap.pool.importers import hdf5, robomimic, robotwin
+
+    if path.suffix not in hdf5.SUFFIXES:
+        raise DatasetError(
+            f"{path} is of no known format: found a {path.suffix or 'plain'} file; {_EXPECTED}"
+        )
+    with hdf5.opened(path) as file:
+        if robomimic.recognises(file):
+            return "robomimic"
+        if robotwin.recognises(file):
+            return "robotwin"
+        found = ", ".join(sorted(repr(name) for name in list(file)[:8])) or "nothing"
+    raise DatasetError(f"{path} is of no known format: found the groups {found}; {_EXPECTED}")

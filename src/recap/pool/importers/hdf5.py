@@ -1,0 +1,267 @@
+"""HDF5 files of strangers: nothing outside of the file is followed, nothing large is read unasked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, overload
+
+import cv2
+import h5py  # type: ignore[import-untyped]
+import numpy as np
+
+from recap.errors import DatasetError
+from recap.pool.importers.mapping import Kind, SourceKey, shorten
+from recap.pool.importers.source import (
+    MAX_ARRAY_BYTES,
+    MAX_FRAME_BYTES,
+    MAX_FRAMES,
+    MAX_TEXT_BYTES,
+    as_dataset_error,
+    as_matrix,
+    check_size,
+)
+from recap.pool.importers.strings import TextPlace, read_strings
+from recap.types import F64, U8
+
+SUFFIXES = (".hdf5", ".h5")
+_MAX_KEYS = 10_000
+_MAX_DEPTH = 8
+_START_OF_FRAME = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # JPEG markers that carry the size
+
+
+@contextmanager
+def opened(path: Path, what: str = "") -> Iterator[Any]:
+    """The open file; whatever the library raises becomes a DatasetError."""
+    with as_dataset_error(path, what), h5py.File(path, "r") as file:
+        yield file
+
+
+def member(group: Any, key: str) -> Any:
+    """`group[key]`, step by step, so that no link leads elsewhere."""
+    for name in key.split("/"):
+        link = group.get(name, getlink=True)
+        if link is None:
+            raise KeyError(key)
+        if not isinstance(link, h5py.HardLink):
+            raise DatasetError(
+                f"'{shorten(key)}' is a link to elsewhere, which is not followed; copy the data"
+            )
+        group = group[name]
+    if isinstance(group, h5py.Dataset) and (group.external or group.is_virtual):
+        raise DatasetError(
+            f"'{shorten(key)}' keeps its data in another file, which is not read; copy the data"
+        )
+    return group
+
+
+def has(group: Any, key: str) -> bool:
+    """Whether `member` would find something."""
+    for name in key.split("/"):
+        if not isinstance(group, h5py.Group) or not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            return False
+        group = group[name]
+    return True
+
+
+def is_group(node: Any) -> bool:
+    """Whether it has members."""
+    return isinstance(node, h5py.Group)
+
+
+def walk(group: Any, prefix: str = "", depth: int = 0) -> dict[str, SourceKey]:
+    """Every dataset below `group` by its path, with its declared shape; no value is read."""
+    if depth > _MAX_DEPTH:
+        raise DatasetError(f"'{shorten(prefix)}' is nested too deeply; this is no file of demonstrations")
+    keys: dict[str, SourceKey] = {}
+    for name in group:
+        if not name.isprintable() or name in (".", ".."):
+            raise DatasetError(f"{shorten(repr(name))} is an odd name for a key; check the file")
+        path = f"{prefix}{name}"
+        if not has(group, name):
+            keys[path] = SourceKey(path, (), "link, not followed", "other")
+            continue
+        node = group[name]
+        if isinstance(node, h5py.Group):
+            keys |= walk(node, f"{path}/", depth + 1)
+        elif isinstance(node, h5py.Dataset):
+            keys[path] = SourceKey(path, tuple(node.shape or ()), str(node.dtype), _kind(node))
+        if len(keys) > _MAX_KEYS:
+            raise DatasetError(f"more than {_MAX_KEYS} keys; this is no file of demonstrations")
+    return keys
+
+
+def read_numbers(group: Any, key: str) -> F64:
+    """The (t, d) values of a dataset whose declared size is reasonable."""
+    dataset = member(group, key)
+    if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "fiub" or not dataset.shape:
+        raise DatasetError(f"'{shorten(key)}' holds no numbers; map another key")
+    check_size(f"'{key}'", dataset.shape, max(8, dataset.dtype.itemsize))
+    _check_chunks(dataset, key)
+    return as_matrix(dataset[()])
+
+
+def read_number(group: Any, key: str) -> float | None:
+    """A scalar dataset; None where there is none."""
+    if not has(group, key):
+        return None
+    dataset = member(group, key)
+    if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "fiu" or dataset.size != 1:
+        raise DatasetError(f"'{shorten(key)}' is no number; check the file")
+    return float(np.asarray(dataset[()]).reshape(-1)[0])
+
+
+def read_texts(path: Path, places: Sequence[tuple[str, str | None]]) -> list[str | None]:
+    """Scalar datasets (`key, None`) or attributes (`key, name`) of text; None for each that is missing."""
+    found = find_texts(path, places)
+    variable = [text for text in found if isinstance(text, TextPlace)]
+    late = iter(read_strings(variable))
+    return [next(late) if isinstance(text, TextPlace) else text for text in found]
+
+
+def find_texts(path: Path, places: Sequence[tuple[str, str | None]]) -> list[str | TextPlace | None]:
+    """As `read_texts`, but a text of variable length is only located, for `read_strings`."""
+    with opened(path) as file:
+        return [_find_text(file, path, key, attribute) for key, attribute in places]
+
+
+def _find_text(file: Any, path: Path, key: str, attribute: str | None) -> str | TextPlace | None:
+    node = member(file, key) if has(file, key) else None
+    if attribute is None and isinstance(node, h5py.Dataset):
+        stored = node
+    elif attribute is not None and node is not None and attribute in node.attrs:
+        stored = node.attrs.get_id(attribute)
+    else:
+        return None
+    kind = h5py.check_string_dtype(stored.dtype)
+    if kind is None or stored.shape != ():
+        return None
+    if kind.length is None:
+        return TextPlace(path, key, attribute)
+    check_size(f"'{key}'", (), stored.dtype.itemsize, MAX_TEXT_BYTES)
+    value = node[()] if attribute is None else node.attrs[attribute]
+    return bytes(value).rstrip(b"\0").decode("utf-8")
+
+
+def read_flag(node: Any, name: str) -> bool | None:
+    """A small attribute of numbers, true when all are; None where there is none."""
+    if name not in node.attrs:
+        return None
+    stored = node.attrs.get_id(name)
+    if stored.dtype.kind not in "fiub" or stored.shape not in ((), (1,)):
+        return None
+    return bool(np.all(node.attrs[name]))
+
+
+class Hdf5Frames(Sequence[U8]):
+    """Frames of a dataset, arrays or JPEG strings, read when they are asked for.
+
+    RoboTwin hands an RGB array to OpenCV's encoder, which takes it for BGR. Decoding with OpenCV undoes the
+    swap, so the decoded array is RGB as it is; any other decoder would show red as blue.
+    """
+
+    def __init__(self, path: Path, key: str, length: int) -> None:
+        self.path, self.key, self.length = path, key, length
+
+    def __reduce__(self) -> tuple[type[Hdf5Frames], tuple[Path, str, int]]:
+        return Hdf5Frames, (self.path, self.key, self.length)
+
+    def __len__(self) -> int:
+        return self.length
+
+    @overload
+    def __getitem__(self, index: int) -> U8: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[U8]: ...
+    def __getitem__(self, index: int | slice) -> U8 | Sequence[U8]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(self.length)[index]]
+        position = range(self.length)[index]
+        return next(self._read(position))
+
+    def __iter__(self) -> Iterator[U8]:
+        return self._read(0)
+
+    def _read(self, first: int) -> Iterator[U8]:
+        # The file is closed between single reads: peeking into thousands of episodes must not hold them open.
+        with opened(self.path, self.key) as file:
+            dataset = member(file, self.key)
+            _check_frames(dataset, self.key)
+            for i in range(first, self.length):
+                yield _frame(dataset[i], f"{self.key}, frame {i}")
+
+
+def frames(path: Path, group: Any, key: str) -> Hdf5Frames:
+    """The frames of `group[key]`, after a look at its declared shape."""
+    dataset = member(group, key)
+    _check_frames(dataset, key)
+    return Hdf5Frames(path, dataset.name.strip("/"), dataset.shape[0])
+
+
+def _kind(dataset: Any) -> Kind:
+    shape, dtype = dataset.shape, dataset.dtype
+    if not shape:
+        return "other"
+    if dtype == np.uint8 and len(shape) == 4 and 3 in (shape[1], shape[3]):
+        return "images"
+    if len(shape) == 1 and dtype.kind == "S" and _looks_like_jpeg(dataset):
+        return "images"
+    return "numbers" if dtype.kind in "fiub" else "other"
+
+
+def _looks_like_jpeg(dataset: Any) -> bool:
+    if not 0 < dataset.shape[0] <= MAX_FRAMES or not 4 <= dataset.dtype.itemsize <= MAX_FRAME_BYTES:
+        return False
+    if dataset.external or dataset.is_virtual:
+        return False
+    _check_chunks(dataset, dataset.name)
+    return bytes(dataset[0])[:2] == b"\xff\xd8"
+
+
+def _check_frames(dataset: Any, key: str) -> None:
+    if not isinstance(dataset, h5py.Dataset) or _kind(dataset) != "images":
+        raise DatasetError(f"'{shorten(key)}' holds no images; map another key")
+    n_bytes = int(np.prod([1, *dataset.shape[1:]], dtype=np.float64)) * dataset.dtype.itemsize
+    if n_bytes > MAX_FRAME_BYTES or dataset.shape[0] > MAX_FRAMES:
+        raise DatasetError(
+            f"'{shorten(key)}' claims {n_bytes} bytes a frame, shape {dataset.shape}; check it"
+        )
+    _check_chunks(dataset, key)
+
+
+def _check_chunks(dataset: Any, key: str) -> None:
+    """A chunk is read whole even for one value, so its size is bounded too."""
+    if dataset.chunks:
+        check_size(f"a chunk of '{key}'", (1, *dataset.chunks), dataset.dtype.itemsize, MAX_ARRAY_BYTES)
+
+
+def _frame(value: Any, what: str) -> U8:
+    if isinstance(value, np.ndarray) and value.ndim == 3:
+        image = value if value.shape[2] == 3 else value.transpose(1, 2, 0)
+        return np.ascontiguousarray(image, dtype=np.uint8)
+    data = bytes(value)
+    height, width = _jpeg_size(data, what)
+    if height * width * 3 > MAX_FRAME_BYTES:
+        raise DatasetError(f"{what} claims {width}x{height} pixels; check the file")
+    try:
+        decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    except cv2.error:
+        decoded = None
+    if decoded is None:
+        raise DatasetError(f"{what} is a damaged JPEG; restore the file or leave it out")
+    return np.asarray(decoded, dtype=np.uint8)
+
+
+def _jpeg_size(data: bytes, what: str) -> tuple[int, int]:
+    """Height and width from the header, so that no decoder allocates what a damaged one claims."""
+    at = 2
+    while data[:2] == b"\xff\xd8" and at + 9 <= len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker in _START_OF_FRAME:
+            return int.from_bytes(data[at + 5 : at + 7]), int.from_bytes(data[at + 7 : at + 9])
+        if marker == 0xFF:  # padding between segments
+            at += 1
+            continue
+        at += 2 + int.from_bytes(data[at + 2 : at + 4])
+    raise DatasetError(f"{what} is no JPEG; restore the file or leave it out")

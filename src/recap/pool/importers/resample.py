@@ -1,0 +1,134 @@
+"""An episode at another frame rate; what is interpolated, and how, depends on what it means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.errors import InputError
+from recap.geometry3 import arm_starts, matrix_to_rotation6, quaternion_start, rotation6_to_matrix
+from recap.pool.importers.source import MAX_FRAMES, PickedFrames, check_fps
+from recap.types import F32, F64, Episode
+
+_RELATIVE = ("delta", "relative", "velocity", "velocities")
+
+
+def resample(episode: Episode, fps: float) -> Episode:
+    """The same demonstration with frame i at exactly i / fps; both its ends are kept.
+
+    Positions are interpolated linearly, angles along the shorter arc, 6-D rotations linearly and made
+    rotations again, quaternions without regard to their sign. Images and on-off channels take the nearest
+    frame, on-off actions are held.
+    """
+    check_fps(fps)
+    if len(episode) < 1:
+        raise InputError(f"episode '{episode.id}' has no frames: there is nothing to resample")
+    old = episode.timestamps - episode.timestamps[0]
+    if fps == episode.fps and np.allclose(old, np.arange(len(old)) / fps, rtol=0, atol=1e-9):
+        return episode
+    if not (np.diff(old) > 0).all():
+        raise InputError(f"episode '{episode.id}' has times that do not increase: mend them first")
+    if any(word in episode.action_space.lower() for word in _RELATIVE):
+        raise InputError(
+            f"episode '{episode.id}' has actions '{episode.action_space}', true at one frame rate only: "
+            "map absolute ones, such as action=next:KEY"
+        )
+    n_steps = float(old[-1]) * fps
+    if n_steps > MAX_FRAMES:
+        raise InputError(f"episode '{episode.id}' would have {n_steps:.0f} frames: give a lower rate")
+    # The last frame is where the task is done: it is kept, up to a frame late rather than cut off.
+    n = int(np.ceil(n_steps - 1e-6)) + 1
+    times = np.minimum(np.arange(n) / fps, old[-1])
+    nearest = _nearest(old, times)
+    held = np.clip(np.searchsorted(old, times + 1e-9, side="right") - 1, 0, len(old) - 1)
+    return replace(
+        episode,
+        fps=float(fps),
+        timestamps=np.arange(n) / fps,
+        proprio=_vectors(episode.proprio, old, times, nearest),
+        actions=_vectors(episode.actions, old, times, held),
+        objects={name: _object(values, old, times, nearest) for name, values in episode.objects.items()},
+        images={camera: PickedFrames(frames, nearest) for camera, frames in episode.images.items()},
+    )
+
+
+def _nearest(old: F64, times: F64) -> NDArray[np.int64]:
+    """The index of the frame nearest in time; the earlier of two equally near."""
+    after = np.clip(np.searchsorted(old, times), 1, max(1, len(old) - 1))
+    if len(old) == 1:
+        return np.zeros(len(times), np.int64)
+    before = after - 1
+    return np.where(times - old[before] <= old[after] - times, before, after).astype(np.int64)
+
+
+def _vectors(values: F32, old: F64, times: F64, picked: NDArray[np.int64]) -> F32:
+    result = _linear(values, old, times)
+    for column in range(values.shape[1]):
+        if _is_switch(values[:, column]):
+            result[:, column] = values[picked, column]
+    for start in arm_starts(values):
+        block = slice(start + 3, start + 9)
+        mixed = _linear(
+            values[:, block], old, times
+        )  # a quarter turn has columns of 0 and 1, yet no switches
+        result[:, block] = _rotations(mixed, values[picked][:, block])
+    turning = None if arm_starts(values) else quaternion_start(values)
+    if turning is not None:
+        result[:, turning : turning + 4] = _quaternions(values[:, turning : turning + 4], old, times)
+    return _exact(result.astype(np.float32), values, old, times)
+
+
+def _object(values: F32, old: F64, times: F64, nearest: NDArray[np.int64]) -> F32:
+    if values.shape[1] != 3:
+        return _vectors(values, old, times, nearest)
+    result = _linear(values, old, times)
+    theta = values[:, 2].astype(np.float64)
+    turned = np.interp(times, old, np.unwrap(theta))
+    low = -np.pi if theta.min() < 0 else 0.0
+    if (
+        low - 1e-6 <= theta.min() and theta.max() <= low + 2 * np.pi + 1e-6
+    ):  # back to the range it was given in
+        outside = (turned < low) | (turned > low + 2 * np.pi)
+        turned = np.where(outside, (turned - low) % (2 * np.pi) + low, turned)
+    result[:, 2] = turned
+    return _exact(result.astype(np.float32), values, old, times)
+
+
+def _linear(values: NDArray[Any], old: F64, times: F64) -> F64:
+    wide = values.astype(np.float64)
+    columns = [np.interp(times, old, wide[:, i]) for i in range(wide.shape[1])]
+    return np.stack(columns, axis=1) if columns else np.empty((len(times), 0))
+
+
+def _exact(result: F32, values: F32, old: F64, times: F64) -> F32:
+    """Where a new frame falls on an old one it is that frame, bit for bit."""
+    at = np.clip(np.searchsorted(old, times - 1e-9), 0, len(old) - 1)
+    same = np.abs(old[at] - times) <= 1e-9
+    result[same] = values[at[same]]
+    return result
+
+
+def _rotations(mixed: F64, fallback: F32) -> F64:
+    """Interpolated 6-D rotations made rotations again; half-turns, whose mean is none, take a given frame."""
+    lengths = np.linalg.norm(mixed[:, :3], axis=1)
+    crossed = np.linalg.norm(np.cross(mixed[:, :3], mixed[:, 3:]), axis=1)
+    broken = (lengths < 1e-3) | (crossed < 1e-3 * np.maximum(lengths, 1e-3))
+    chosen = np.where(broken[:, None], fallback.astype(np.float64), mixed)
+    return matrix_to_rotation6(rotation6_to_matrix(chosen))
+
+
+def _quaternions(values: F32, old: F64, times: F64) -> F64:
+    """Along the shorter arc: q and -q are one rotation, so each takes the sign nearer to the one before."""
+    wide = values.astype(np.float64)
+    signs = np.where((wide[1:] * wide[:-1]).sum(axis=1) < 0, -1.0, 1.0)
+    mixed = _linear(wide * np.cumprod([1.0, *signs])[:, None], old, times)
+    return np.asarray(mixed / np.maximum(np.linalg.norm(mixed, axis=1, keepdims=True), 1e-9))
+
+
+def _is_switch(values: F32) -> bool:
+    """A channel that is on or off: two values, and enough frames or usual values to be sure."""
+    levels = np.unique(values)
+    return len(levels) == 2 and (len(values) >= 8 or bool(np.isin(levels, (-1, 0, 1)).all()))

@@ -1,0 +1,159 @@
+"""robomimic's HDF5, `data/demo_i/{actions, obs/…}`, also as ReCAP wrote it with image arrays under obs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recap.errors import DatasetError, InputError
+from recap.pool.importers import hdf5
+from recap.pool.importers.mapping import IMAGE, OBJECT, SourceKey
+from recap.pool.importers.source import RawEpisode, as_dataset_error, check_fps, even_times
+from recap.types import Scalar
+
+_EEF = re.compile(r"obs/(?P<arm>(?:\w+_)?)eef_pos")
+_STATES = ("obs/agent_pos", "obs/state", "obs/proprio", "obs/robot_state")
+_GOALS = ("obs/goal", "obs/goal_pose")
+_FILE_TEXTS = ("env_args", "problem_info")  # the second as LIBERO writes it
+_DEMO_TEXTS = ("task", "language_instruction", "lang", "ep_meta")  # the last as RoboCasa writes it, JSON
+
+
+def recognises(file: Any) -> bool:
+    """Whether an open HDF5 file has this layout."""
+    if not hdf5.has(file, "data") or not hdf5.is_group(file["data"]):
+        return False
+    return any(_is_demo(file["data"], name) for name in file["data"])
+
+
+class RobomimicReader:
+    """One file; demonstrations in the order of their numbers."""
+
+    def __init__(self, path: Path, fps: float | None = None) -> None:
+        self.path = path
+        with hdf5.opened(path) as file:
+            if not recognises(file):
+                raise DatasetError(f"{path} has no data/demo_0/actions; it is no robomimic file")
+            data = hdf5.member(file, "data")
+            self._demos = sorted((name for name in data if _is_demo(data, name)), key=_number)
+            self._keys = hdf5.walk(hdf5.member(data, self._demos[0]))
+        env, problem, *texts = hdf5.read_texts(
+            path, [("data", name) for name in _FILE_TEXTS] + self._demo_texts()
+        )
+        self._env, self._problem = _json(env), _json(problem)
+        width = len(_DEMO_TEXTS)
+        self._texts = [texts[i : i + width] for i in range(0, len(texts), width)]
+        kwargs = self._env.get("env_kwargs")
+        self._kwargs: dict[str, Any] = kwargs if isinstance(kwargs, dict) else {}
+        self.fps = self._rate(fps)
+
+    def __len__(self) -> int:
+        return len(self._demos)
+
+    def lengths(self) -> Sequence[int]:
+        """From the shapes of the actions."""
+        with hdf5.opened(self.path) as file:
+            return [hdf5.member(file, f"data/{demo}/actions").shape[0] for demo in self._demos]
+
+    def keys(self) -> Mapping[str, SourceKey]:
+        """What the first demonstration holds."""
+        return self._keys
+
+    def default_mapping(self) -> Mapping[str, str]:
+        """End-effector position, quaternion and gripper of every arm, or the one vector there is."""
+        numbers = [key for key, info in self._keys.items() if info.kind == "numbers"]
+        mapping = {"action": "actions"} if "actions" in numbers else {}
+        parts: list[str] = []
+        for key in numbers:
+            match = _EEF.fullmatch(key)
+            if match:
+                names = [f"obs/{match['arm']}{name}" for name in ("eef_pos", "eef_quat", "gripper_qpos")]
+                parts += [name for name in names if name in numbers]
+        states = [key for key in _STATES if key in numbers]
+        if parts or states:
+            mapping["proprio"] = "+".join(parts) or states[0]
+        if "obs/object" in numbers:
+            mapping[f"{OBJECT}environment"] = "obs/object"
+        goals = [key for key in _GOALS if key in numbers]
+        if goals:
+            mapping["goal"] = goals[0]
+        for key, info in self._keys.items():
+            if info.kind == "images" and key.startswith("obs/"):
+                mapping[IMAGE + key.removeprefix("obs/").removesuffix("_image").replace("/", "_")] = key
+        return mapping
+
+    def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
+        """One demonstration."""
+        name = self._demos[index]
+        with hdf5.opened(self.path, name) as file:
+            demo = hdf5.member(file, f"data/{name}")
+            values = {key: hdf5.read_numbers(demo, key) for key in numbers}
+            frames = {key: hdf5.frames(self.path, demo, key) for key in images}
+            n = hdf5.member(demo, "actions").shape[0]
+            success = hdf5.read_flag(demo, "success")
+        robots = self._kwargs.get("robots")
+        robot = " ".join(map(str, robots)) if isinstance(robots, list) else robots
+        attributes: dict[str, Scalar] = {"demo": name}
+        if isinstance(self._env.get("env_name"), str):
+            attributes["env_name"] = self._env["env_name"]
+        return RawEpisode(
+            id=f"{self.path.stem}/{name}",
+            scene_id=f"{self.path.stem}/{name}",
+            fps=self.fps,
+            timestamps=even_times(n, self.fps),
+            numbers=values,
+            images=frames,
+            task=self._task(index),
+            embodiment=str(robot or "unknown"),
+            action_space=self._action_space(),
+            success=success is not False,
+            source=f"robomimic:{self.path.name}",
+            attributes=attributes,
+        )
+
+    def _rate(self, given: float | None) -> float:
+        if given is not None:
+            return check_fps(given)
+        rate = self._kwargs.get("control_freq")
+        if not isinstance(rate, int | float) or isinstance(rate, bool):
+            raise InputError(f"{self.path} does not say its frame rate: give it, as in --fps 20")
+        with as_dataset_error(self.path, "env_args"):
+            return check_fps(rate)
+
+    def _action_space(self) -> str:
+        controller = self._kwargs.get("controller_configs")
+        if isinstance(controller, dict) and isinstance(controller.get("type"), str):
+            kind = " delta" if controller.get("control_delta") is True else ""
+            return f"{controller['type']}{kind}"
+        return ""
+
+    def _demo_texts(self) -> list[tuple[str, str | None]]:
+        return [(f"data/{demo}", name) for demo in self._demos for name in _DEMO_TEXTS]
+
+    def _task(self, index: int) -> str:
+        """The instruction, wherever one of the users of this layout puts it."""
+        *plain, meta = self._texts[index]
+        found = _json(meta).get("lang") or self._problem.get("language_instruction")
+        if isinstance(found, list):
+            found = "".join(map(str, found))
+        words = [text for text in (*plain, found) if isinstance(text, str) and text.strip()]
+        return words[0].strip('"') if words else ""
+
+
+def _is_demo(data: Any, name: str) -> bool:
+    return re.fullmatch(r"demo_\d{1,9}", name) is not None and hdf5.has(data, f"{name}/actions")
+
+
+def _number(name: str) -> int:
+    return int(name.removeprefix("demo_"))
+
+
+def _json(text: str | None) -> dict[str, Any]:
+    """An attribute of JSON; anything that is none counts as empty, for nothing essential is in it."""
+    try:
+        value = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,218 @@
+"""RoboTwin 2.0's HDF5, one file an episode, in the layout of its release and in that of its main branch."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recap.errors import DatasetError
+from recap.pool.importers import hdf5
+from recap.pool.importers.mapping import IMAGE, NEXT, SourceKey, check_name
+from recap.pool.importers.source import RawEpisode, as_dataset_error, check_fps, even_times, read_text
+from recap.pool.importers.strings import TextPlace, read_strings
+from recap.types import Scalar
+
+FPS = 250 / 15  # a frame is kept every 15 of 250 physics steps a second
+
+_FILE = re.compile(r"episode_?(?P<number>\d{1,9})\.(?:hdf5|h5)")
+_MAX_ATTRIBUTES = 32
+_POSE_SPACE = "absolute tool poses of the next step, each arm xyz in metres, 6-D rotation, gripper 0 to 1"
+_JOINT_SPACE = "absolute joint angles of the next step in radians, gripper 0 to 1"
+
+
+def recognises(file: Any) -> bool:
+    """Whether an open HDF5 file has one of the two layouts."""
+    older = any(hdf5.has(file, key) for key in ("endpose/left_endpose", "joint_action/vector"))
+    return older or any(hdf5.has(file, f"state/left_{key}") for key in ("ee_poses", "arm_joint_states"))
+
+
+def episode_files(path: Path) -> list[Path]:
+    """The episodes of a file, a folder of files or a folder with `data/`, in the order of their numbers."""
+    if path.is_file():
+        return [path]
+    for folder in (path / "data", path):
+        if folder.is_dir():
+            files = [file for file in folder.iterdir() if _FILE.fullmatch(file.name) and file.is_file()]
+            if files:
+                return sorted(files, key=lambda file: _number(file) or 0)
+    return []
+
+
+class RobotwinReader:
+    """One episode or a folder of them."""
+
+    def __init__(self, path: Path, fps: float | None = None) -> None:
+        self.path = path
+        self._files = episode_files(path)
+        if not self._files:
+            raise DatasetError(f"{path} has no data/episode0.hdf5; it is no RoboTwin folder")
+        self._given_fps = None if fps is None else check_fps(fps)
+        with hdf5.opened(self._files[0]) as file:
+            if not recognises(file):
+                raise DatasetError(f"{self._files[0]} has neither endpose nor state; it is no RoboTwin file")
+            self._keys = hdf5.walk(file)
+        root = self._files[0].absolute().parent
+        self._folder = root.parent if root.name == "data" else root
+        self._scenes = self._scene_info()
+        self._seeds = self._read_seeds()
+        self._texts: dict[int, str | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def lengths(self) -> Sequence[int]:
+        """From the shapes of the first key of the proprioception."""
+        key = _first_key(self.default_mapping().get("proprio", ""))
+        lengths = []
+        for path in self._files:
+            with hdf5.opened(path) as file:
+                lengths.append(hdf5.member(file, key).shape[0])
+        return lengths
+
+    def keys(self) -> Mapping[str, SourceKey]:
+        """What the first episode holds."""
+        return self._keys
+
+    def default_mapping(self) -> Mapping[str, str]:
+        """20-D tool poses where the file has them, else joints; the action is the next state unless kept."""
+        state, action = _arms(self._keys, "state"), _arms(self._keys, "action")
+        older = [f"endpose/{arm}_{what}" for arm in ("left", "right") for what in ("endpose", "gripper")]
+        if all(key in self._keys for key in older):
+            poses = "+".join(key + "@wxyz" * key.endswith("_endpose") for key in older)
+            mapping = {"proprio": poses, "action": NEXT + poses}
+        elif state:
+            # Poses were recorded, but some writers keep only joints as actions: both must be of one kind.
+            same = action.replace("action/", "state/") == state
+            mapping = {"proprio": state, "action": action if same else NEXT + state}
+        elif "joint_action/vector" in self._keys:
+            mapping = {"proprio": "joint_action/vector", "action": NEXT + "joint_action/vector"}
+        else:
+            mapping = {}
+        for key, info in self._keys.items():
+            parts = key.split("/")
+            if info.kind == "images" and len(parts) == 3:
+                mapping[f"{IMAGE}{check_name('camera', parts[1])}"] = key
+        return mapping
+
+    def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
+        """One episode, with what lies beside its file."""
+        path = self._files[index]
+        with hdf5.opened(path) as file:
+            values = {key: hdf5.read_numbers(file, key) for key in numbers}
+            frames = {key: hdf5.frames(path, file, key) for key in images}
+            rate = hdf5.read_number(file, "additional_info/frequency")
+        number = _number(path)
+        scene = None if number is None else self._seeds.get(number)
+        name = "/".join((*self._folder.parts[-2:], path.stem)).strip("/")
+        fps = self._given_fps or check_fps(FPS if rate is None else rate)
+        n = max((len(v) for v in values.values()), default=0)
+        attributes = dict(self._scenes.get(number, {})) if number is not None else {}
+        if scene is not None:
+            attributes["seed"] = scene
+        task = self._instructions().get(index)
+        return RawEpisode(
+            id=name,
+            scene_id=name if scene is None else f"{'/'.join(self._folder.parts[-2:])}/seed-{scene}",
+            fps=fps,
+            timestamps=even_times(n, fps),
+            numbers=values,
+            images=frames,
+            task=_instruction(task) if task else self._instruction_beside(path),
+            action_space=_POSE_SPACE if any("pose" in key for key in numbers) else _JOINT_SPACE,
+            source=f"robotwin:{path.name}",
+            attributes=attributes,
+        )
+
+    def _instructions(self) -> Mapping[int, str | None]:
+        """The texts inside all files, fetched together once: most of the cost is that of starting."""
+        if self._texts is None:
+            places: dict[int, TextPlace] = {}
+            texts: dict[int, str | None] = {}
+            for i, path in enumerate(self._files):
+                try:
+                    found = hdf5.find_texts(path, [("instructions", None), ("instruction", None)])
+                except DatasetError:
+                    continue  # said when this very episode is read
+                text = next((text for text in found if text), None)
+                if isinstance(text, TextPlace):
+                    places[i] = text
+                else:
+                    texts[i] = text
+            self._texts = texts | dict(zip(places, read_strings(list(places.values())), strict=True))
+        return self._texts
+
+    def _instruction_beside(self, path: Path) -> str:
+        file = self._folder / "instructions" / f"{path.stem}.json"
+        if not file.is_file():
+            return ""
+        with as_dataset_error(file):
+            return _instruction(read_text(file))
+
+    def _read_seeds(self) -> dict[int, int]:
+        file = self._folder / "seed.txt"
+        if not file.is_file():
+            return {}
+        with as_dataset_error(file):
+            return {i: int(word) for i, word in enumerate(read_text(file).split())}
+
+    def _scene_info(self) -> dict[int, dict[str, Scalar]]:
+        file = self._folder / "scene_info.json"
+        if not file.is_file():
+            return {}
+        with as_dataset_error(file):
+            scenes = json.loads(read_text(file))
+            found = {}
+            for name, scene in scenes.items():
+                match = re.fullmatch(r"episode_?(\d{1,9})", name)
+                if match and isinstance(scene, dict):
+                    found[int(match[1])] = _scalars(scene)
+            return found
+
+
+def _arms(keys: Mapping[str, SourceKey], group: str) -> str:
+    """Tool pose (or joints) and gripper of both arms of the newer layout; "" where one is missing."""
+    for what, order in (("ee_poses", "@wxyz"), ("arm_joint_states", "")):
+        names = [f"{group}/{arm}_{part}" for arm in ("left", "right") for part in (what, "ee_joint_states")]
+        if all(name in keys for name in names):
+            return "+".join(name + order * name.endswith(what) for name in names)
+    return ""
+
+
+def _first_key(expression: str) -> str:
+    return expression.removeprefix(NEXT).split("+")[0].split("@")[0]
+
+
+def _number(path: Path) -> int | None:
+    match = _FILE.fullmatch(path.name)
+    return int(match["number"]) if match else None
+
+
+def _instruction(text: str) -> str:
+    """The first sentence of `{"seen": […], "unseen": […]}`, of a list, or the text itself."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    if isinstance(value, dict):
+        lists = [value.get(key) for key in ("seen", "instructions", "instruction", "unseen")]
+        value = next((found for found in lists if found), "")
+    if isinstance(value, list):
+        value = value[0] if value else ""
+    if not isinstance(value, str):
+        raise ValueError("its instructions are no text")
+    return value
+
+
+def _scalars(scene: Mapping[str, Any]) -> dict[str, Scalar]:
+    """The plain values of a scene, `info` unpacked; as many as anyone would read."""
+    inner = scene.get("info")
+    flat = {**scene, **(inner if isinstance(inner, dict) else {})}
+    plain = {
+        f"scene.{key.strip('{}')}"[:64]: value
+        for key, value in flat.items()
+        if isinstance(value, str | int | float | bool) and len(str(value)) <= 200 and value == value
+    }
+    return dict(list(plain.items())[:_MAX_ATTRIBUTES])

@@ -1,0 +1,287 @@
+"""What every importer has in common: a reader of one format behind one sequence of episodes."""
+
+from __future__ import annotations
+
+import csv
+import struct
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.errors import DatasetError, InputError, RecapError
+from recap.pool.importers.mapping import IMAGE, OBJECT, Plan, SourceKey, make_plan, one_line, shorten
+from recap.types import F32, F64, U8, Episode, Scalar
+
+MAX_ARRAY_BYTES = 256 * 1024**2  # numbers of one key of one episode; larger ones are refused unread
+MAX_FRAME_BYTES = 64 * 1024**2  # one decoded image
+MAX_FRAMES = 1_000_000  # of one episode
+MAX_TEXT_BYTES = 1024**2  # of a JSON file or string
+
+
+@dataclass(frozen=True, slots=True)
+class RawEpisode:
+    """What a reader found for one episode, in the source's own terms."""
+
+    id: str
+    scene_id: str
+    fps: float
+    timestamps: F64
+    numbers: Mapping[str, F64]  # key -> (t, d)
+    images: Mapping[str, Sequence[U8]]  # key -> frames
+    task: str = ""
+    embodiment: str = "unknown"
+    action_space: str = ""
+    success: bool = True
+    source: str = ""
+    attributes: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+class Reader(Protocol):
+    """Reads one format; the mapping and all that follows from it are common to all."""
+
+    def __len__(self) -> int: ...
+
+    def lengths(self) -> Sequence[int]:
+        """Frames of each episode, found without reading them."""
+        ...
+
+    def keys(self) -> Mapping[str, SourceKey]:
+        """What the first episode holds."""
+        ...
+
+    def default_mapping(self) -> Mapping[str, str]:
+        """Where our fields come from when nobody says."""
+        ...
+
+    def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
+        """One episode with these keys."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FieldReport:
+    """One field of ours, as the first episode has it."""
+
+    name: str
+    origin: str  # as the mapping has it
+    keys: tuple[str, ...]  # of the source
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReport:
+    """Both sides of an import: what is there and what it becomes."""
+
+    path: Path
+    format: str
+    keys: tuple[SourceKey, ...]
+    fields: tuple[FieldReport, ...]
+    lengths: tuple[int, ...]  # frames of each episode
+    fps: float
+    task: str  # of the first episode
+    embodiment: str
+
+
+class Source(Sequence[Episode]):
+    """Demonstrations in someone's format as a sequence of episodes, read one at a time."""
+
+    def __init__(self, path: Path, format: str, reader: Reader, mapping: Mapping[str, str]) -> None:
+        self.path = path
+        self.format = format
+        self._reader = reader
+        with as_dataset_error(path):
+            self.plan: Plan = make_plan(mapping, reader.default_mapping(), reader.keys())
+
+    def __len__(self) -> int:
+        return len(self._reader)
+
+    @overload
+    def __getitem__(self, index: int) -> Episode: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Episode]: ...
+    def __getitem__(self, index: int | slice) -> Episode | Sequence[Episode]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        number = range(len(self))[index]
+        with as_dataset_error(self.path, f"episode {number}"):
+            raw = self._reader.read(number, self.plan.keys(), set(self.plan.images.values()))
+            return _episode(raw, self.plan)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self[i] for i in range(len(self)))
+
+    def describe(self) -> SourceReport:
+        """Both sides, from the headers of all episodes and the values of the first."""
+        first = self[0]
+        with as_dataset_error(self.path):
+            lengths = tuple(self._reader.lengths())
+            keys = tuple(self._reader.keys().values())
+        fields = tuple(_reports(first, self.plan))
+        return SourceReport(
+            self.path, self.format, keys, fields, lengths, first.fps, first.task, first.embodiment
+        )
+
+
+class PickedFrames(Sequence[U8]):
+    """Some frames of another sequence in a new order, still decoded only when asked for."""
+
+    def __init__(self, frames: Sequence[U8], indices: NDArray[np.int64]) -> None:
+        self._frames = frames
+        self._indices = indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, index: int) -> U8: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[U8]: ...
+    def __getitem__(self, index: int | slice) -> U8 | Sequence[U8]:
+        if isinstance(index, slice):
+            return PickedFrames(self._frames, self._indices[index])
+        return self._frames[int(self._indices[index])]
+
+    def __iter__(self) -> Iterator[U8]:
+        last, frame = -1, None
+        for index in self._indices.tolist():
+            if frame is None or index != last:  # a repeated frame is decoded once
+                last, frame = index, self._frames[index]
+            yield frame
+
+
+@contextmanager
+def as_dataset_error(path: Path, what: str = "") -> Iterator[None]:
+    """Any way in which a damaged or foreign file shows itself becomes one line that names the file."""
+    import pyarrow as pa
+
+    where = f"{path}, {what}" if what else str(path)
+    try:
+        yield
+    except InputError as error:
+        if not what:
+            raise
+        raise DatasetError(f"{where}: {_line(error)}") from error
+    except RecapError as error:
+        if str(path) in str(error):
+            raise
+        raise DatasetError(f"{where}: {_line(error)}") from error
+    except KeyError as error:
+        raise DatasetError(f"{where} cannot be read: {_line(error)} is missing; check the file") from error
+    except MemoryError as error:
+        raise DatasetError(f"{where} does not fit into memory; split it into smaller episodes") from error
+    except (
+        ArithmeticError,
+        AttributeError,
+        EOFError,
+        LookupError,
+        NotImplementedError,
+        OSError,
+        RuntimeError,  # h5py's own, and a RecursionError of deep JSON
+        TypeError,
+        ValueError,
+        csv.Error,
+        pa.ArrowException,
+        struct.error,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        raise DatasetError(
+            f"{where} cannot be read: {_line(error) or type(error).__name__}; mend the file or leave it out"
+        ) from error
+
+
+def check_size(what: str, shape: Sequence[int], itemsize: int, limit: int = MAX_ARRAY_BYTES) -> None:
+    """Refuse an array by its declared shape, before a byte of it is read."""
+    n_bytes = itemsize
+    for n in shape:
+        n_bytes *= int(n)  # Python's integers do not overflow
+    if n_bytes > limit or (shape and shape[0] > MAX_FRAMES):
+        raise DatasetError(
+            f"{shorten(what)} claims to be {n_bytes / 1024**2:.0f} MiB of shape {tuple(shape)}, more than an "
+            "episode should hold; check the file or split the episode"
+        )
+
+
+def as_matrix(values: NDArray[Any]) -> F64:
+    """Numbers as (t, d) in double precision."""
+    if values.dtype.kind not in "fiub" or values.ndim < 1:
+        raise ValueError(f"{values.dtype} {values.shape} is no table of numbers")
+    width = int(np.prod(values.shape[1:], dtype=np.int64))
+    return values.reshape(len(values), width).astype(np.float64)
+
+
+def even_times(n: int, fps: float) -> F64:
+    """Frame i at i / fps."""
+    return np.arange(n) / fps
+
+
+def check_fps(fps: float, what: str = "frame rate") -> float:
+    """A positive, finite rate."""
+    if not (np.isfinite(fps) and fps > 0):
+        raise InputError(f"{fps} is no {what}: give frames per second, such as 20")
+    return float(fps)
+
+
+def read_text(path: Path) -> str:
+    """A small text file."""
+    if path.stat().st_size > MAX_TEXT_BYTES:
+        raise DatasetError(f"{path} is too long for a description: check the file")
+    return path.read_text(encoding="utf-8")
+
+
+def single(values: F64) -> F32:
+    """Double to single precision; what overflows becomes infinite, which the checks will name."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.astype(np.float32)
+
+
+def _episode(raw: RawEpisode, plan: Plan) -> Episode:
+    values = {name: single(selection.read(raw.numbers)) for name, selection in plan.numbers.items()}
+    goal = values.get("goal")
+    if goal is not None and not len(goal):
+        raise ValueError("the goal is empty")
+    return Episode(
+        id=one_line("name", raw.id),
+        scene_id=one_line("scene", raw.scene_id),
+        task=plan.words.get("task", one_line("task", raw.task)),
+        embodiment=plan.words.get("embodiment", one_line("embodiment", raw.embodiment)),
+        fps=raw.fps,
+        timestamps=raw.timestamps,
+        proprio=values["proprio"],
+        actions=values["action"],
+        objects={
+            name.removeprefix(OBJECT): value for name, value in values.items() if name.startswith(OBJECT)
+        },
+        goal=None if goal is None else goal[0].copy(),
+        images={camera: raw.images[key] for camera, key in plan.images.items()},
+        action_space=plan.words.get("action_space", one_line("action space", raw.action_space)),
+        success=raw.success,
+        source=one_line("source", raw.source),
+        attributes=raw.attributes,
+    )
+
+
+def _reports(episode: Episode, plan: Plan) -> Iterator[FieldReport]:
+    arrays = {"proprio": episode.proprio, "action": episode.actions}
+    if episode.goal is not None:
+        arrays["goal"] = episode.goal
+    arrays |= {f"{OBJECT}{name}": values for name, values in episode.objects.items()}
+    for name, selection in plan.numbers.items():
+        keys = tuple(dict.fromkeys(part.key for part in selection.parts))
+        yield FieldReport(name, selection.text, keys, arrays[name].shape, str(arrays[name].dtype))
+    for camera, key in plan.images.items():
+        frames = episode.images[camera]
+        shape = frames[0].shape if len(frames) else ()
+        yield FieldReport(f"{IMAGE}{camera}", key, (key,), (len(frames), *shape), "uint8")
+
+
+def _line(error: BaseException) -> str:
+    return shorten(" ".join(str(error).split()), 300)

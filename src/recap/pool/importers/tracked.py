@@ -1,0 +1,228 @@
+"""The seam for a hand tracker: a folder with `poses.csv` or `poses.npz` and, where there is one, `video.mp4`.
+
+poses.csv has a header `time_s,x,y,z,qw,qx,qy,qz,gripper`; with two hands every name but time_s once with
+`left_` and once with `right_` in front. poses.npz has arrays `time_s (t,)`, `xyz (t, 3)`, w first
+`quaternion (t, 4)` and `gripper (t,)`, 0 closed to 1 open, again with `left_` and `right_`. `task.txt`, where
+there is one, holds the task.
+"""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from recap.errors import DatasetError, InputError
+from recap.pool.importers.mapping import IMAGE, NEXT, SourceKey
+from recap.pool.importers.source import (
+    MAX_FRAMES,
+    PickedFrames,
+    RawEpisode,
+    as_dataset_error,
+    as_matrix,
+    check_fps,
+    check_size,
+    read_text,
+)
+from recap.types import F64, U8
+from recap.video import VideoFrames, video_length
+
+FILES = ("poses.csv", "poses.npz")
+VIDEO = "video.mp4"
+
+_CSV = {"xyz": ("x", "y", "z"), "quaternion": ("qw", "qx", "qy", "qz"), "gripper": ("gripper",)}
+_WIDTHS = {name: len(columns) for name, columns in _CSV.items()}
+_SPACE = "absolute poses of the next frame, each hand xyz in metres, 6-D rotation, gripper 0 to 1"
+_MAX_LINE = 4096
+_SLACK_S = 0.5  # cameras and trackers do not stop at the same instant
+
+
+def episode_folders(path: Path) -> list[Path]:
+    """The folder itself, or those in it that hold poses."""
+    if _poses(path) is not None:
+        return [path]
+    if not path.is_dir():
+        return []
+    return sorted(folder for folder in path.iterdir() if folder.is_dir() and _poses(folder) is not None)
+
+
+class TrackedReader:
+    """One folder of poses, or a folder of such folders."""
+
+    def __init__(self, path: Path, fps: float | None = None) -> None:
+        self.path = path
+        self._folders = episode_folders(path)
+        if not self._folders:
+            raise DatasetError(f"{path} has no poses.csv or poses.npz; it is no folder of tracked poses")
+        if fps is not None:
+            raise InputError(f"{path} has its own times: leave --fps out, and resample what was read")
+        arrays = _read_poses(self._folders[0])
+        self._keys = {
+            name: SourceKey(name, values.shape, str(values.dtype), "numbers" if values.ndim == 2 else "other")
+            for name, values in arrays.items()
+        }
+        video = self._folders[0] / VIDEO
+        if video.is_file():
+            self._keys[VIDEO] = SourceKey(VIDEO, (len(arrays["time_s"]),), "video", "images")
+
+    def __len__(self) -> int:
+        return len(self._folders)
+
+    def lengths(self) -> Sequence[int]:
+        """Poses are small: they are read."""
+        return [len(_read_poses(folder)["time_s"]) for folder in self._folders]
+
+    def keys(self) -> Mapping[str, SourceKey]:
+        """What the first folder holds."""
+        return self._keys
+
+    def default_mapping(self) -> Mapping[str, str]:
+        """Position, 6-D rotation and gripper of each hand; the action is the next pose."""
+        hands = _hands(self._keys)
+        poses = "+".join(f"{hand}xyz+{hand}quaternion@wxyz+{hand}gripper" for hand in hands)
+        mapping = {"proprio": poses, "action": NEXT + poses}
+        if VIDEO in self._keys:
+            mapping[f"{IMAGE}video"] = VIDEO
+        return mapping
+
+    def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
+        """One folder."""
+        folder = self._folders[index]
+        arrays = _read_poses(folder)
+        times = arrays["time_s"]
+        if len(times) < 2:
+            raise DatasetError(f"{folder} has {len(times)} poses; a demonstration needs two or more")
+        steps = np.diff(times)
+        if not np.isfinite(times).all() or not (steps > 0).all():
+            raise DatasetError(f"{folder} has times that do not increase; sort and mend time_s")
+        task = folder / "task.txt"
+        with as_dataset_error(folder):
+            words = read_text(task) if task.is_file() else ""
+            frames = {key: _video_frames(folder / key, times) for key in images}
+        return RawEpisode(
+            id=folder.name if folder == self.path else f"{self.path.name}/{folder.name}",
+            scene_id=folder.name if folder == self.path else f"{self.path.name}/{folder.name}",
+            fps=_round_rate(float(1 / np.median(steps))),
+            timestamps=times - times[0],
+            numbers={key: as_matrix(arrays[key]) for key in numbers},
+            images=frames,
+            task=words,
+            embodiment="hand",
+            action_space=_SPACE,
+            source=f"tracked:{folder.name}",
+        )
+
+
+def _poses(folder: Path) -> Path | None:
+    return next((folder / name for name in FILES if (folder / name).is_file()), None)
+
+
+def _read_poses(folder: Path) -> dict[str, F64]:
+    """`time_s` (t,) and for each hand xyz, quaternion and gripper, (t, d)."""
+    path = _poses(folder)
+    if path is None:
+        raise DatasetError(f"{folder} has no poses.csv or poses.npz any more")
+    with as_dataset_error(path):
+        arrays = _read_csv(path) if path.suffix == ".csv" else _read_npz(path)
+        n = len(arrays["time_s"])
+        arrays["time_s"] = arrays["time_s"].reshape(-1)
+        for hand in _hands(arrays):
+            for name, width in _WIDTHS.items():
+                values = arrays[hand + name].reshape(n, -1)
+                if values.shape[1] != width:
+                    raise ValueError(f"{hand}{name} has {values.shape[1]} columns, not {width}")
+                arrays[hand + name] = values
+        return arrays
+
+
+def _hands(names: Collection[str]) -> tuple[str, ...]:
+    """The prefixes of the hands: one without a name, or left and right, or one of these."""
+    hands = tuple(hand for hand in ("", "left_", "right_") if f"{hand}xyz" in names)
+    if not hands or (len(hands) > 1 and "" in hands):
+        raise ValueError("name one hand without a prefix (xyz, …), or two with left_ and right_")
+    return hands
+
+
+def _read_csv(path: Path) -> dict[str, F64]:
+    check_size(path.name, (path.stat().st_size,), 1)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        header = [name.strip() for name in file.readline(_MAX_LINE).split(",")]
+        rows: list[list[float]] = []
+        for row in csv.reader(file):
+            if len(row) != len(header):
+                raise ValueError(f"line {len(rows) + 2} has {len(row)} values, the header {len(header)}")
+            rows.append([float(value) for value in row])
+            if len(rows) > MAX_FRAMES:
+                raise ValueError(f"more than {MAX_FRAMES} poses")
+    if len(set(header)) != len(header):
+        raise ValueError("a name stands twice in the header")
+    table = np.array(rows, dtype=np.float64).reshape(len(rows), len(header))
+    columns = {name: table[:, i] for i, name in enumerate(header)}
+    arrays = {"time_s": columns["time_s"]}
+    for hand in ("", "left_", "right_"):
+        if f"{hand}x" in columns:
+            for name, parts in _CSV.items():
+                arrays[hand + name] = np.stack([columns[hand + part] for part in parts], axis=1)
+    return arrays
+
+
+def _read_npz(path: Path) -> dict[str, F64]:
+    """The arrays we know of, each refused by its header when that claims too much; pickles never load."""
+    arrays: dict[str, F64] = {}
+    with zipfile.ZipFile(path) as archive:
+        names = {"time_s", *(hand + name for hand in ("", "left_", "right_") for name in _WIDTHS)}
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            if name not in names:
+                continue
+            check_size(f"{path.name}:{name}", (member.file_size,), 1, limit=2**28)
+            arrays[name] = np.asarray(_read_npy(archive, member, name), dtype=np.float64)
+    for name in arrays:
+        if arrays[name].ndim not in (1, 2):
+            raise ValueError(f"{name} is of shape {arrays[name].shape}")
+    if "time_s" not in arrays:
+        raise KeyError("time_s")
+    return arrays
+
+
+def _read_npy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> NDArray[Any]:
+    with archive.open(member) as file:
+        version = npy.read_magic(file)
+        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, _, dtype = read_header(file)
+        if dtype.kind not in "fiu":
+            raise ValueError(f"{name} is {dtype}, no numbers")
+        check_size(name, shape, dtype.itemsize)
+    with archive.open(member) as file:
+        values: NDArray[Any] = npy.read_array(file, allow_pickle=False)
+        return values
+
+
+def _video_frames(path: Path, times: F64) -> Sequence[U8]:
+    """For each pose the frame of the video that is nearest in time; both begin together."""
+    with av.open(str(path)) as container:
+        if not container.streams.video:
+            raise ValueError(f"{path.name} has no video stream")
+        rate = container.streams.video[0].average_rate
+    if not rate:
+        raise ValueError(f"{path.name} does not say its frame rate")
+    fps = float(rate)
+    n = video_length(path, fps)
+    indices = np.rint((times - times[0]) * fps).astype(np.int64)
+    missing_s = (indices[-1] - (n - 1)) / fps
+    if n < 1 or missing_s > _SLACK_S:
+        raise DatasetError(f"{path} ends {missing_s:.1f} s before the poses; cut the poses or mend the video")
+    return PickedFrames(VideoFrames(path, 0, n, fps), np.minimum(indices, n - 1))
+
+
+def _round_rate(fps: float) -> float:
+    """30 for 29.9998: times written with a few digits do not say more."""
+    nearest = round(fps)
+    return check_fps(float(nearest) if nearest and abs(fps - nearest) < 0.005 * nearest else fps)

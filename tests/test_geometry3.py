@@ -1,0 +1,110 @@
+"""Poses in space: exact inverses, one value for one rotation, no jumps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recap import geometry3 as g3
+from recap.types import F64
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def random_poses(seed: int, n: int = 6) -> F64:
+    rng = np.random.default_rng(seed)
+    quaternion = rng.normal(size=(n, 4))
+    quaternion /= np.linalg.norm(quaternion, axis=1, keepdims=True)
+    return np.concatenate([rng.uniform(-2, 2, (n, 3)), quaternion], axis=1)
+
+
+def test_a_turn_about_z_and_the_order_of_its_numbers() -> None:
+    half = np.pi / 12
+    matrix = g3.quaternion_to_matrix(np.array([np.cos(half), 0, 0, np.sin(half)]))
+    c, s = np.cos(np.pi / 6), np.sin(np.pi / 6)
+    np.testing.assert_allclose(matrix, [[c, -s, 0], [s, c, 0], [0, 0, 1]], atol=1e-15)
+    np.testing.assert_allclose(g3.matrix_to_rotation6(matrix), [c, s, 0, -s, c, 0], atol=1e-15)
+
+
+@given(seeds)
+def test_a_rotation_matrix_is_one(seed: int) -> None:
+    m = g3.quaternion_to_matrix(random_poses(seed)[:, 3:] * np.random.default_rng(seed).uniform(1e-3, 1e3))
+    np.testing.assert_allclose(m @ m.transpose(0, 2, 1), np.tile(np.eye(3), (6, 1, 1)), atol=1e-12)
+    np.testing.assert_allclose(np.linalg.det(m), 1)
+    np.testing.assert_allclose(g3.rotation6_to_matrix(g3.matrix_to_rotation6(m)), m, atol=1e-12)
+    assert g3.rotation6_error(g3.matrix_to_rotation6(m)).max() < 1e-12
+
+
+@given(seeds)
+def test_encode_and_decode_are_inverses(seed: int) -> None:
+    left, right = random_poses(seed), random_poses(seed + 1)
+    open_, shut = np.linspace(0, 1, 6), np.linspace(1, 0, 6)
+    code = g3.encode_arms(left, open_, right, shut)
+    assert code.shape == (6, 20)
+    for pose, gripper, was, was_gripper in (
+        (*g3.decode_arms(code)[:2], left, open_),
+        (*g3.decode_arms(code)[2:], right, shut),
+    ):
+        np.testing.assert_array_equal(gripper, was_gripper)
+        np.testing.assert_allclose(pose[:, :3], was[:, :3])
+        sign = np.sign((pose[:, 3:] * was[:, 3:]).sum(axis=1, keepdims=True))
+        np.testing.assert_allclose(sign * pose[:, 3:], was[:, 3:], atol=1e-9)
+        assert (pose[:, 3] >= 0).all()
+
+
+@given(seeds)
+def test_the_sign_of_a_quaternion_does_not_matter(seed: int) -> None:
+    pose = random_poses(seed)
+    other = pose * [1, 1, 1, -1, -1, -1, -1]
+    np.testing.assert_array_equal(g3.encode_arm(pose, np.zeros(6)), g3.encode_arm(other, np.zeros(6)))
+
+
+@given(seeds, st.floats(1e-6, 1e-2))
+def test_a_small_turn_is_a_small_step(seed: int, angle: float) -> None:
+    rng = np.random.default_rng(seed)
+    axis = rng.normal(size=3)
+    axis /= np.linalg.norm(axis)
+    start = g3.quaternion_to_matrix(rng.normal(size=4))
+    turn = g3.quaternion_to_matrix(np.array([np.cos(angle / 2), *(np.sin(angle / 2) * axis)]))
+    step = g3.matrix_to_rotation6(turn @ start) - g3.matrix_to_rotation6(start)
+    assert np.linalg.norm(step) <= 1.5 * angle
+
+
+@pytest.mark.parametrize("half_turn", [(0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (0, 0.6, 0, 0.8)])
+def test_half_turns_survive(half_turn: tuple[float, ...]) -> None:
+    q = np.array(half_turn, dtype=float)
+    back = g3.matrix_to_quaternion(g3.quaternion_to_matrix(q))
+    np.testing.assert_allclose(abs(back @ q), 1)
+
+
+def test_what_is_no_rotation_is_refused() -> None:
+    for bad in (np.zeros(4), np.ones(3)):
+        with pytest.raises(ValueError, match="quaternion"):
+            g3.quaternion_to_matrix(bad)
+    for bad in (np.zeros(6), np.ones(6), np.ones(5)):
+        with pytest.raises(ValueError, match="6-D"):
+            g3.rotation6_to_matrix(bad)
+    with pytest.raises(ValueError, match=r"\(t, 7\)"):
+        g3.encode_arm(np.zeros((2, 6)), np.zeros(2))
+    with pytest.raises(ValueError, match=r"\(t, 10\)"):
+        g3.decode_arm(np.zeros((2, 9)))
+    with pytest.raises(ValueError, match=r"\(t, 20\)"):
+        g3.decode_arms(np.zeros((2, 10)))
+
+
+def test_quaternions_are_recognised() -> None:
+    poses = random_poses(0)
+    assert g3.quaternion_start(poses) == 3
+    assert g3.quaternion_start(poses[:, :5]) is None
+    assert g3.quaternion_start(np.tile([0.0, 1, 0, 0], (5, 1))) is None  # nothing turns
+    assert g3.quaternion_start(np.zeros((0, 7))) is None
+
+
+def test_arms_are_recognised_by_their_rotations() -> None:
+    arm = g3.encode_arm(random_poses(0), np.zeros(6))
+    assert g3.arm_starts(arm) == (0,)
+    assert g3.arm_starts(np.concatenate([arm, arm], axis=1)) == (0, 10)
+    assert g3.arm_starts(np.full((6, 10), 0.3)) == ()  # ten joints
+    assert g3.arm_starts(arm[:, :9]) == ()
