@@ -6,21 +6,27 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "recap"
 
 # A room may import what is named here, and itself.
-BASE = {"types", "errors", "geometry", "compiled", "run_directory", "workers", "video"}
+BASE = {"types", "errors", "geometry", "geometry3", "compiled", "run_directory", "workers", "video"}
+MIDDLE = BASE | {"envs", "pool", "features", "retrieval", "standard_pools"}
 ALLOWED = {
     "types": set(),
     "errors": set(),
     "compiled": set(),
     "geometry": {"types"},
+    "geometry3": {"types", "errors"},
     "run_directory": {"errors"},
     "workers": {"errors"},
     "video": {"types", "errors"},
     "envs": BASE,
     "pool": BASE,
+    "features": BASE,
+    "retrieval": BASE | {"pool", "features"},
+    "standard_pools": BASE | {"envs", "pool"},
+    "agent": BASE | {"pool", "features", "retrieval"},
     "collection": BASE | {"envs", "pool"},
-    "evaluation": BASE | {"envs", "pool"},
-    "demo": BASE | {"envs", "pool", "evaluation", "collection"},
-    "cli": BASE | {"envs", "pool", "evaluation", "collection", "demo"},
+    "evaluation": MIDDLE | {"agent"},
+    "demo": MIDDLE | {"agent", "evaluation", "collection"},
+    "cli": MIDDLE | {"agent", "evaluation", "collection", "demo"},
     "__main__": {"cli"},
 }
 

@@ -23,3 +23,26 @@ def rotation(theta: float) -> F64:
 def transform_points(pose: F64, points: F64) -> F64:
     """Points (..., 2) given in the frame `pose`, expressed in the world."""
     return points @ rotation(float(pose[2])).T + pose[:2]
+
+
+def into_frame(frame: F64, points: F64) -> F64:
+    """World points (..., 2) expressed in the frame (or frames, (..., 3)) given as poses."""
+    c, s = np.cos(frame[..., 2]), np.sin(frame[..., 2])
+    dx, dy = points[..., 0] - frame[..., 0], points[..., 1] - frame[..., 1]
+    return np.stack([c * dx + s * dy, -s * dx + c * dy], axis=-1)
+
+
+def out_of_frame(frame: F64, points: F64) -> F64:
+    """The inverse of `into_frame`."""
+    c, s = np.cos(frame[..., 2]), np.sin(frame[..., 2])
+    x, y = points[..., 0], points[..., 1]
+    return np.stack([frame[..., 0] + c * x - s * y, frame[..., 1] + s * x + c * y], axis=-1)
+
+
+def canonical_poses(poses: F64, goal: F64, symmetry: int) -> F64:
+    """Poses (..., 3) with the angle, among those that look alike, that is nearest to the goal's."""
+    period = 2 * math.pi / symmetry
+    turn = (poses[..., 2] - goal[..., 2] + period / 2) % period - period / 2
+    out = np.array(poses, np.float64)
+    out[..., 2] = goal[..., 2] + turn
+    return out

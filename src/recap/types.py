@@ -64,3 +64,64 @@ class EpisodeResult:
     max_coverage: float
     first_step: Mapping[str, int | None]  # threshold -> first step past it
     error: str | None = None  # the traceback, when outcome is "error"
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRef:
+    """The only pointer into a pool."""
+
+    episode_id: str
+    t: int
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptors:
+    """How every frame of some episodes is described, term by term, laid end to end."""
+
+    fingerprint: str  # of the describer that made them
+    episode_ids: tuple[str, ...]
+    starts: NDArray[np.int64]  # (e + 1,) episode i has rows starts[i]:starts[i + 1]
+    terms: Mapping[str, F32]  # term -> (n, d)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What retrieval is asked: the moment, how the episode began, and what must not be returned."""
+
+    window: tuple[Observation, ...]  # oldest first; the last one is now
+    first: Observation  # stage 1 is run against it, again when the pool changes
+    symmetry: int = 1  # how many turns of the task's object look alike
+    exclude: frozenset[str] = frozenset()  # ids of episodes, or of scenes
+    avoid: tuple[tuple[FrameRef, float], ...] = ()  # matches that led nowhere, and what to add near them
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A moment of the pool that fits."""
+
+    ref: FrameRef
+    distance: float  # square root of the summed costs, with what `avoid` adds
+    costs: Mapping[str, float]  # term -> its share of the summed cost
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieval:
+    """The matches, nearest first; none when nothing is in range, which is an answer."""
+
+    matches: tuple[Match, ...]
+    pool_version: int
+    candidates: tuple[str, ...]  # episodes that stage 1 kept, nearest first
+    confidence: float  # in (0, 1]: how usual so small a distance is within the pool; 0 without a match
+    timings_ms: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Conditioning:
+    """What a policy is given of the matches, in canonical frames; nothing retrieved: `valid` is all false."""
+
+    frame: F64  # (3,) the query's frame in the world: identity when not aligned
+    actions: F32  # (k, H, a) of each match, in its own frame
+    proprio: F32  # (k, H, p)
+    valid: NDArray[np.bool_]  # (k, H) false past the end of a demonstration, where the last row is held
+    refs: tuple[FrameRef, ...]  # (k) first frames
+    last_refs: tuple[FrameRef, ...]  # (k) last valid frames

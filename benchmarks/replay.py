@@ -1,0 +1,158 @@
+"""What is retrieval worth without learning? The replay agent in every mode, in the real environment.
+
+    python benchmarks/replay.py --json docs/results/replay.json
+
+Headline rows: 9 angles × seeds 42…91, both pushers, standard pool of 900 disc demonstrations and an even
+fifty of them. Choices (candidates, options) are measured on development seeds 500…519 only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from report import arguments, finish
+
+from recap.agent import ReplayAgent
+from recap.envs.pusht.tasks import EVALUATION_SEEDS
+from recap.evaluation.agents import Agent, Eyes, Trial
+from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.evaluation.summary import summarise
+from recap.pool.packed import write_packed
+from recap.pool.view import Describer
+from recap.retrieval.presets import preset
+from recap.retrieval.retriever import Retriever
+from recap.standard_pools import open_pool
+from recap.types import Descriptors, Episode, EpisodeResult
+from recap.workers import run_in_workers
+
+DEVELOPMENT_SEEDS = tuple(range(500, 520))
+PLAIN = {"stall_penalty": 0.0, "trim": 0}
+CAREFUL = {"stall_penalty": 6.0, "trim": 3}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One evaluation."""
+
+    mode: str
+    pusher: str = "triangle"
+    pool: str = "pusht-9x100"
+    seeds: tuple[int, ...] = EVALUATION_SEEDS
+    n_candidates: int | None = None
+    objects: str = "truth"
+    options: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        pool = Path(self.pool).stem
+        parts = [
+            self.mode,
+            self.pusher,
+            pool,
+            f"candidates {self.n_candidates or 'all'}",
+            f"poses {self.objects}",
+        ]
+        return ", ".join([*parts, *(f"{k} {v:g}" for k, v in self.options.items())])
+
+    def spec(self) -> EvalSpec:
+        """What the harness runs."""
+        return EvalSpec("replay", pusher=self.pusher, seeds=self.seeds, mode=self.mode, objects=self.objects)
+
+
+def play(row: Row, trials: Iterator[Trial]) -> Iterator[EpisodeResult]:
+    """Run some trials of a row in this process."""
+    describer, config = preset(f"pusht-{row.mode}", row.n_candidates)
+    config = replace(config, **row.options)  # type: ignore[arg-type]
+    agent: Agent = ReplayAgent(Retriever(open_pool(row.pool), describer, config))
+    if row.objects == "pixels":
+        agent = Eyes(agent, "tee", row.pusher)
+    yield from run_trials(agent, row.spec(), trials, 8)
+
+
+class Part:
+    """Some episodes of a pool, as a version of their own."""
+
+    version = 1
+
+    def __init__(self, episodes: list[Episode]) -> None:
+        self._episodes = {episode.id: episode for episode in episodes}
+        self.episode_ids = tuple(self._episodes)
+
+    def episode(self, episode_id: str) -> Episode:
+        """One of them."""
+        return self._episodes[episode_id]
+
+    def descriptors(self, describer: Describer) -> Descriptors:
+        """Not needed to pack."""
+        raise AssertionError
+
+
+def fifty(folder: Path) -> str:
+    """Every eighteenth demonstration of the standard pool: fifty, spread over the nine goals."""
+    view = open_pool("pusht-9x100").view()
+    path = folder / "fifty.safetensors"
+    write_packed(Part([view.episode(i) for i in view.episode_ids[::18]]), path, images=False)
+    return str(path)
+
+
+def rows(pool_of_50: str, quick: bool) -> dict[str, list[Row]]:
+    """Everything that is run."""
+    modes = ("published", "oracle", "single", "aligned")
+    headline = [
+        Row(mode, pusher, pool)
+        for pusher in ("triangle", "disc")
+        for pool in ("pusht-9x100", pool_of_50)
+        for mode in modes
+    ]
+    headline.append(Row("aligned", objects="pixels"))
+    development = [
+        Row(mode, seeds=DEVELOPMENT_SEEDS, n_candidates=n)
+        for mode in ("oracle", "single", "aligned")
+        for n in (5, 20, 100, None)
+    ]
+    options = [
+        Row(mode, seeds=DEVELOPMENT_SEEDS, options=dict(chosen))
+        for mode in ("oracle", "single", "aligned")
+        for chosen in (PLAIN, {**PLAIN, "trim": 3}, {**PLAIN, "stall_penalty": 6.0}, CAREFUL)
+    ]
+    groups = {"headline": headline, "candidates": development, "options": options}
+    if quick:
+        return {k: [replace(r, seeds=r.seeds[:3]) for r in v[-2:]] for k, v in groups.items()}
+    return groups
+
+
+def main() -> None:
+    """Run the rows one after another, each on all cores."""
+    options = arguments(__doc__.splitlines()[0]).parse_args()
+    result: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for group, members in rows(fifty(Path(folder)), options.quick).items():
+            print(f"\n{group}: success > 0.85 and > 0.95, seen and unseen angles")
+            result[group] = []
+            for row in members:
+                started = time.perf_counter()
+                found = run_in_workers(partial(play, row), row.spec().trials(), os.cpu_count() or 1)
+                summary = summarise(row.spec(), list(found))
+                assert not summary.n_errors, "an episode ended in an error"
+                groups = {g.name: {k: str(r) for k, r in g.rates.items()} for g in summary.groups}
+                numbers = summary.to_json()
+                figures = {name: numbers[name]["success"] for name in ("seen", "unseen")}
+                wall_s = time.perf_counter() - started
+                told = {**asdict(row), "pool": Path(row.pool).stem, "seeds": [row.seeds[0], row.seeds[-1]]}
+                result[group].append({**told, "name": row.name, "success": figures, "wall_s": wall_s})
+                print(f"{row.name}\n   seen {groups['seen']}\n unseen {groups['unseen']}  ({wall_s:.0f} s)")
+                sys.stdout.flush()
+                finish(result, options.json)  # as it goes: a long run that is stopped has what it has
+
+
+if __name__ == "__main__":
+    main()

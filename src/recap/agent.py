@@ -1,0 +1,112 @@
+"""The test-time loop: look, retrieve, act out the chunk; the only piece that remembers an episode."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from recap.geometry import out_of_frame
+from recap.retrieval.conditioning import build_conditioning, frame_of
+from recap.retrieval.retriever import Retriever, as_episode
+from recap.types import F64, FrameRef, Observation, Query, Retrieval
+
+Reaction: TypeAlias = Literal["hold", "act", "stop"]
+N_WINDOW = 8  # observations kept
+FORGET_BELOW = 0.3  # px: a stalled match whose penalty has faded so far is forgotten
+
+
+@dataclass
+class _Episode:
+    """What is remembered of one running episode."""
+
+    first: Observation
+    window: deque[Observation] = field(default_factory=lambda: deque(maxlen=N_WINDOW))
+    queue: deque[F64] = field(default_factory=deque)
+    retrieval: Retrieval | None = None
+    stalled: dict[FrameRef, float] = field(default_factory=dict)
+
+
+class ReplayAgent:
+    """Acts out the nearest chunk of the pool, moved into the frame of now: retrieval without a policy.
+
+    Args:
+        retriever: finds the chunk.
+        n_action_steps: how much of a chunk is executed before the next look.
+        symmetry: of the block that is pushed.
+        min_confidence: below it the `reaction` is taken: hold still, or act all the same.
+    """
+
+    image_size: int | None = None
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        n_action_steps: int = 8,
+        symmetry: int = 1,
+        reaction: Reaction = "act",
+        min_confidence: float = 0.0,
+    ) -> None:
+        self.retriever = retriever
+        self.n_action_steps = n_action_steps
+        self.symmetry = symmetry
+        self.reaction = reaction
+        self.min_confidence = min_confidence
+        self._episodes: dict[int, _Episode | None] = {}
+
+    def reset(self, slot: int, trial: object) -> None:
+        """A new episode begins in that slot."""
+        self._episodes[slot] = None
+
+    def retrieval(self, slot: int) -> Retrieval | None:
+        """The last one of that slot's episode."""
+        episode = self._episodes.get(slot)
+        return None if episode is None else episode.retrieval
+
+    def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
+        """One action a slot: (n, a)."""
+        return np.array([self._act(s, o) for s, o in zip(slots, observations, strict=True)], np.float64)
+
+    def _act(self, slot: int, observation: Observation) -> F64:
+        episode = self._episodes.get(slot)
+        lost = self.retriever.config.object_name not in observation.objects or observation.goal is None
+        if episode is None and not lost:
+            episode = self._episodes[slot] = _Episode(first=observation)
+        if episode is not None and not lost:
+            episode.window.append(observation)
+            if not episode.queue:
+                self._plan(episode)
+        if episode is None or not episode.queue:  # nothing seen, nothing retrieved, or too unsure: stay
+            return np.asarray(observation.proprio[:2], np.float64)
+        return episode.queue.popleft()
+
+    def _plan(self, episode: _Episode) -> None:
+        """Retrieve, and queue the chunk's actions in the world."""
+        config = self.retriever.config
+        now = episode.window[-1]
+        query = Query(
+            tuple(episode.window), episode.first, self.symmetry, avoid=tuple(episode.stalled.items())
+        )
+        found = episode.retrieval = self.retriever.retrieve(query, episode.retrieval)
+        unsure = found.confidence < self.min_confidence and self.reaction != "act"
+        if not found.matches or unsure:
+            return
+        ref = found.matches[0].ref
+        frame = frame_of(as_episode([now], self.symmetry), 0, config)
+        widths = (2, len(now.proprio))
+        chunk = build_conditioning(self.retriever.view(), [ref], frame, config, widths)
+        actions = out_of_frame(frame, chunk.actions[0].astype(np.float64))
+        n = min(self.n_action_steps, int(chunk.valid[0].sum()))
+        episode.queue.extend(np.clip(actions[:n], 0, 512))
+        self._remember(episode, ref)
+
+    def _remember(self, episode: _Episode, ref: FrameRef) -> None:
+        config = self.retriever.config
+        if not config.stall_penalty:
+            return
+        faded = {r: p * config.stall_decay for r, p in episode.stalled.items()}
+        episode.stalled = {r: p for r, p in faded.items() if p > FORGET_BELOW}
+        episode.stalled[ref] = episode.stalled.get(ref, 0.0) + config.stall_penalty

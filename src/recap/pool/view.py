@@ -1,0 +1,56 @@
+"""What retrieval and training read: one version of a pool, live or packed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from recap.types import F32, Descriptors, Episode
+
+
+class Describer(Protocol):
+    """Describes every frame of an episode; the same one serves pool and query."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any setting or weight that changes a description."""
+        ...
+
+    @property
+    def dims(self) -> Mapping[str, int]:
+        """Term -> width d."""
+        ...
+
+    def describe(self, episode: Episode) -> Mapping[str, F32]:
+        """Term -> (t, d), finite, for each term of `dims`."""
+        ...
+
+
+class PoolView(Protocol):
+    """One whole version of a pool; it never changes."""
+
+    @property
+    def version(self) -> int:
+        """Which one."""
+        ...
+
+    @property
+    def episode_ids(self) -> tuple[str, ...]:
+        """Its episodes in a stable order, the order in which they were added."""
+        ...
+
+    def episode(self, episode_id: str) -> Episode:
+        """One of them, images decoded only when asked for."""
+        ...
+
+    def descriptors(self, describer: Describer) -> Descriptors:
+        """Every frame described, in the order of `episode_ids`; what is missing is computed."""
+        ...
+
+
+class PoolSource(Protocol):
+    """Something that always knows the newest view: a live pool follows its head, a snapshot is its own."""
+
+    def view(self) -> PoolView:
+        """The newest version, cheaply: the same object as before while nothing changed."""
+        ...

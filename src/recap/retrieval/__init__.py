@@ -1,0 +1,1 @@
+"""Which moment of which demonstration fits now."""

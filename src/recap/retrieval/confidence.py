@@ -1,0 +1,56 @@
+"""How sure a match is: its distance among those that the pool's own episodes have to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recap.retrieval.index import Index, nearest_frames
+from recap.types import F64
+
+if TYPE_CHECKING:
+    from recap.retrieval.retriever import Retriever
+
+N_CALIBRATION = 400  # episodes that are asked for, at most
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Distances of a random moment of each episode to the rest of the pool, sorted."""
+
+    distances: F64  # (n,)
+
+    def confidence(self, distance: float) -> float:
+        """The conformal p-value of a distance: below α for a share α of moments like the pool's own."""
+        n = len(self.distances)
+        at_least = n - int(np.searchsorted(self.distances, distance, side="left"))
+        return (1 + at_least) / (n + 1)
+
+
+def calibrate(retriever: Retriever, index: Index) -> Calibration:
+    """Ask the pool for a random moment of each of its episodes, with that episode's scene left out."""
+    rng = np.random.default_rng(0)
+    n = len(index.episode_ids)
+    chosen = rng.permutation(n)[:N_CALIBRATION]
+    nothing = np.zeros(0, np.int64)
+    distances = []
+    for i in chosen:
+        row = int(rng.integers(index.begins[i], index.ends[i]))
+        goal = None if np.isnan(index.goals[i]).any() else index.goals[i]
+        exclude = frozenset((index.episode_ids[i], index.scene_ids[i]))
+        candidates = retriever.nearest_scenes(index, index.scenes[i], goal, 1, exclude)
+        _, found = nearest_frames(
+            index.frames,
+            index.frames[row],
+            index.begins,
+            index.ends,
+            candidates,
+            nothing,
+            np.zeros(0),
+            0.0,
+            1,
+        )
+        distances.append(found[0])
+    return Calibration(np.sort(np.array(distances, np.float64)))

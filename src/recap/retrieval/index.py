@@ -1,0 +1,165 @@
+"""A pool laid out for search: one matrix a stage, costs as squared distances."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.compiled import compiled_reordering
+from recap.errors import DatasetError
+from recap.retrieval.config import RetrievalConfig
+from recap.types import F32, F64, Descriptors
+
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns of a matrix belong to which term, and how each is scaled."""
+
+    spans: Mapping[str, tuple[int, int]]
+    factors: Mapping[str, float]  # √weight / scale
+
+    def lay_out(self, terms: Mapping[str, F32]) -> F32:
+        """Rows (n, D): √weight · φ / scale of every term side by side."""
+        parts = [terms[name] * np.float32(factor) for name, factor in self.factors.items()]
+        return np.ascontiguousarray(np.concatenate(parts, axis=1), np.float32)
+
+    def split(self, difference: F32) -> dict[str, float]:
+        """Term -> its cost, of a difference of two rows (D,)."""
+        squared = difference.astype(np.float64) ** 2
+        return {name: float(squared[a:b].sum()) for name, (a, b) in self.spans.items()}
+
+
+def make_layout(weights: Mapping[str, float], scales: Mapping[str, float], dims: Mapping[str, int]) -> Layout:
+    """The layout of the terms with a weight above 0."""
+    spans: dict[str, tuple[int, int]] = {}
+    factors: dict[str, float] = {}
+    at = 0
+    for name, weight in weights.items():
+        if weight <= 0:
+            continue
+        if name not in dims:
+            raise DatasetError(
+                f"term '{name}' is weighed but not described: the describer has {sorted(dims)}"
+            )
+        spans[name] = (at, at + dims[name])
+        factors[name] = math.sqrt(weight) / scales.get(name, 1.0)
+        at += dims[name]
+    return Layout(spans, factors)
+
+
+@dataclass(frozen=True)
+class Index:
+    """One version of a pool, ready to be searched."""
+
+    version: int
+    episode_ids: tuple[str, ...]
+    scene_ids: tuple[str, ...]
+    rows_of: Mapping[str, int]  # episode id -> its number
+    begins: I64  # (e,) first row of each episode
+    ends: I64  # (e,) past the last row that may be chosen
+    scenes: F32  # (e, D1)
+    frames: F32  # (n, D2)
+    goals: F64  # (e, 3), nan where there is none
+    scene_layout: Layout
+    frame_layout: Layout
+
+    def lay_out_scene(self, first: Mapping[str, F32]) -> F32:
+        """The terms of one first frame (1, d) as a row of `scenes`."""
+        if not self.scene_layout.factors:
+            return np.zeros(1, np.float32)
+        return self.scene_layout.lay_out(first).ravel()
+
+
+def build_index(
+    descriptors: Descriptors,
+    config: RetrievalConfig,
+    version: int,
+    scene_ids: tuple[str, ...],
+    goals: F64,
+) -> Index:
+    """Lay the descriptors out by the config."""
+    dims = {name: rows.shape[1] for name, rows in descriptors.terms.items()}
+    scene_layout = make_layout(config.scene_weights, config.scales, dims)
+    frame_layout = make_layout(config.weights, config.scales, dims)
+    begins = descriptors.starts[:-1]
+    ends = np.maximum(descriptors.starts[1:] - config.trim, begins + 1)  # one frame always stays
+    first = {name: rows[begins] for name, rows in descriptors.terms.items()}
+    n = len(descriptors.episode_ids)
+    scenes = scene_layout.lay_out(first) if scene_layout.factors else np.zeros((n, 1), np.float32)
+    return Index(
+        version,
+        descriptors.episode_ids,
+        scene_ids,
+        {episode_id: i for i, episode_id in enumerate(descriptors.episode_ids)},
+        np.ascontiguousarray(begins, np.int64),
+        np.ascontiguousarray(np.minimum(ends, descriptors.starts[1:]), np.int64),
+        scenes,
+        frame_layout.lay_out(descriptors.terms),
+        goals,
+        scene_layout,
+        frame_layout,
+    )
+
+
+@compiled_reordering
+def squared_distances(rows: F32, query: F32) -> F32:
+    """|row − query|² of every row: (n,)."""
+    out = np.empty(rows.shape[0], np.float32)
+    for i in range(rows.shape[0]):
+        total = np.float32(0.0)
+        for k in range(rows.shape[1]):
+            d = rows[i, k] - query[k]
+            total += d * d
+        out[i] = total
+    return out
+
+
+@compiled_reordering
+def nearest_frames(
+    frames: F32,
+    query: F32,
+    begins: I64,
+    ends: I64,
+    candidates: I64,
+    avoid_rows: I64,
+    avoid_add: F64,
+    radius: float,
+    n: int,
+) -> tuple[I64, F64]:
+    """The n nearest rows among the candidates' episodes, and their distances with penalties, in order."""
+    best_rows = np.full(n, -1, np.int64)
+    best = np.full(n, np.inf)
+    width = frames.shape[1]
+    least_add = 0.0
+    for a in range(avoid_add.shape[0]):
+        least_add = min(least_add, avoid_add[a])
+    for c in range(candidates.shape[0]):
+        for i in range(begins[candidates[c]], ends[candidates[c]]):
+            total = np.float32(0.0)
+            for k in range(width):
+                d = frames[i, k] - query[k]
+                total += d * d
+            distance = math.sqrt(total)
+            if distance + least_add >= best[n - 1]:
+                continue
+            for a in range(avoid_rows.shape[0]):
+                apart = np.float32(0.0)
+                for k in range(width):
+                    d = frames[i, k] - frames[avoid_rows[a], k]
+                    apart += d * d
+                if apart < radius * radius:
+                    distance += avoid_add[a]
+            if distance >= best[n - 1]:
+                continue
+            slot = n - 1
+            while slot > 0 and best[slot - 1] > distance:
+                best[slot], best_rows[slot] = best[slot - 1], best_rows[slot - 1]
+                slot -= 1
+            best[slot], best_rows[slot] = distance, i
+    return best_rows, best

@@ -1,0 +1,123 @@
+"""Training pairs: for every frame of the target's demonstrations, moments of the pool that fit it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.errors import InputError
+from recap.features.describer import TermDescriber
+from recap.features.terms import Actions
+from recap.pool.view import PoolView
+from recap.retrieval.config import RetrievalConfig
+from recap.retrieval.index import nearest_frames
+from recap.retrieval.presets import preset
+from recap.retrieval.retriever import Retriever
+from recap.types import F32, FrameRef
+
+I32 = NDArray[np.int32]
+ACTION_WEIGHT = 0.1  # the paper's, for the chunk to come
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """For each frame of each target episode, its k matches, nearest first; number -1 where there is none."""
+
+    target_ids: tuple[str, ...]
+    pool_ids: tuple[str, ...]
+    target: I32  # (n, 2): number of the target episode, frame
+    match: I32  # (n, k, 2): number of the pool episode, frame
+    weight: F32  # (n, k) to draw by; rows sum to 1, or 0 without a match
+
+    def refs(self, row: int) -> list[FrameRef]:
+        """The matches of a row."""
+        return [FrameRef(self.pool_ids[e], int(t)) for e, t in self.match[row] if e >= 0]
+
+    def draw(self, rows: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+        """One of each row's matches, by weight: its place among the k."""
+        cumulative = np.cumsum(self.weight[rows], axis=1)
+        return np.asarray(
+            (rng.random((len(rows), 1)) > cumulative).sum(axis=1).clip(max=self.match.shape[1] - 1)
+        )
+
+
+def training_preset(
+    name: str, n_candidates: int | None = None, action_weight: float = ACTION_WEIGHT
+) -> tuple[TermDescriber, RetrievalConfig]:
+    """An inference preset with the action term that only training has."""
+    describer, config = preset(name, n_candidates)
+    frame = config.object_name if config.align == "object" else None
+    terms = {**describer.terms, "action": Actions(2, config.chunk_size, frame=frame)}
+    weights = {**config.weights, "action": action_weight / config.chunk_size}  # a mean over the chunk
+    scales = {**config.scales, "action": config.scales.get("proprio", 1.0)}
+    changed = replace(config, name=f"{name}-training", weights=weights, scales=scales)
+    return TermDescriber(terms), changed
+
+
+def find_pairs(target: PoolView, retriever: Retriever, k: int = 3, allow_twin: bool = True) -> Pairs:
+    """The k best moments of the pool for each target frame, at most one an episode.
+
+    Args:
+        target: demonstrations of the robot.
+        retriever: over the pool, with a describer and config for training.
+        allow_twin: whether the pool's demonstration of the same scene may be matched.
+    """
+    index = retriever.index()
+    if not index.episode_ids:
+        raise InputError("there are no pairs to find: the pool is empty")
+    rows, matches, distances = [], [], []
+    for number, episode_id in enumerate(target.episode_ids):
+        episode = target.episode(episode_id)
+        terms = retriever.describer.describe(episode)
+        asked = index.frame_layout.lay_out(terms)
+        first = {name: values[:1] for name, values in terms.items()}
+        scene = (
+            index.scene_layout.lay_out(first).ravel()
+            if index.scene_layout.factors
+            else np.zeros(1, np.float32)
+        )
+        goal = None if episode.goal is None else episode.goal.astype(np.float64)
+        exclude = {episode.id} | (set() if allow_twin else {episode.scene_id})
+        symmetry = int(episode.attributes.get("symmetry", 1))
+        candidates = retriever.nearest_scenes(index, scene, goal, symmetry, frozenset(exclude))
+        for t in range(len(episode)):
+            rows.append((number, t))
+            found, away = _best_of_each(retriever, asked[t], candidates, k)
+            matches.append(found)
+            distances.append(away)
+    apart = np.array(distances)  # (n, k)
+    closeness = np.where(np.isfinite(apart), 1 / (apart + 1.0), 0.0)
+    weight = closeness / np.maximum(closeness.sum(axis=1, keepdims=True), 1e-12)
+    return Pairs(
+        tuple(target.episode_ids),
+        index.episode_ids,
+        np.array(rows, np.int32),
+        np.array(matches, np.int32),
+        weight.astype(np.float32),
+    )
+
+
+def _best_of_each(
+    retriever: Retriever, asked: F32, candidates: NDArray[np.int64], k: int
+) -> tuple[list[tuple[int, int]], list[float]]:
+    """The best moment of each of the k best episodes: neighbours in time would all be one match."""
+    index = retriever.index()
+    nothing, none = np.zeros(0, np.int64), np.zeros(0)
+    found: list[tuple[int, int]] = []
+    away: list[float] = []
+    left = candidates
+    for _ in range(k):
+        row, distance = nearest_frames(
+            index.frames, asked, index.begins, index.ends, left, nothing, none, 0.0, 1
+        )
+        if row[0] < 0:
+            found.append((-1, 0))
+            away.append(np.inf)
+            continue
+        episode = int(np.searchsorted(index.begins, row[0], side="right")) - 1
+        found.append((episode, int(row[0] - index.begins[episode])))
+        away.append(float(distance[0]))
+        left = left[left != episode]
+    return found, away

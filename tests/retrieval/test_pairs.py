@@ -1,0 +1,71 @@
+"""Training pairs: the right moments, never the excluded ones, drawn by weight."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from episodes import random_episode
+from memory_pool import MemoryPool, MemoryView
+from recap.errors import InputError
+from recap.retrieval.pairs import find_pairs, training_preset
+from recap.retrieval.retriever import Retriever
+
+POOL = [random_episode(f"disc-{i}", i, n=25) for i in range(10)]
+TARGET = [replace(random_episode(f"triangle-{i}", i, n=25), embodiment="triangle") for i in range(4)]
+
+
+def retriever(n_candidates: int | None = None, action_weight: float = 0.1) -> Retriever:
+    return Retriever(MemoryPool(POOL), *training_preset("pusht-aligned", n_candidates, action_weight))
+
+
+def test_the_twin_of_the_scene_is_the_best_match_when_allowed() -> None:
+    pairs = find_pairs(MemoryView(TARGET), retriever())
+    assert pairs.target.shape == (100, 2)
+    last = 25 - 3  # tails are trimmed
+    for (episode, t), match in zip(pairs.target, pairs.match, strict=True):
+        if t < last:
+            assert tuple(match[0]) == (episode, t)
+
+
+def test_without_twins_no_pair_shares_a_scene() -> None:
+    pairs = find_pairs(MemoryView(TARGET), retriever(), allow_twin=False)
+    assert (pairs.match[:, :, 0] != pairs.target[:, None, 0]).all()
+
+
+def test_matches_are_of_different_episodes_and_weights_sum_to_one() -> None:
+    pairs = find_pairs(MemoryView(TARGET), retriever(n_candidates=5), k=3)
+    assert all(len(set(row)) == 3 for row in pairs.match[:, :, 0].tolist())
+    assert pairs.weight.sum(axis=1) == pytest.approx(1)
+    assert (np.diff(pairs.weight, axis=1) <= 1e-6).all(), "nearest first"
+    assert len(pairs.refs(0)) == 3
+
+
+def test_fewer_episodes_than_matches_are_marked() -> None:
+    small = Retriever(MemoryPool(POOL[:2]), *training_preset("pusht-aligned"))
+    pairs = find_pairs(MemoryView(TARGET[:1]), small, k=3)
+    assert (pairs.match[:, 2, 0] == -1).all()
+    assert (pairs.weight[:, 2] == 0).all()
+    assert len(pairs.refs(5)) == 2
+
+
+def test_draws_follow_the_weights() -> None:
+    pairs = find_pairs(MemoryView(TARGET[:1]), retriever(), k=3, allow_twin=False)
+    rows = np.full(4000, 7)
+    drawn = np.bincount(pairs.draw(rows, np.random.default_rng(0)), minlength=3) / 4000
+    assert drawn == pytest.approx(pairs.weight[7], abs=0.04)
+
+
+def test_the_action_term_matches_what_comes_next() -> None:
+    """Of two moments that look alike the one that goes on alike is taken."""
+    asked = TARGET[0]
+    alike = replace(POOL[0], id="alike", scene_id="a", actions=POOL[0].actions + 2)
+    other = replace(POOL[0], id="other", scene_id="b", actions=POOL[0].actions[::-1].copy())
+    pool = MemoryPool([other, alike])
+    pairs = find_pairs(MemoryView([asked]), Retriever(pool, *training_preset("pusht-aligned")), k=1)
+    assert (pairs.match[:20, 0, 0] == 1).all()
+
+
+def test_an_empty_pool_has_no_pairs() -> None:
+    with pytest.raises(InputError, match="pool is empty"):
+        find_pairs(MemoryView(TARGET), Retriever(MemoryPool(), *training_preset("pusht-aligned")))

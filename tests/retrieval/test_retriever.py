@@ -1,0 +1,227 @@
+"""Choosing a moment: equal to brute force, live, and never what is excluded."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from episodes import observation_of, random_episode
+from memory_pool import MemoryPool
+from recap.errors import DatasetError, InputError
+from recap.features.describer import TermDescriber
+from recap.features.terms import Position, Proprio
+from recap.geometry import out_of_frame
+from recap.retrieval.conditioning import build_conditioning, frame_of
+from recap.retrieval.config import RetrievalConfig
+from recap.retrieval.presets import PRESETS, preset
+from recap.retrieval.retriever import Retriever, as_episode
+from recap.types import Episode, FrameRef, Query
+
+PUSHT = [name for name in PRESETS if name.startswith("pusht")]
+EPISODES = [random_episode(f"demo-{i}", i, n=20 + i, goal_angle=0.3 * (i % 3)) for i in range(12)]
+
+
+def ask(episode: Episode, t: int, **fields: object) -> Query:
+    window = tuple(observation_of(episode, k) for k in range(max(0, t - 7), t + 1))
+    symmetry = int(episode.attributes["symmetry"])
+    return Query(window, observation_of(episode, 0), symmetry, **fields)  # type: ignore[arg-type]
+
+
+def brute_force(episodes: list[Episode], query: Query, name: str) -> tuple[FrameRef, float]:
+    """The cost as the definition has it, over every frame."""
+    describer, config = preset(name)
+    now = {k: v[-1] for k, v in describer.describe(as_episode(query.window, query.symmetry)).items()}
+    best: tuple[float, FrameRef] | None = None
+    for episode in episodes:
+        rows = describer.describe(episode)
+        for t in range(max(1, len(episode) - config.trim)):
+            cost = sum(
+                weight * float(((rows[k][t] - now[k]) ** 2).sum()) / config.scales.get(k, 1.0) ** 2
+                for k, weight in config.weights.items()
+            )
+            if best is None or cost < best[0]:
+                best = cost, FrameRef(episode.id, t)
+    assert best is not None
+    return best[1], best[0] ** 0.5
+
+
+@pytest.mark.parametrize("name", ["pusht-single", "pusht-aligned"])
+@given(st.integers(100, 200), st.integers(0, 19))
+def test_equals_brute_force(name: str, seed: int, t: int) -> None:
+    query = ask(random_episode("query", seed), t)
+    found = Retriever(MemoryPool(EPISODES), *preset(name)).retrieve(query)
+    ref, distance = brute_force(EPISODES, query, name)
+    assert found.matches[0].distance == pytest.approx(distance, rel=1e-3, abs=1e-2)
+    assert found.matches[0].ref == ref or found.matches[0].distance <= distance * 1.0001
+    assert sum(found.matches[0].costs.values()) == pytest.approx(distance**2, rel=1e-3, abs=1e-2)
+
+
+@pytest.mark.parametrize("name", PUSHT)
+@given(st.sampled_from(EPISODES), st.data())
+def test_a_moment_of_the_pool_finds_itself_and_exclusion_never_leaks(
+    name: str, episode: Episode, data: st.DataObject
+) -> None:
+    retriever = Retriever(MemoryPool(EPISODES), *preset(name))
+    t = data.draw(st.integers(0, len(episode) - 1 - retriever.config.trim))
+    found = retriever.retrieve(ask(episode, t))
+    assert found.matches[0].ref == FrameRef(episode.id, t)
+    assert found.matches[0].distance == pytest.approx(0, abs=1e-2)
+    for hidden in (episode.id, episode.scene_id):
+        found = retriever.retrieve(ask(episode, t, exclude=frozenset([hidden])), n_matches=8)
+        assert found.matches
+        assert episode.id not in found.candidates
+        assert all(match.ref.episode_id != episode.id for match in found.matches)
+
+
+def test_matches_come_nearest_first_and_name_their_costs() -> None:
+    found = Retriever(MemoryPool(EPISODES), *preset("pusht-aligned")).retrieve(
+        ask(EPISODES[3], 5), n_matches=6
+    )
+    distances = [match.distance for match in found.matches]
+    assert distances == sorted(distances)
+    assert len({match.ref for match in found.matches}) == 6
+    assert set(found.matches[0].costs) == {"proprio", "object", "turn"}
+
+
+def test_stage_1_keeps_the_nearest_scenes_of_the_first_frame() -> None:
+    retriever = Retriever(MemoryPool(EPISODES), *preset("pusht-aligned", n_candidates=3))
+    found = retriever.retrieve(ask(EPISODES[4], 9))
+    assert len(found.candidates) == 3
+    assert found.candidates[0] == EPISODES[4].id
+    assert {m.ref.episode_id for m in retriever.retrieve(ask(EPISODES[4], 9), n_matches=20).matches} <= set(
+        found.candidates
+    )
+
+
+def test_the_oracle_looks_at_the_nearest_goal_only() -> None:
+    found = Retriever(MemoryPool(EPISODES), *preset("pusht-oracle")).retrieve(ask(EPISODES[4], 9))
+    assert {int(i.split("-")[1]) % 3 for i in found.candidates} == {4 % 3}
+
+
+def test_a_pool_that_grows_is_used_at_the_next_step() -> None:
+    pool = MemoryPool(EPISODES[:6])
+    retriever = Retriever(pool, *preset("pusht-aligned"))
+    query = ask(EPISODES[8], 4)
+    before = retriever.retrieve(query)
+    assert before.matches[0].ref.episode_id != EPISODES[8].id
+    pool.add(EPISODES[8])
+    after = retriever.retrieve(query, previous=before)
+    assert after.matches[0].ref == FrameRef(EPISODES[8].id, 4)
+    assert after.pool_version > before.pool_version
+
+
+def test_an_unchanged_pool_saves_stage_1() -> None:
+    retriever = Retriever(MemoryPool(EPISODES), *preset("pusht-aligned", n_candidates=2))
+    first = retriever.retrieve(ask(EPISODES[1], 0))
+    again = retriever.retrieve(ask(EPISODES[7], 3), previous=first)
+    assert again.candidates == first.candidates
+
+
+def test_nothing_to_retrieve_is_an_answer() -> None:
+    found = Retriever(MemoryPool(), *preset("pusht-aligned")).retrieve(ask(EPISODES[0], 0))
+    assert found.matches == ()
+    assert found.confidence == 0
+    describer, config = preset("pusht-aligned")
+    far = Retriever(MemoryPool(EPISODES), describer, replace(config, max_distance=1e-3))
+    assert far.retrieve(ask(random_episode("query", 77), 0)).matches == ()
+
+
+def test_matches_that_led_nowhere_are_avoided_for_a_while() -> None:
+    retriever = Retriever(MemoryPool(EPISODES), *preset("pusht-aligned"))
+    query = ask(EPISODES[2], 6)
+    first = retriever.retrieve(query).matches[0]
+    away = retriever.retrieve(replace(query, avoid=((first.ref, 500.0),))).matches[0]
+    rows = retriever.index()
+    at = [rows.begins[rows.rows_of[m.ref.episode_id]] + m.ref.t for m in (first, away)]
+    assert np.linalg.norm(rows.frames[at[0]] - rows.frames[at[1]]) > retriever.config.stall_radius
+    gone = FrameRef("no longer there", 3)
+    assert retriever.retrieve(replace(query, avoid=((gone, 500.0),))).matches[0].ref == first.ref
+
+
+@pytest.mark.parametrize("symmetry", [1, 2, 4])
+@given(st.integers(300, 330), st.integers(0, 10), st.floats(-3, 3), st.floats(-60, 60), st.floats(-60, 60))
+def test_alignment_moves_the_chunk_with_the_block(
+    symmetry: int, seed: int, t: int, turn: float, dx: float, dy: float
+) -> None:
+    """A whole scene turned and shifted finds itself, and its chunk comes out turned and shifted."""
+    demo = random_episode("demo", seed, symmetry=symmetry)
+    move = np.array([dx, dy, turn])
+
+    def moved(points: np.ndarray) -> np.ndarray:
+        return out_of_frame(move, points.astype(np.float64))
+
+    def moved_pose(poses: np.ndarray, k: int = 0) -> np.ndarray:
+        angle = poses[..., 2:] + turn + k * 2 * np.pi / symmetry
+        return np.concatenate([moved(poses[..., :2]), angle], axis=-1).astype(np.float32)
+
+    assert demo.goal is not None
+    twin = replace(
+        demo,
+        id="twin",
+        proprio=moved(demo.proprio).astype(np.float32),
+        objects={"block": moved_pose(demo.objects["block"], k=1)},
+        goal=moved_pose(demo.goal),
+    )
+    retriever = Retriever(MemoryPool([demo, *EPISODES]), *preset("pusht-aligned"))
+    found = retriever.retrieve(ask(twin, t))
+    assert found.matches[0].distance < 0.5
+    assert found.matches[0].ref == FrameRef("demo", t)
+    frame = frame_of(twin, t, retriever.config)
+    chunk = build_conditioning(retriever.view(), [found.matches[0].ref], frame, retriever.config, (2, 2))
+    world = out_of_frame(frame, chunk.actions[0].astype(np.float64))
+    assert world == pytest.approx(moved(demo.actions[t : t + 8]), abs=0.05)
+
+
+def test_the_end_of_a_demonstration_is_held_and_marked() -> None:
+    demo = EPISODES[0]
+    _, config = preset("pusht-single")
+    ref = FrameRef(demo.id, len(demo) - 3)
+    chunk = build_conditioning(MemoryPool(EPISODES).view(), [ref], np.zeros(3), config, (2, 2))
+    assert chunk.valid[0].tolist() == [True] * 3 + [False] * 5
+    assert np.array_equal(chunk.actions[0, :3], demo.actions[-3:])
+    assert (chunk.actions[0, 3:] == demo.actions[-1]).all()
+    assert chunk.last_refs[0] == FrameRef(demo.id, len(demo) - 1)
+
+
+def test_nothing_retrieved_is_a_mask_not_silent_zeros() -> None:
+    _, config = preset("pusht-aligned")
+    chunk = build_conditioning(MemoryPool().view(), [], np.zeros(3), config, (2, 2))
+    assert not chunk.valid.any()
+    assert chunk.refs == ()
+
+
+def test_any_setting_changes_the_fingerprint() -> None:
+    base = TermDescriber({"a": Position(), "b": Proprio(2, 8)})
+    others = [
+        TermDescriber({"a": Position("block"), "b": Proprio(2, 8)}),
+        TermDescriber({"a": Position(), "b": Proprio(2, 7)}),
+        TermDescriber({"a": Position(), "c": Proprio(2, 8)}),
+        TermDescriber({"a": Position()}),
+    ]
+    assert len({d.fingerprint for d in [base, *others]}) == 5
+    assert base.fingerprint == TermDescriber({"b": Proprio(2, 8), "a": Position()}).fingerprint
+
+
+def test_a_weight_on_a_term_that_is_not_described_is_refused() -> None:
+    config = RetrievalConfig("mine", scene_weights={}, weights={"image": 1.0})
+    with pytest.raises(DatasetError, match="'image' is weighed but not described"):
+        Retriever(MemoryPool(EPISODES), TermDescriber({"a": Position()}), config).retrieve(
+            ask(EPISODES[0], 0)
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"weights": {}}, "no weight"),
+        ({"weights": {"proprio": -1.0}}, "negative"),
+        ({"scales": {"proprio": 0.0}}, "scale"),
+        ({"align": "blok"}, "alignment"),
+        ({"n_candidates": 0}, "n_candidates"),
+    ],
+)
+def test_bad_configs_are_refused(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        replace(preset("pusht-aligned")[1], **changes)  # type: ignore[arg-type]
