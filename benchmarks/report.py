@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 from importlib.metadata import version
@@ -41,3 +42,43 @@ def finish(result: dict[str, Any], path: Path | None) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n")
+
+
+COLORS = ("#1f6feb", "#d1570a", "#2f9e44", "#8250df", "#57606a")
+
+
+def plot(path: Path, title: str, axes: tuple[str, str], series: dict[str, list[tuple[float, float]]]) -> None:
+    """Lines on two logarithmic axes, as an SVG file that needs nothing to be looked at."""
+    xs, ys = ([p[k] for points in series.values() for p in points] for k in (0, 1))
+    low_x, high_x = math.floor(math.log10(min(xs))), math.ceil(math.log10(max(xs)))
+    low_y, high_y = math.floor(math.log10(min(ys))), math.ceil(math.log10(max(ys)))
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        right = 70 + 430 * (math.log10(x) - low_x) / (high_x - low_x)
+        return right, 330 - 280 * (math.log10(y) - low_y) / (high_y - low_y)
+
+    parts = [
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 680 390" font-family="sans-serif"',
+        ' font-size="12">',
+        '<rect width="680" height="390" fill="white"/>',
+        f'<text x="70" y="28" font-size="15">{title}</text>',
+        f'<text x="285" y="378" text-anchor="middle">{axes[0]}</text>',
+        f'<text x="18" y="190" text-anchor="middle" transform="rotate(-90 18 190)">{axes[1]}</text>',
+    ]
+    for k in range(low_x, high_x + 1):
+        x, y = at(10.0**k, 10.0**low_y)
+        parts.append(f'<path d="M{x} {y}V50" stroke="#ddd"/>')
+        parts.append(f'<text x="{x}" y="350" text-anchor="middle">{10**k:,}</text>')
+    for k in range(low_y, high_y + 1):
+        x, y = at(10.0**low_x, 10.0**k)
+        parts.append(f'<path d="M{x} {y}H500" stroke="#ddd"/>')
+        parts.append(f'<text x="62" y="{y + 4}" text-anchor="end">{10.0**k:g}</text>')
+    for i, (name, points) in enumerate(series.items()):
+        color = COLORS[i % len(COLORS)]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*p) for p in points))
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>')
+        parts += [
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>' for x, y in (at(*p) for p in points)
+        ]
+        parts.append(f'<text x="515" y="{70 + 20 * i}" fill="{color}">{name}</text>')
+    path.write_text("\n".join([*parts, "</svg>"]) + "\n", "utf-8")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from report import arguments, finish
+from report import arguments, finish, plot
 
 from recap.features.describer import TermDescriber
 from recap.features.terms import ObjectPosition, ObjectTurn, Position, Proprio, Time
@@ -201,6 +201,11 @@ def main() -> None:
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
     finish(result, options.json)
+    if options.json is not None:
+        names = [key for key in firsts[-1] if isinstance(firsts[-1][key], dict)]
+        lines = {name: [(f["n"], f[name]["ms_p50"]) for f in firsts if name in f] for name in names}
+        axes = ("trajectories in the pool", "milliseconds, median")
+        plot(options.json.with_suffix(".svg"), "Stage 1: cost against pool size", axes, lines)
     print(f"memory: {bytes_per_frame} MB per million frames (descriptors and trajectories)")
     print(f"published rule over ours: {ratios['equal candidates']:.1f} at equal candidates, "
           f"{ratios['five candidates']:.1f} at five")  # fmt: skip

@@ -87,7 +87,13 @@ def test_low_confidence_may_hold_instead() -> None:
     agent.reset(0, TRIAL)
     action = agent.act([0], [observation_of(stranger, 0)])[0]
     assert np.array_equal(action, stranger.proprio[0])
-    agent.reaction = "act"
+    sure = observation_of(episodes[0], 5)
+    assert not np.array_equal(agent.act([0], [sure])[0], sure.proprio), "it goes on when it is sure again"
+    agent.reaction = "stop"
+    agent.reset(0, TRIAL)
+    agent.act([0], [observation_of(stranger, 0)])
+    assert np.array_equal(agent.act([0], [sure])[0], sure.proprio), "it does not"
+    agent.reaction = "ignore"
     agent.reset(0, TRIAL)
     assert not np.array_equal(agent.act([0], [observation_of(stranger, 0)])[0], stranger.proprio[0])
 

@@ -108,3 +108,31 @@ def test_arms_are_recognised_by_their_rotations() -> None:
     assert g3.arm_starts(np.concatenate([arm, arm], axis=1)) == (0, 10)
     assert g3.arm_starts(np.full((6, 10), 0.3)) == ()  # ten joints
     assert g3.arm_starts(arm[:, :9]) == ()
+
+
+poses7 = st.tuples(*[st.floats(-2, 2)] * 3, *[st.floats(-1, 1)] * 4).filter(
+    lambda pose: np.linalg.norm(pose[3:]) > 0.1
+)
+
+
+@given(poses7.map(np.array), st.lists(poses7.map(np.array), min_size=2, max_size=5))
+def test_arms_into_a_frame_and_out_again(frame: F64, poses: list[F64]) -> None:
+    arm = g3.encode_arm(np.array(poses), np.linspace(0, 1, len(poses)))
+    arms = np.concatenate([arm, arm[::-1]], axis=1)
+    inside = g3.arms_into_frame(frame, arms)
+    assert g3.arms_out_of_frame(frame, inside) == pytest.approx(arms, abs=1e-9)
+    assert inside[:, [9, 19]] == pytest.approx(arms[:, [9, 19]])
+    assert g3.rotation6_error(inside[:, 3:9]).max() < 1e-9
+
+
+@given(poses7.map(np.array), st.sampled_from([1, 2, 4]), st.integers(0, 3))
+def test_look_alikes_in_space_have_one_canonical_pose(pose: F64, symmetry: int, k: int) -> None:
+    reference = np.array([0, 0, 0, 1.0, 0, 0, 0])
+    half = np.pi * (k % symmetry) / symmetry
+    spin = np.array([np.cos(half), 0, 0, np.sin(half)])
+    matrix = g3.quaternion_to_matrix(pose[3:]) @ g3.quaternion_to_matrix(spin)
+    turned = np.concatenate([pose[:3], g3.matrix_to_quaternion(matrix)])
+    a, b = (g3.canonical_poses3(p, reference, symmetry) for p in (pose, turned))
+    near = [abs(float(p[3])) / np.linalg.norm(p[3:]) for p in (a, b)]
+    assert near[0] == pytest.approx(near[1], abs=1e-9)  # equally near; at an edge there are two such
+    assert a[:3] == pytest.approx(pose[:3])

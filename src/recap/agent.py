@@ -9,12 +9,11 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from recap.geometry import out_of_frame
-from recap.retrieval.conditioning import build_conditioning, frame_of
+from recap.retrieval.conditioning import build_conditioning, frame_of, out_of
 from recap.retrieval.retriever import Retriever, as_episode
 from recap.types import F64, FrameRef, Observation, Query, Retrieval
 
-Reaction: TypeAlias = Literal["hold", "act", "stop"]
+Reaction: TypeAlias = Literal["ignore", "hold", "stop"]
 N_WINDOW = 8  # observations kept
 FORGET_BELOW = 0.3  # px: a stalled match whose penalty has faded so far is forgotten
 
@@ -28,6 +27,7 @@ class _Episode:
     queue: deque[F64] = field(default_factory=deque)
     retrieval: Retrieval | None = None
     stalled: dict[FrameRef, float] = field(default_factory=dict)
+    stopped: bool = False
 
 
 class ReplayAgent:
@@ -37,7 +37,8 @@ class ReplayAgent:
         retriever: finds the chunk.
         n_action_steps: how much of a chunk is executed before the next look.
         symmetry: of the block that is pushed.
-        min_confidence: below it the `reaction` is taken: hold still, or act all the same.
+        min_confidence: below it the `reaction` is taken.
+        reaction: act all the same (ignore), stay until it is sure again (hold), or for good (stop).
     """
 
     image_size: int | None = None
@@ -47,7 +48,7 @@ class ReplayAgent:
         retriever: Retriever,
         n_action_steps: int = 8,
         symmetry: int = 1,
-        reaction: Reaction = "act",
+        reaction: Reaction = "ignore",
         min_confidence: float = 0.0,
     ) -> None:
         self.retriever = retriever
@@ -77,7 +78,7 @@ class ReplayAgent:
             episode = self._episodes[slot] = _Episode(first=observation)
         if episode is not None and not lost:
             episode.window.append(observation)
-            if not episode.queue:
+            if not episode.queue and not episode.stopped:
                 self._plan(episode)
         if episode is None or not episode.queue:  # nothing seen, nothing retrieved, or too unsure: stay
             return np.asarray(observation.proprio[:2], np.float64)
@@ -91,14 +92,15 @@ class ReplayAgent:
             tuple(episode.window), episode.first, self.symmetry, avoid=tuple(episode.stalled.items())
         )
         found = episode.retrieval = self.retriever.retrieve(query, episode.retrieval)
-        unsure = found.confidence < self.min_confidence and self.reaction != "act"
+        unsure = found.confidence < self.min_confidence and self.reaction != "ignore"
+        episode.stopped = unsure and self.reaction == "stop"
         if not found.matches or unsure:
             return
         ref = found.matches[0].ref
         frame = frame_of(as_episode([now], self.symmetry), 0, config)
         widths = (2, len(now.proprio))
         chunk = build_conditioning(self.retriever.view(), [ref], frame, config, widths)
-        actions = out_of_frame(frame, chunk.actions[0].astype(np.float64))
+        actions = out_of(frame, chunk.actions[0].astype(np.float64))
         n = min(self.n_action_steps, int(chunk.valid[0].sum()))
         episode.queue.extend(np.clip(actions[:n], 0, 512))
         self._remember(episode, ref)

@@ -6,6 +6,7 @@ has one value for one rotation and no jumps, so that distances and averages of i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,59 @@ def quaternion_start(values: NDArray[Any]) -> int | None:
         if unit and (np.ptp(block, axis=0) > 1e-6).sum() >= 2:  # an idle joint at 1 is none
             return start
     return None
+
+
+def arms_into_frame(frame: NDArray[Any], values: NDArray[Any]) -> F64:
+    """Arms (..., 10 or 20) of the world expressed in a frame (or frames), (..., 7) xyz + quaternion."""
+    turn = np.swapaxes(quaternion_to_matrix(frame[..., 3:]), -1, -2)
+    return _moved(values, lambda xyz: _turned(turn, xyz - frame[..., :3]), turn)
+
+
+def arms_out_of_frame(frame: NDArray[Any], values: NDArray[Any]) -> F64:
+    """The inverse of `arms_into_frame`."""
+    turn = quaternion_to_matrix(frame[..., 3:])
+    return _moved(values, lambda xyz: _turned(turn, xyz) + frame[..., :3], turn)
+
+
+def canonical_poses3(poses: NDArray[Any], reference: NDArray[Any], symmetry: int) -> F64:
+    """Poses (..., 7) turned about their own z axis to the look-alike nearest to `reference`."""
+    out = np.array(poses, np.float64)
+    half = np.pi * np.arange(symmetry) / symmetry
+    spins = np.stack([np.cos(half), 0 * half, 0 * half, np.sin(half)], axis=-1)  # (k, 4) about z
+    ways = _multiplied(out[..., None, 3:], spins)  # (..., k, 4)
+    near = np.abs((ways * np.asarray(reference, np.float64)[..., None, 3:]).sum(axis=-1)).argmax(axis=-1)
+    out[..., 3:] = np.take_along_axis(ways, near[..., None, None], axis=-2)[..., 0, :]
+    return out
+
+
+def _multiplied(p: F64, q: F64) -> F64:
+    """The product of quaternions, w first."""
+    w1, x1, y1, z1 = np.moveaxis(p, -1, 0)
+    w2, x2, y2, z2 = np.moveaxis(q, -1, 0)
+    return np.stack(
+        [
+            w1 * w2 - x1 * x2 - y1 * y2 - z1 * z2,
+            w1 * x2 + x1 * w2 + y1 * z2 - z1 * y2,
+            w1 * y2 - x1 * z2 + y1 * w2 + z1 * x2,
+            w1 * z2 + x1 * y2 - y1 * x2 + z1 * w2,
+        ],
+        axis=-1,
+    )
+
+
+def _turned(turn: F64, xyz: F64) -> F64:
+    product: F64 = (turn @ xyz[..., None])[..., 0]
+    return product
+
+
+def _moved(values: NDArray[Any], move: Callable[[F64], F64], turn: F64) -> F64:
+    """Each arm's position moved and its two axes turned; grippers stay."""
+    out = np.array(values, np.float64)
+    for start in range(0, out.shape[-1], ARM_DIM):
+        out[..., start : start + 3] = move(out[..., start : start + 3])
+        for axis in (start + 3, start + 6):
+            out[..., axis : axis + 3] = _turned(turn, out[..., axis : axis + 3])
+    return out
 
 
 def _unit(vectors: F64) -> F64:

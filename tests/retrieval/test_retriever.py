@@ -11,10 +11,11 @@ from episodes import observation_of, random_episode
 from memory_pool import MemoryPool
 from recap.errors import DatasetError, InputError
 from recap.features.describer import TermDescriber
-from recap.features.terms import Position, Proprio
+from recap.features.terms import ArmsProprio, Position, Proprio
 from recap.geometry import out_of_frame
-from recap.retrieval.conditioning import build_conditioning, frame_of
-from recap.retrieval.config import RetrievalConfig
+from recap.geometry3 import arms_into_frame, arms_out_of_frame, encode_arms
+from recap.retrieval.conditioning import build_conditioning, frame_of, out_of
+from recap.retrieval.config import RetrievalConfig, with_scales
 from recap.retrieval.presets import PRESETS, preset
 from recap.retrieval.retriever import Retriever, as_episode
 from recap.types import Episode, FrameRef, Query
@@ -225,3 +226,56 @@ def test_a_weight_on_a_term_that_is_not_described_is_refused() -> None:
 def test_bad_configs_are_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
         replace(preset("pusht-aligned")[1], **changes)  # type: ignore[arg-type]
+
+
+@given(st.integers(0, 50), st.integers(0, 5))
+def test_alignment_in_space_moves_both_arms_with_the_object(seed: int, t: int) -> None:
+    """The same chunk about an object that lies elsewhere comes out moved and turned with it."""
+    rng = np.random.default_rng(seed)
+
+    def poses(n: int) -> np.ndarray:
+        q = rng.normal(size=(n, 4))
+        return np.concatenate(
+            [rng.uniform(-1, 1, (n, 3)), q / np.linalg.norm(q, axis=1, keepdims=True)], axis=1
+        )
+
+    arms = encode_arms(poses(14), rng.uniform(0, 1, 14), poses(14), rng.uniform(0, 1, 14))
+    here, there = poses(1)[0], poses(1)[0]
+    demo = replace(
+        random_episode("demo", seed, n=14),
+        proprio=arms.astype(np.float32),
+        actions=arms.astype(np.float32),
+        objects={"can": np.tile(here, (14, 1)).astype(np.float32)},
+        goal=None,
+    )
+    moved = arms_out_of_frame(there, arms_into_frame(here, arms))
+    twin = replace(
+        demo, id="twin", proprio=moved, objects={"can": np.tile(there, (14, 1)).astype(np.float32)}
+    )
+    term = ArmsProprio(frame="can")
+    assert term.describe(twin) == pytest.approx(term.describe(demo), abs=1e-4)
+    config = RetrievalConfig("space", {}, {"arms": 1.0}, align="object", object_name="can", chunk_size=6)
+    retriever = Retriever(MemoryPool([demo]), TermDescriber({"arms": term}), config)
+    frame = frame_of(twin, t, config)
+    chunk = build_conditioning(retriever.view(), [FrameRef("demo", t)], frame, config, (20, 20))
+    assert out_of(frame, chunk.actions[0].astype(np.float64)) == pytest.approx(moved[t : t + 6], abs=1e-4)
+
+
+def test_scales_come_from_the_training_pool_and_stay() -> None:
+    describer = TermDescriber({"near": Position(), "arms": Proprio(2, 8)})
+    config = RetrievalConfig("mine", {"near": 1.0}, {"near": 1.0, "arms": 0.05})
+    training = MemoryPool(EPISODES[:6]).view().descriptors(describer)
+    scaled = with_scales(config, training)
+    rows = training.terms["near"] / scaled.scales["near"]
+    assert ((rows - rows.mean(axis=0)) ** 2).sum(axis=1).mean() == pytest.approx(1, rel=1e-4)
+    pool = MemoryPool(EPISODES[:6])
+    retriever = Retriever(pool, describer, scaled)
+    query = ask(EPISODES[7], 3)
+    before = retriever.retrieve(query).matches[0].distance
+    far = replace(EPISODES[9], id="far", proprio=EPISODES[9].proprio + 5000)
+    pool.add(far)
+    assert retriever.retrieve(query).matches[0].distance == pytest.approx(before)
+    assert scaled.fingerprint != config.fingerprint
+    assert with_scales(config, training).fingerprint == scaled.fingerprint
+    given = replace(config, scales={"near": 2.0})
+    assert with_scales(given, training).scales["near"] == 2.0

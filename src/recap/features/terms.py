@@ -11,6 +11,7 @@ from recap.errors import InputError
 from recap.features.language import TextEncoder
 from recap.features.vision import ImageEncoder
 from recap.geometry import canonical_poses, into_frame
+from recap.geometry3 import arms_into_frame, canonical_poses3
 from recap.types import F32, F64, Episode
 
 
@@ -28,17 +29,19 @@ class Term(Protocol):
 
 
 def object_poses(episode: Episode, name: str) -> F64:
-    """The object's poses (t, 3), turned to the look-alike nearest to the goal."""
+    """The object's poses (t, 3), or (t, 7) in space, turned to the look-alike nearest to the goal."""
     if name not in episode.objects:
         raise InputError(f"episode {episode.id} has no object '{name}': it has {sorted(episode.objects)}")
     poses = np.asarray(episode.objects[name], np.float64)
-    if episode.goal is None:
-        return poses
-    return canonical_poses(poses, np.asarray(episode.goal, np.float64), symmetry_of(episode))
+    symmetry = symmetry_of(episode)
+    if poses.shape[1] == 7:
+        upright = np.array([0, 0, 0, 1, 0, 0, 0], np.float64)
+        return canonical_poses3(poses, upright if episode.goal is None else goal_of(episode), symmetry)
+    return poses if episode.goal is None else canonical_poses(poses, goal_of(episode), symmetry)
 
 
 def goal_of(episode: Episode) -> F64:
-    """The goal pose (3,)."""
+    """The goal pose (3,), or (7,) in space."""
     if episode.goal is None:
         raise InputError(f"episode {episode.id} has no goal: choose a preset that needs none")
     return np.asarray(episode.goal, np.float64)
@@ -182,6 +185,7 @@ class ArmsProprio:
 
     position_weight: float = 4.0
     n_steps: int = 1
+    frame: str | None = None  # an object in whose frame the arms are
 
     @property
     def dim(self) -> int:
@@ -192,7 +196,10 @@ class ArmsProprio:
         """(t, 20 * n_steps)."""
         weights = np.ones(20)
         weights[[0, 1, 2, 10, 11, 12]] = np.sqrt(self.position_weight)  # costs are squared
-        return Proprio(20, self.n_steps).describe(episode) * np.tile(weights, self.n_steps)
+        window = Proprio(20, self.n_steps).describe(episode).reshape(len(episode), self.n_steps, 20)
+        if self.frame is not None:
+            window = arms_into_frame(object_poses(episode, self.frame)[:, None], window)
+        return (window * weights).reshape(len(episode), -1)
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,41 @@ from collections.abc import Sequence
 import numpy as np
 
 from recap.features.terms import goal_of, object_poses
-from recap.geometry import into_frame
+from recap.geometry import into_frame, out_of_frame
+from recap.geometry3 import arms_into_frame, arms_out_of_frame
 from recap.pool.view import PoolView
 from recap.retrieval.config import RetrievalConfig
 from recap.types import F64, Conditioning, Episode, FrameRef
 
+SPACE_DIM = 7  # of a pose in space: xyz and a quaternion, w first
+
 
 def frame_of(episode: Episode, t: int, config: RetrievalConfig) -> F64:
-    """The canonical frame at a frame of an episode: its object's pose, its goal's, or the world's."""
+    """The canonical frame at a frame of an episode: its object's pose, its goal's, or the world's.
+
+    A pose is (x, y, theta) in the plane and (xyz, quaternion) in space.
+    """
     if config.align == "object":
         return np.asarray(object_poses(episode, config.object_name)[t], np.float64)
     return goal_of(episode) if config.align == "goal" else np.zeros(3)
+
+
+def into(frame: F64, values: F64) -> F64:
+    """Positions or arms (..., d) expressed in the frame; what is no position stays."""
+    if len(frame) == SPACE_DIM:
+        return arms_into_frame(frame, values)
+    out = np.array(values, np.float64)
+    out[..., :2] = into_frame(frame, out[..., :2])
+    return out
+
+
+def out_of(frame: F64, values: F64) -> F64:
+    """The inverse of `into`."""
+    if len(frame) == SPACE_DIM:
+        return arms_out_of_frame(frame, values)
+    out = np.array(values, np.float64)
+    out[..., :2] = out_of_frame(frame, out[..., :2])
+    return out
 
 
 def build_conditioning(
@@ -43,6 +67,6 @@ def build_conditioning(
         proprio[k] = episode.proprio[ahead]
         if config.align != "off":
             own = frame_of(episode, ref.t, config)
-            actions[k, :, :2] = into_frame(own, episode.actions[ahead, :2].astype(np.float64))
-            proprio[k, :, :2] = into_frame(own, episode.proprio[ahead, :2].astype(np.float64))
+            actions[k] = into(own, episode.actions[ahead].astype(np.float64))
+            proprio[k] = into(own, episode.proprio[ahead].astype(np.float64))
     return Conditioning(frame, actions, proprio, valid, tuple(refs), tuple(last))

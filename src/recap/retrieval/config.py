@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from recap.errors import InputError, one_of
+from recap.types import Descriptors
 
 Alignment: TypeAlias = Literal["off", "object", "goal"]
 ALIGNMENTS = ("off", "object", "goal")
@@ -32,6 +37,12 @@ class RetrievalConfig:
     stall_decay: float = 0.97  # a chunk
     max_distance: float = math.inf  # beyond it nothing is retrieved
 
+    @property
+    def fingerprint(self) -> str:
+        """Of every setting, scales included: what a checkpoint remembers of how it was trained to choose."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
     def __post_init__(self) -> None:
         one_of("alignment", self.align, ALIGNMENTS)
         if not any(self.weights.values()) or min([*self.weights.values(), *self.scene_weights.values()]) < 0:
@@ -44,3 +55,17 @@ class RetrievalConfig:
             )
         if self.chunk_size < 1 or self.trim < 0:
             raise InputError("chunk_size must be 1 or more, and trim 0 or more")
+
+
+def with_scales(config: RetrievalConfig, descriptors: Descriptors) -> RetrievalConfig:
+    """The config with each weighed term's scale set to its spread in these descriptors.
+
+    Taken once, from the training pool, and kept with the checkpoint: appending never shifts the metric.
+    """
+    scales = dict(config.scales)
+    for name in {**config.weights, **config.scene_weights}:
+        rows = descriptors.terms[name].astype(np.float64)
+        spread = float(np.sqrt(((rows - rows.mean(axis=0)) ** 2).sum(axis=1).mean())) if len(rows) else 0.0
+        if name not in config.scales and spread > 0:  # a term that never varies cannot be scaled by it
+            scales[name] = spread
+    return replace(config, scales=scales)

@@ -12,6 +12,7 @@ from recap.retrieval.retriever import Retriever
 from recap.types import U8, Episode, FrameRef, Match, Observation, Query, Retrieval
 
 N_WINDOW = 8
+N_LOOK = 500  # moments among which those of different episodes are looked for
 
 
 def query_at(episode: Episode, t: int, exclude: frozenset[str] = frozenset()) -> Query:
@@ -63,7 +64,7 @@ def explain(retriever: Retriever, view: PoolView, at: FrameRef, n_matches: int) 
     """Ask the pool for a moment of its own, with the moment's scene left out."""
     episode = view.episode(at.episode_id)
     query = query_at(episode, at.t, frozenset((episode.id, episode.scene_id)))
-    return _explanation(at, retriever.retrieve(query, n_matches=50), n_matches)
+    return _explanation(at, retriever.retrieve(query, n_matches=N_LOOK), n_matches)
 
 
 def _explanation(at: FrameRef, found: Retrieval, n_matches: int) -> Explanation:
