@@ -20,6 +20,7 @@ from report import arguments, finish
 
 from recap.collection import CollectSpec, collect
 from recap.pool.importers import open_source
+from recap.pool.importers.checks import check_dataset
 from recap.pool.store import Pool
 from recap.types import F32, Episode
 
@@ -81,6 +82,9 @@ def from_disk_to_reader(scratch: Path, context: Any) -> dict[str, float]:
     t0 = time.monotonic()
     source = open_source(demos)
     new = list(source)
+    findings = check_dataset(new)
+    if any(finding.severity == "error" for finding in findings):
+        raise SystemExit(f"the demonstrations do not pass: {findings[0]}")
     t1 = time.monotonic()
     pool.add(new)
     t2 = time.monotonic()

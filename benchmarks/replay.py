@@ -8,6 +8,7 @@ fifty of them. Choices (candidates, options) are measured on development seeds 5
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -48,7 +49,7 @@ class Row:
     seeds: tuple[int, ...] = EVALUATION_SEEDS
     n_candidates: int | None = None
     objects: str = "truth"
-    options: dict[str, float] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -61,7 +62,7 @@ class Row:
             f"candidates {self.n_candidates or 'all'}",
             f"poses {self.objects}",
         ]
-        return ", ".join([*parts, *(f"{k} {v:g}" for k, v in self.options.items())])
+        return ", ".join([*parts, *(f"{k} {v}" for k, v in self.options.items())])
 
     def spec(self) -> EvalSpec:
         """What the harness runs."""
@@ -71,7 +72,7 @@ class Row:
 def play(row: Row, trials: Iterator[Trial]) -> Iterator[EpisodeResult]:
     """Run some trials of a row in this process."""
     describer, config = preset(f"pusht-{row.mode}", row.n_candidates)
-    config = replace(config, **row.options)  # type: ignore[arg-type]
+    config = replace(config, **row.options)
     agent: Agent = ReplayAgent(Retriever(open_pool(row.pool), describer, config))
     if row.objects == "pixels":
         agent = Eyes(agent, "tee", row.pusher)
@@ -124,7 +125,28 @@ def rows(pool_of_50: str, quick: bool) -> dict[str, list[Row]]:
         for mode in ("oracle", "single", "aligned")
         for chosen in (PLAIN, {**PLAIN, "trim": 3}, {**PLAIN, "stall_penalty": 6.0}, CAREFUL)
     ]
-    groups = {"headline": headline, "candidates": development, "options": options}
+    ours = {"object": 1.0, "turn": 1.0, "proprio": 0.1}  # stage-1 weights, of which none are published
+    changes = [{}, *({name: ours[name] * factor} for name in ours for factor in (0.25, 4.0))]
+    sensitivity = [
+        Row(
+            "aligned",
+            seeds=DEVELOPMENT_SEEDS,
+            n_candidates=100,
+            options={"scene_weights": {**ours, **change}},
+        )
+        for change in changes
+    ]
+    frames = [
+        Row("aligned", seeds=DEVELOPMENT_SEEDS, options={"align": frame})
+        for frame in ("off", "goal", "object")
+    ]
+    groups = {
+        "headline": headline,
+        "candidates": development,
+        "options": options,
+        "frames": frames,
+        "sensitivity": sensitivity,
+    }
     if quick:
         return {k: [replace(r, seeds=r.seeds[:3]) for r in v[-2:]] for k, v in groups.items()}
     return groups
@@ -132,10 +154,16 @@ def rows(pool_of_50: str, quick: bool) -> dict[str, list[Row]]:
 
 def main() -> None:
     """Run the rows one after another, each on all cores."""
-    options = arguments(__doc__.splitlines()[0]).parse_args()
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="*", help="these groups; the JSON file keeps its others")
+    options = parser.parse_args()
     result: dict[str, Any] = {}
+    if options.only and options.json and options.json.exists():
+        result = json.loads(options.json.read_text())
     with tempfile.TemporaryDirectory() as folder:
         for group, members in rows(fifty(Path(folder)), options.quick).items():
+            if options.only and group not in options.only:
+                continue
             print(f"\n{group}: success > 0.85 and > 0.95, seen and unseen angles")
             result[group] = []
             for row in members:

@@ -18,6 +18,8 @@ COMMANDS = {
     "compare": ("recap.cli.evaluate:compare", "Compare two evaluations, paired by start."),
     "demo": ("recap.cli.demo:demo", "See it work: a table and a video in a few minutes."),
     "eval": ("recap.cli.evaluate:evaluate", "Roll out an agent and count its successes."),
+    "pool": ("recap.cli.pool:pool", "Keep demonstrations: add, list, tag, roll back, verify, pack."),
+    "retrieve": ("recap.cli.retrieve:retrieve", "See which moment of a pool fits, and why."),
 }
 
 

@@ -33,7 +33,7 @@ def collect() -> None:
 @click.option("--speed", type=float, default=1.0, show_default=True, help="0.5 takes twice as long.")
 @click.option("--style", default="0", show_default=True, metavar="N|vary", help="A taste in where to push.")
 @click.option("--seed", type=int, default=100_000, show_default=True, help="Seed of the first scene.")
-@click.option("--image-size", type=int, default=96, show_default=True, metavar="PX", help="Of the video.")
+@click.option("--image-size", type=int, default=96, show_default=True, metavar="PX", help="0: no video.")
 @click.option("--workers", type=int, metavar="N", help="Processes.  [default: one a core]")
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The dataset.")
 def pusht(

@@ -25,6 +25,14 @@ SEEDS = "42:92"
 @click.option("--block", default="tee", show_default=True, help="The block that is pushed.")
 @click.option("--angles", default=ANGLES, show_default=True, help="Goals, degrees: -60,0 or first:last:step.")
 @click.option("--seeds", default=SEEDS, show_default=True, help="Starts: 42,43 or first:end (end left out).")
+@click.option(
+    "--mode", default="aligned", show_default=True, help="How to retrieve: oracle, single, aligned."
+)
+@click.option("--pool", metavar="URI", help="What to retrieve from.  [default: the standard pool]")
+@click.option(
+    "--candidates", type=int, metavar="N", help="Trajectories stage 1 keeps.  [default: the mode's]"
+)
+@click.option("--objects", default="truth", show_default=True, help="Poses from: truth, pixels.")
 @click.option("--workers", type=int, metavar="N", help="Processes on this machine.  [default: one a core]")
 @click.option("--batch-size", type=int, metavar="N", default=8, show_default=True, help="Episodes in each.")
 @click.option("--ray", "ray_address", metavar="ADDRESS", help="Run on this Ray cluster instead: host:port.")
@@ -40,6 +48,10 @@ def evaluate(
     block: str,
     angles: str,
     seeds: str,
+    mode: str,
+    pool: str | None,
+    candidates: int | None,
+    objects: str,
     workers: int | None,
     batch_size: int,
     ray_address: str | None,
@@ -49,12 +61,13 @@ def evaluate(
 ) -> int:
     """Roll out an agent and count its successes.
 
-    AGENT is expert, still, or package.module:factory for your own. A stopped evaluation is resumed by the
-    same command. Results are in DIR/eval_info.json. The exit code is 1 when any episode ended in an error.
+    AGENT is expert, replay, still, or package.module:factory for your own. A stopped evaluation is resumed by
+    the same command. Results are in DIR/eval_info.json. The exit code is 1 when any episode was an error.
 
     \b
     Example:
       recap eval expert --pusher triangle --angles=-30,45 --seeds 500:505 --out runs/first
+      recap eval replay --pusher triangle --mode aligned --objects pixels --seeds 500:505 --out runs/replay
     """
     from recap.cli.ranges import parse_angles, parse_seeds
     from recap.cli.terminal import progress_bar, show
@@ -64,7 +77,18 @@ def evaluate(
     from recap.evaluation.runner import evaluate as run_evaluation
     from recap.evaluation.summary import render_summary
 
-    spec = EvalSpec(agent, env, pusher, block, parse_angles(angles), parse_seeds(seeds))
+    spec = EvalSpec(
+        agent=agent,
+        env=env,
+        pusher=pusher,
+        block=block,
+        angles=parse_angles(angles),
+        seeds=parse_seeds(seeds),
+        mode=mode,
+        pool=pool,
+        n_candidates=candidates,
+        objects=objects,
+    )
     choice = parse_choice(record, spec) if record is not None else None
     if out is None:
         out = Path("runs") / f"eval-{re.sub(r'[^A-Za-z0-9._-]+', '-', agent)}-{pusher}"

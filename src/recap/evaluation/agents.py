@@ -6,7 +6,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -16,9 +16,10 @@ from recap.errors import InputError, RecapError, did_you_mean
 from recap.types import F64, Observation
 
 if TYPE_CHECKING:
+    from recap.envs.pusht.vision import Seen
     from recap.evaluation.rollouts import EvalSpec
 
-AGENTS = ("expert", "still")
+AGENTS = ("expert", "replay", "still")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +93,42 @@ class StillAgent:
         return np.array([o.proprio for o in observations], np.float64)
 
 
+class Eyes:
+    """Finds block and goal in the camera image and passes them on: the agent inside is told no pose."""
+
+    def __init__(self, agent: Agent, block: str, pusher: str, image_size: int = 128) -> None:
+        self.agent = agent
+        self.image_size: int | None = agent.image_size or image_size
+        self._block, self._pusher = block, pusher
+        self._seen: dict[int, Seen | None] = {}
+
+    def reset(self, slot: int, trial: Trial) -> None:
+        """Forget what was seen in that slot."""
+        self._seen[slot] = None
+        self.agent.reset(slot, trial)
+
+    def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
+        """Look, then let the agent act on what is seen."""
+        pairs = zip(slots, observations, strict=True)
+        return self.agent.act(slots, [self._look(slot, observation) for slot, observation in pairs])
+
+    def _look(self, slot: int, observation: Observation) -> Observation:
+        from recap.envs.pusht.vision import look
+
+        image = next(iter(observation.images.values()))
+        seen = self._seen[slot] = look(image, self._block, self._pusher, self._seen.get(slot))
+        objects = {} if seen.block is None else {"block": seen.block}
+        return replace(observation, objects=objects, goal=seen.goal)
+
+
 def find_factory(name: str) -> Factory:
     """The function that makes the agent of that name, or an InputError that helps; makes nothing yet."""
     if name == "still":
         return lambda spec: StillAgent()
     if name == "expert":
         return _expert
+    if name == "replay":
+        return _replay
     if ":" in name:
         return _imported(name)
     raise InputError(
@@ -106,7 +137,7 @@ def find_factory(name: str) -> Factory:
 
 
 def make_agent(name: str, spec: EvalSpec) -> Agent:
-    """Make the agent of that name: `expert`, `still` or `package.module:factory`.
+    """Make the agent of that name: `expert`, `replay`, `still` or `package.module:factory`.
 
     A factory is called with the spec and returns an `Agent`, or an `EpisodeAgent` (whose `act` takes one
     observation), of which one is then made for each slot.
@@ -125,6 +156,13 @@ def make_agent(name: str, spec: EvalSpec) -> Agent:
             ) from error
 
     agent = make()
+    if spec.objects == "pixels":
+        return Eyes(_batched(name, agent, make), spec.block, spec.pusher)
+    return _batched(name, agent, make)
+
+
+def _batched(name: str, agent: Any, make: Callable[[], Any]) -> Agent:
+    """The agent itself, or one of its kind a slot."""
     if not (callable(getattr(agent, "reset", None)) and callable(getattr(agent, "act", None))):
         raise InputError(f"agent '{name}' is a {type(agent).__name__} without reset and act: return an agent")
     required = [p for p in inspect.signature(agent.act).parameters.values() if p.default is p.empty]
@@ -134,6 +172,17 @@ def make_agent(name: str, spec: EvalSpec) -> Agent:
     if not hasattr(agent, "image_size"):
         raise InputError(f"agent '{name}' has no image_size: set it to None if it needs no images")
     return agent  # type: ignore[no-any-return]
+
+
+def _replay(spec: EvalSpec) -> Agent:
+    from recap.agent import ReplayAgent
+    from recap.envs.pusht.blocks import block_named
+    from recap.retrieval.presets import preset
+    from recap.retrieval.retriever import Retriever
+    from recap.standard_pools import open_pool
+
+    retriever = Retriever(open_pool(spec.pool), *preset(f"{spec.env}-{spec.mode}", spec.n_candidates))
+    return ReplayAgent(retriever, symmetry=block_named(spec.block).symmetry)
 
 
 def _expert(spec: EvalSpec) -> EpisodeAgent:

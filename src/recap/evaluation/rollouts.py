@@ -22,6 +22,8 @@ from recap.evaluation.agents import Agent, Trial
 from recap.types import EpisodeResult, Outcome
 
 ENVS = ("pusht",)
+MODES = ("oracle", "single", "aligned", "published")
+OBJECTS = ("truth", "pixels")
 Watcher: TypeAlias = Callable[[PushTEnv], None]
 
 
@@ -42,9 +44,15 @@ class EvalSpec:
     seeds: tuple[int, ...] = EVALUATION_SEEDS
     max_steps: int = MAX_STEPS
     thresholds: tuple[float, ...] = THRESHOLDS  # an episode runs until the last one is passed
+    mode: str = "aligned"  # how agents that retrieve choose: oracle, single, aligned or published
+    pool: str | None = None  # what they retrieve from; None is the environment's standard pool
+    n_candidates: int | None = None  # trajectories that stage 1 keeps; None as the mode has it
+    objects: str = "truth"  # where poses come from: truth, or pixels (then no pose reaches the agent)
 
     def __post_init__(self) -> None:
         one_of("env", self.env, ENVS)
+        one_of("mode", self.mode, MODES)
+        one_of("objects", self.objects, OBJECTS)
         pusher_named(self.pusher)
         block_named(self.block)
         for angle in self.angles:
@@ -85,6 +93,10 @@ class EvalSpec:
                 seeds=tuple(int(s) for s in values["seeds"]),
                 max_steps=int(values["max_steps"]),
                 thresholds=tuple(float(t) for t in values["thresholds"]),
+                mode=str(values["mode"]),
+                pool=None if values["pool"] is None else str(values["pool"]),
+                n_candidates=None if values["n_candidates"] is None else int(values["n_candidates"]),
+                objects=str(values["objects"]),
             )
         except (TypeError, ValueError) as error:
             raise InputError(f"the config holds a value of another kind: {error}") from error
@@ -210,7 +222,8 @@ class _Batch:
 
     def _step(self) -> list[tuple[int, EpisodeResult]]:
         slots = sorted(self.running)
-        observations = [self.env.boards[s].observe(self.agent.image_size) for s in slots]
+        with_poses = self.spec.objects == "truth"
+        observations = [self.env.boards[s].observe(self.agent.image_size, with_poses) for s in slots]
         chosen = np.asarray(self.agent.act(slots, observations), np.float64)
         if chosen.shape != (len(slots), 2):
             raise InputError(f"the agent returned actions of shape {chosen.shape}: want ({len(slots)}, 2)")

@@ -1,0 +1,276 @@
+"""`recap pool`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from recap.cli.importing import inspect, parse_mapping
+from recap.cli.pool_look import diff, list_, print_rows, show, stats
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@click.group()
+def pool() -> None:
+    """Keep demonstrations: add, look, tag, undo, verify, pack.
+
+    POOL is a directory or s3://bucket/name (keys and endpoint from the AWS_ variables). Every change makes a
+    new version; old ones stay.
+
+    \b
+    Example:
+      recap pool create pools/pusht
+      recap pool add pools/pusht data/disc
+      recap pool ls pools/pusht
+    """
+
+
+for _command in (diff, inspect, list_, show, stats):
+    pool.add_command(_command)
+
+
+@pool.command()
+@click.argument("uri", metavar="POOL")
+def create(uri: str) -> None:
+    """Make an empty pool.
+
+    \b
+    Example:
+      recap pool create pools/pusht
+    """
+    from recap.pool.store import Pool
+
+    Pool.create(uri)
+    click.echo(f"Pool: {uri}")
+    click.echo(f"Next: recap pool add {uri} DATASET")
+
+
+@pool.command()
+@click.argument("uri", metavar="POOL")
+@click.argument("dataset", type=click.Path(path_type=Path))
+@click.option("--format", "format_", metavar="NAME", help="What DATASET is.  [default: recognised]")
+@click.option("--map", "maps", multiple=True, metavar="FIELD=KEY", help="Where a field comes from.")
+@click.option("--fps", type=float, help="The rate, for a dataset that does not say.")
+@click.option("--skip-existing", is_flag=True, help="Pass over episodes that are there, equal to the byte.")
+def add(
+    uri: str,
+    dataset: Path,
+    format_: str | None,
+    maps: Sequence[str],
+    fps: float | None,
+    skip_existing: bool,
+) -> None:
+    """Add every demonstration of a dataset, or none.
+
+    DATASET is a LeRobot v3 folder or another format that the importers know.
+
+    \b
+    Example:
+      recap pool add pools/pusht data/disc
+    """
+    from recap.cli.terminal import progress_bar
+    from recap.errors import InputError
+    from recap.pool.importers import open_source
+    from recap.pool.importers.checks import check_dataset
+    from recap.pool.store import Pool
+
+    store = Pool.open(uri)
+    before = len(store)
+    with progress_bar("reading") as progress:
+        source = open_source(dataset, format=format_, mapping=parse_mapping(maps), fps=fps)
+        episodes = []
+        for episode in source:
+            episodes.append(episode)
+            progress(len(episodes), len(source))
+        findings = check_dataset(episodes)
+    for finding in findings:
+        click.echo(str(finding), err=True)
+    n_errors = sum(finding.severity == "error" for finding in findings)
+    if n_errors:
+        raise InputError(
+            f"{dataset} was not added: errors: {n_errors}; recap pool inspect {dataset} shows more"
+        )
+    with progress_bar("episodes") as progress:
+        version = store.add(episodes, skip_existing=skip_existing, progress=progress)
+    click.echo(f"Added {len(store) - before} episodes: version {version} has {len(store)}")
+    click.echo(f"Next: recap pool tag {uri} NAME, or recap pool ls {uri}")
+
+
+@pool.command("rm")
+@click.argument("uri", metavar="POOL")
+@click.argument("ids", nargs=-1, required=True, metavar="EPISODE...")
+def remove(uri: str, ids: Sequence[str]) -> None:
+    """Take episodes out of the newest version; older versions keep them.
+
+    \b
+    Example:
+      recap pool rm pools/pusht pusht/disc/-45/100000
+    """
+    from recap.pool.store import Pool
+
+    store = Pool.open(uri)
+    was = store.version
+    version = store.remove(list(ids))
+    click.echo(f"Removed {len(set(ids))} episodes: version {version} has {len(store)}")
+    click.echo(f"Next: recap pool rollback {uri} {was} brings them back")
+
+
+@pool.command()
+@click.argument("uri", metavar="POOL")
+@click.argument("name", required=False)
+@click.option("--version", metavar="V", help="A number or a tag.  [default: the newest]")
+@click.option("--move", is_flag=True, help="Let a name mean another version than before.")
+def tag(uri: str, name: str | None, version: str | None, move: bool) -> None:
+    """Give a version a name; without NAME, list the names.
+
+    \b
+    Example:
+      recap pool tag pools/pusht before-triangle
+    """
+    from recap.pool.store import Pool
+
+    store = Pool.open(uri)
+    if name is None:
+        print_rows(("tag", "version"), sorted(store.tags().items()), 0)
+        return
+    click.echo(f"Tag '{name}': version {store.tag(name, version, move=move)}")
+    click.echo(f"Next: recap pool rollback {uri} '{name}' makes it the newest again")
+
+
+@pool.command()
+@click.argument("uri", metavar="POOL")
+@click.argument("version", metavar="V")
+def rollback(uri: str, version: str) -> None:
+    """Make a new version equal to an old one; nothing is lost.
+
+    \b
+    Example:
+      recap pool rollback pools/pusht before-triangle
+    """
+    from recap.pool.store import Pool
+
+    store = Pool.open(uri)
+    was = store.version
+    now = store.rollback(version)
+    click.echo(f"Version {now} is equal to {version}: {len(store)} episodes")
+    click.echo(f"Next: recap pool rollback {uri} {was} undoes this")
+
+
+@pool.command()
+@click.argument("uri", metavar="POOL")
+def compact(uri: str) -> None:
+    """Put small files together, for quicker reading; old versions stay.
+
+    \b
+    Example:
+      recap pool compact pools/pusht
+    """
+    from recap.pool.store import Pool
+
+    store = Pool.open(uri)
+    before = store.stats()["n_fragments"]
+    version = store.compact()
+    click.echo(f"Version {version}: {before} fragments before, {store.stats()['n_fragments']} now")
+    click.echo(f"Next: recap pool verify {uri}")
+
+
+@pool.command()
+@click.argument("uri", metavar="POOL")
+@click.option("--repair", is_flag=True, help="Set aside what is damaged and keep the rest usable.")
+def verify(uri: str, repair: bool) -> int:
+    """Check every byte; the exit code is 1 when something is damaged.
+
+    \b
+    Example:
+      recap pool verify pools/pusht
+      recap pool verify pools/pusht --repair
+    """
+    from recap.pool.store import Pool
+
+    store = Pool.open(uri)
+    report = store.verify()
+    for finding in report.findings:
+        reached = f" ({', '.join(finding.episodes)})" if finding.episodes else ""
+        click.echo(f"damaged: {finding.file}: {finding.what}{reached}")
+    sizes = f"{report.n_files} files, {report.n_bytes / 1e6:.1f} MB"
+    if report.leftovers:
+        click.echo(f"{len(report.leftovers)} files belong to no version: a writer died, or is at work now")
+    if report.ok:
+        click.echo(f"Version {report.version} is sound: {report.n_episodes} episodes, {sizes}")
+        return 0
+    if not repair:
+        click.echo(f"{len(report.findings)} of {sizes} are damaged, episodes reached: {len(report.episodes)}")
+        click.echo(f"Next: recap pool verify {uri} --repair")
+        return 1
+    mended = store.repair()
+    for name in mended.lost:
+        click.echo(f"lost: {name}")
+    if mended.redone:
+        click.echo(f"done again: {', '.join(f'version {v}' for v in mended.redone)}")
+    state = "sound" if mended.report.ok else "still damaged"
+    click.echo(
+        f"Version {mended.version} is {state}: {mended.report.n_episodes} episodes, {len(mended.lost)} lost"
+    )
+    click.echo(f"Listing: {uri}/{mended.listing}")
+    return 0 if mended.report.ok else 1
+
+
+@pool.command()
+@click.argument("uri", metavar="POOL")
+@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+def export(uri: str, folder: Path) -> None:
+    """Write the newest version as a LeRobotDataset v3.
+
+    \b
+    Example:
+      recap pool export pools/pusht data/all
+    """
+    import tempfile
+
+    from recap.cli.terminal import progress_bar
+    from recap.errors import InputError, RunDirectoryError
+    from recap.pool.lerobot import assemble, stage_episode
+    from recap.pool.store import Pool
+
+    view = Pool.open(uri).view()
+    if not len(view):
+        raise InputError(f"pool {uri} is empty: recap pool add {uri} DATASET first")
+    if folder.exists():
+        raise RunDirectoryError(f"{folder} exists already: give another DIR, or remove it first")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as staging,
+        progress_bar("episodes") as progress,
+    ):
+        for index, episode in enumerate(view):
+            stage_episode(Path(staging), index, episode)
+            progress(index + 1, len(view))
+        assemble(Path(staging), len(view), folder)
+    click.echo(f"Dataset: {folder} ({len(view)} demonstrations)")
+    click.echo(f"Next: recap pool add OTHER_POOL {folder}")
+
+
+@pool.command()
+@click.argument("uri", metavar="POOL")
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="A .safetensors file."
+)
+@click.option("--no-images", is_flag=True, help="Leave the films out.")
+def pack(uri: str, out: Path, no_images: bool) -> None:
+    """Write the newest version as one file that needs neither the pool nor Lance.
+
+    \b
+    Example:
+      recap pool pack pools/pusht --out pusht.safetensors
+    """
+    from recap.pool.store import Pool
+
+    store = Pool.open(uri)
+    store.pack(out, images=not no_images)
+    size = out.stat().st_size / 1e6
+    click.echo(f"Packed: {out} ({len(store)} episodes, {size:.1f} MB, version {store.version})")
+    click.echo("Next: PackedPool.open(path) reads it, or give it as --pool")

@@ -1,0 +1,181 @@
+"""The commands of `recap pool` that only look: ls, show, diff, stats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recap.types import Episode
+
+
+@click.command("ls")
+@click.argument("uri", metavar="POOL")
+@click.option("--version", metavar="V", help="A number or a tag.  [default: the newest]")
+@click.option("--versions", "history", is_flag=True, help="List versions instead of episodes.")
+@click.option("--limit", type=int, default=50, show_default=True, metavar="N", help="0: all.")
+def list_(uri: str, version: str | None, history: bool, limit: int) -> None:
+    """List episodes, or versions.
+
+    \b
+    Example:
+      recap pool ls pools/pusht --limit 10
+      recap pool ls pools/pusht --versions
+    """
+    from recap.pool.store import Pool
+
+    store = Pool.open(uri)
+    if history:
+        rows = [
+            [
+                v.version,
+                f"{v.time:%Y-%m-%d %H:%M:%S}" if v.time else "?",
+                v.op,
+                f"+{v.n_added}",
+                f"-{v.n_removed}",
+                ", ".join(v.tags),
+            ]
+            for v in reversed(store.versions())
+        ]
+        print_rows(("version", "time (UTC)", "change", "added", "removed", "tags"), rows, limit)
+        click.echo(f"Next: recap pool diff {uri} A B, or recap pool rollback {uri} V")
+        return
+    ids = store.ids(version)
+    shown = ids[: limit or None]
+    rows = [[name] for name in shown]
+    header: tuple[str, ...] = ("episode",)
+    if version is None:
+        header = ("episode", "task", "embodiment", "frames", "success", "cameras")
+        read = store.get if len(shown) <= 100 else store.view().episode  # one by one is slow for many
+        rows = [_facts(read(name)) for name in shown]
+    print_rows(header, rows, 0)
+    click.echo(
+        f"{len(shown)} of {len(ids)} episodes, version {store.version if version is None else version}"
+    )
+    click.echo(f"Next: recap pool show {uri} EPISODE")
+
+
+def _facts(episode: Episode) -> list[Any]:
+    return [
+        episode.id,
+        episode.task,
+        episode.embodiment,
+        len(episode),
+        "yes" if episode.success else "no",
+        ", ".join(episode.images),
+    ]
+
+
+def print_rows(header: Sequence[str], rows: Sequence[Sequence[Any]], limit: int) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from recap.cli.terminal import show as print_table
+
+    table = Table(box=None, pad_edge=False)
+    for name in header:
+        table.add_column(name, overflow="fold")
+    for row in rows[: limit or None]:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    print_table(table)
+
+
+@click.command()
+@click.argument("uri", metavar="POOL")
+@click.argument("episode_id", metavar="EPISODE")
+@click.option("--camera", metavar="NAME", help="[default: the first]")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="A film strip .png or video .mp4."
+)
+def show(uri: str, episode_id: str, camera: str | None, out: Path | None) -> None:
+    """Show one episode; with --out as a picture or a video.
+
+    \b
+    Example:
+      recap pool show pools/pusht pusht/disc/-45/100000 --out strip.png
+    """
+    from recap.errors import InputError, one_of
+    from recap.pool.store import Pool
+
+    episode = Pool.open(uri).get(episode_id)
+    if out is not None and out.suffix not in (".png", ".mp4"):
+        raise InputError(f"cannot write {out}: give a name that ends in .png or .mp4")
+    shapes = {"proprio": episode.proprio.shape, "actions": episode.actions.shape}
+    shapes |= {f"object {name}": value.shape for name, value in episode.objects.items()}
+    for key in ("id", "scene_id", "task", "embodiment", "action_space", "source", "fps", "success"):
+        click.echo(f"{key}: {getattr(episode, key)}")
+    click.echo(f"frames: {len(episode)}, {episode.timestamps[-1] - episode.timestamps[0]:.2f} s")
+    for key, shape in shapes.items():
+        click.echo(f"{key}: {shape[0]} x {shape[1]}")
+    if episode.goal is not None:
+        click.echo(f"goal: {', '.join(f'{x:g}' for x in episode.goal)}")
+    for key, value in episode.attributes.items():
+        click.echo(f"{key}: {value}")
+    click.echo(f"cameras: {', '.join(episode.images) or 'none'}")
+    if out is None:
+        click.echo(f"Next: recap pool show {uri} '{episode_id}' --out strip.png")
+        return
+    if not episode.images:
+        raise InputError(f"episode '{episode_id}' has no images: there is nothing to draw in {out}")
+    frames = episode.images[one_of("camera", camera or next(iter(episode.images)), episode.images)]
+    if out.suffix == ".png":
+        from recap.evaluation.pictures import filmstrip, write_png
+
+        write_png(out, filmstrip(frames, 8))
+    else:
+        from recap.video import write_video
+
+        write_video(out, frames, episode.fps)
+    click.echo(f"Written: {out}")
+
+
+@click.command()
+@click.argument("uri", metavar="POOL")
+@click.argument("a")
+@click.argument("b", required=False)
+def diff(uri: str, a: str, b: str | None) -> None:
+    """Show what changed from version or tag A to B, by default the newest.
+
+    \b
+    Example:
+      recap pool diff pools/pusht before-triangle
+    """
+    from recap.pool.store import Pool
+
+    store = Pool.open(uri)
+    found = store.diff(a, store.version if b is None else b)
+    for sign, names in (("+", found.added), ("-", found.removed), ("~", found.changed)):
+        for name in names:
+            click.echo(f"{sign} {name}")
+    click.echo(f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed")
+
+
+@click.command()
+@click.argument("uri", metavar="POOL")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def stats(uri: str, as_json: bool) -> None:
+    """Count what a pool holds.
+
+    \b
+    Example:
+      recap pool stats pools/pusht
+    """
+    import json
+
+    from recap.pool.store import Pool
+
+    found = Pool.open(uri).stats()
+    if as_json:
+        click.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        return
+    for key, value in found.items():
+        if isinstance(value, dict):
+            value = ", ".join(f"{name or 'unknown'} {count}" for name, count in value.items()) or "none"
+        elif isinstance(value, list):
+            value = ", ".join(value) or "none"
+        click.echo(f"{key.removeprefix('n_')}: {value}")
+    click.echo(f"Next: recap pool ls {uri} --versions")

@@ -1,0 +1,77 @@
+"""`recap retrieve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("pool")
+@click.option("--at", required=True, metavar="EPISODE:T", help="The moment that is asked about.")
+@click.option("--preset", "preset_name", default="pusht-aligned", show_default=True, help="How to choose.")
+@click.option("--matches", type=int, default=5, show_default=True, metavar="N", help="How many to show.")
+@click.option("--explain", is_flag=True, help="Say why the runner-up lost, and write a picture.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("retrieval.png"), show_default=True)
+def retrieve(pool: str, at: str, preset_name: str, matches: int, explain: bool, out: Path) -> int:
+    """Show what the pool would answer at a moment of one of its own episodes.
+
+    That episode's scene is left out. POOL is a pool, a packed snapshot, or a standard pool such as
+    pusht-9x100. Costs are shares of the squared distance; confidence is calibrated on the pool itself.
+
+    \b
+    Example:
+      recap retrieve pusht-9x100 --at pusht/tee/-60/100000/disc:40 --explain --out why.png
+    """
+    from recap.cli.terminal import show
+    from recap.errors import InputError
+    from recap.evaluation.pictures import write_png
+    from recap.retrieval import explain as explaining
+    from recap.retrieval.presets import preset
+    from recap.retrieval.retriever import Retriever
+    from recap.standard_pools import open_pool
+    from recap.types import FrameRef
+
+    episode_id, _, t_text = at.rpartition(":")
+    if not episode_id or not t_text.isdecimal():
+        raise InputError(f"cannot read --at '{at}': give EPISODE:T, such as pusht/tee/-60/100000/disc:40")
+    source = open_pool(pool)
+    view = source.view()
+    ref = FrameRef(episode_id, int(t_text))
+    if episode_id not in view.episode_ids:
+        known = next(iter(view.episode_ids), "none")
+        raise InputError(f"pool {pool} has no episode '{episode_id}': it has, for instance, {known}")
+    if ref.t >= len(view.episode(episode_id)):
+        raise InputError(
+            f"episode {episode_id} has {len(view.episode(episode_id))} frames: there is no {ref.t}"
+        )
+    explanation = explaining.explain(Retriever(source, *preset(preset_name)), view, ref, matches)
+    show(_table(explanation))
+    found = explanation.retrieval
+    timings = ", ".join(f"{name} {ms:.2f} ms" for name, ms in found.timings_ms.items())
+    click.echo(f"Confidence {found.confidence:.3f}, pool version {found.pool_version}; {timings}")
+    if explain:
+        click.echo(explanation.why_the_next_lost())
+        picture = explaining.picture(view, explanation)
+        if picture is None:
+            click.echo("No picture: these episodes have no images.")
+        else:
+            write_png(out, picture)
+            click.echo(f"Picture: {out} (the query first, then its matches)")
+    return 0
+
+
+def _table(explanation: object) -> object:
+    from rich.table import Table
+
+    from recap.retrieval.explain import Explanation
+
+    assert isinstance(explanation, Explanation)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("match", "distance", *explanation.terms):
+        table.add_column(name, justify="left" if name == "match" else "right", no_wrap=True)
+    for match in explanation.retrieval.matches:
+        costs = [f"{match.costs[term]:.4g}" for term in explanation.terms]
+        table.add_row(f"{match.ref.episode_id}:{match.ref.t}", f"{match.distance:.4g}", *costs)
+    return table

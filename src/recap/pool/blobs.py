@@ -1,0 +1,108 @@
+"""Films of a pool: one encoded file each, named by its hash, decoded when a frame is asked for."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol, overload
+
+import av
+
+from recap.pool.files import Files, sha256
+from recap.types import U8
+from recap.video import VideoFrames, frame_rate, write_video
+
+
+def blob_name(digest: str) -> str:
+    """Where the film with this hash lies."""
+    return f"blobs/{digest[:2]}/{digest}.mp4"
+
+
+class Films(Protocol):
+    """Whatever can give a film as a local file."""
+
+    def local(self, name: str, digest: str) -> Path:
+        """A local file with these contents, which must have this hash."""
+        ...
+
+
+class BlobFrames(Sequence[U8]):
+    """The frames of one film; it is fetched and checked at the first look."""
+
+    def __init__(self, films: Films, digest: str, length: int, fps: float) -> None:
+        self.films, self.digest, self.length, self.fps = films, digest, length, fps
+        self._frames: VideoFrames | None = None
+
+    def __reduce__(self) -> tuple[type[BlobFrames], tuple[Films, str, int, float]]:
+        return BlobFrames, (self.films, self.digest, self.length, self.fps)
+
+    @property
+    def frames(self) -> VideoFrames:
+        """The film as a local file."""
+        if self._frames is None:
+            path = self.films.local(blob_name(self.digest), self.digest)
+            self._frames = VideoFrames(path, 0, self.length, self.fps)
+        return self._frames
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[U8]:
+        return iter(self.frames)
+
+    @overload
+    def __getitem__(self, index: int) -> U8: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[U8]: ...
+    def __getitem__(self, index: int | slice) -> U8 | Sequence[U8]:
+        return self.frames[index]
+
+
+def encode(frames: Sequence[U8], fps: float) -> bytes:
+    """A film of these frames; one that is encoded already is cut out of its file without loss."""
+    if isinstance(frames, BlobFrames) and frames.fps == fps:
+        return frames.frames.path.read_bytes()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "film.mp4"
+        if not (isinstance(frames, VideoFrames) and frames.fps == fps and _cut(frames, path)):
+            write_video(path, frames, fps)
+        return path.read_bytes()
+
+
+def _cut(frames: VideoFrames, path: Path) -> bool:
+    """Copy the packets of a range that starts at a key frame; False where it cannot be cut so."""
+    rate = frame_rate(frames.fps)
+    wanted, end = frames.start, frames.start + frames.length
+    with av.open(str(frames.path)) as source:
+        stream = source.streams.video[0]
+        ticks = 1 / rate / (stream.time_base or 1)
+        if ticks.denominator != 1 or stream.codec_context.name not in ("h264", "libx264"):
+            return False
+        step = int(ticks)
+        source.seek(wanted * step, stream=stream)
+        with av.open(str(path), "w", format="mp4", options={"fflags": "+bitexact"}) as target:
+            copy = target.add_stream_from_template(stream)
+            for packet in source.demux(stream):
+                if packet.pts is None or packet.dts is None or packet.pts < frames.start * step:
+                    continue
+                in_order = packet.pts == packet.dts == wanted * step
+                if not in_order or (wanted == frames.start and not packet.is_keyframe):
+                    return False  # reordered or between key frames: encode anew
+                packet.pts = packet.dts = (wanted - frames.start) * step
+                packet.duration = step
+                packet.stream = copy
+                target.mux(packet)
+                wanted += 1
+                if wanted == end:
+                    break
+    return wanted == end
+
+
+def put_blob(files: Files, data: bytes) -> str:
+    """Keep a film and return its hash; one that is there already, whole, is not written again."""
+    digest = sha256(data)
+    name = blob_name(digest)
+    if not (files.exists(name) and sha256(files.read(name)) == digest):
+        files.write(name, data)
+    return digest

@@ -1,0 +1,120 @@
+"""The live view: one version in memory, built from the last one by reading only what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from recap.errors import DatasetError, InputError
+from recap.pool.derived import Derived
+from recap.pool.files import Files
+from recap.types import Descriptors, Episode
+
+if TYPE_CHECKING:
+    from recap.pool.table import Table
+    from recap.pool.view import Describer
+
+
+class LiveView:
+    """One version of a pool, low-dimensional data in memory; it never changes."""
+
+    def __init__(
+        self, version: int, episodes: Mapping[str, Episode], digests: Mapping[str, str], derived: Derived
+    ) -> None:
+        self.version = version
+        self.episode_ids = tuple(episodes)
+        self.digests = digests
+        self._episodes = episodes
+        self._derived = derived
+
+    def __len__(self) -> int:
+        return len(self.episode_ids)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return iter(self._episodes.values())
+
+    def episode(self, episode_id: str) -> Episode:
+        """One of them, images decoded only when asked for."""
+        try:
+            return self._episodes[episode_id]
+        except KeyError:
+            raise InputError(f"version {self.version} has no episode {episode_id!a}") from None
+
+    def descriptors(self, describer: Describer) -> Descriptors:
+        """Every frame described; what is missing is computed and kept."""
+        return self._derived.descriptors(self, describer)
+
+
+class Loader:
+    """Makes views, and keeps what the next one can use."""
+
+    def __init__(self, files: Files, table: Table) -> None:
+        self.files, self.table = files, table
+        self.derived = Derived(files)
+        self._view: LiveView | None = None
+
+    def view(self) -> LiveView:
+        """The newest version."""
+        dataset = self.table.head()
+        last = self._view
+        if last is not None and last.version == dataset.version:
+            return last
+        index = self.table.index(dataset)
+        old = last.digests if last is not None else {}
+        digests = {key.id: key.sha256 for key in index.keys}
+        missing: dict[int, set[str]] = {}
+        for key in index.keys:
+            if old.get(key.id) != key.sha256:
+                missing.setdefault(key.fragment, set()).add(key.id)
+        new: dict[str, Episode] = {}
+        for fragment, names in missing.items():
+            new.update(self._load(dataset, fragment, names, digests))
+        if index.unreadable or len(new) < sum(map(len, missing.values())):
+            digests = self._rescue(int(dataset.version), index.unreadable, digests, old, new)
+        known = last._episodes if last is not None else {}
+        found = {name: new[name] if name in new else known[name] for name in digests}
+        self._view = LiveView(int(dataset.version), found, digests, self.derived)
+        return self._view
+
+    def forget(self) -> None:
+        """Read everything anew."""
+        self._view = None
+        self.derived.forget()
+
+    def _load(
+        self, dataset: Any, fragment: int, names: set[str], digests: Mapping[str, str]
+    ) -> dict[str, Episode]:
+        """The episodes of a fragment that can be read from it."""
+        from recap.pool.table import Damage
+
+        found = {}
+        with suppress(Damage):
+            for row in self.table.fragment_rows(dataset, fragment):
+                if row.id in names and row.sha256 == digests[row.id]:
+                    with suppress(DatasetError):
+                        found[row.id] = row.episode(self.files)
+        return found
+
+    def _rescue(
+        self,
+        version: int,
+        unreadable: Mapping[int, str],
+        digests: Mapping[str, str],
+        old: Mapping[str, str],
+        new: dict[str, Episode],
+    ) -> dict[str, str]:
+        """Fill `new` from other files where some are damaged; says what is left out, and returns the rest."""
+        from recap.pool.salvage import find_rows, logical_state, read_seals
+        from recap.pool.table import log
+
+        seals = read_seals(self.files)
+        state = logical_state(seals, version) or dict(digests)
+        missing = {i: d for i, d in state.items() if i not in new and old.get(i) != d}
+        rows = find_rows(self.files, seals, missing)
+        new.update({name: row.episode(self.files) for name, (row, _) in rows.items()})
+        lost = [name for name in missing if name not in rows]
+        why = "; ".join(unreadable.values()) or "some data have changed"
+        what = f"left out {', '.join(map(ascii, lost))}" if lost else "every episode was found elsewhere"
+        log.warning("pool %s: %s; %s: run recap pool verify --repair", self.files.uri, why, what)
+        return {name: digest for name, digest in state.items() if name not in lost}

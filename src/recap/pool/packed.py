@@ -1,0 +1,177 @@
+"""A version of a pool as one safetensors file, read without Lance or Arrow: for robots and for checkpoints.
+
+The header holds what is not an array, with its own hash; every episode, film and descriptor array is checked
+against its hash when it is first used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.errors import DatasetError, InputError
+from recap.pool.blobs import BlobFrames, encode
+from recap.pool.content import arrays_of, digest_of, episode_of, meta_of
+from recap.pool.derived import assemble, describe
+from recap.pool.files import cached, sha256
+from recap.types import Descriptors, Episode
+from recap.video import whole_file
+
+if TYPE_CHECKING:
+    from recap.pool.view import Describer, PoolView
+
+_FORMAT = "recap-packed-pool-1"
+_KINDS = {"timestamps": "<f8", "proprio": "<f4", "actions": "<f4", "objects": "<f4", "goal": "<f4"}
+
+
+def write_packed(
+    view: PoolView, path: Path, describers: Sequence[Describer] = (), *, images: bool = True
+) -> None:
+    """Write a view, with what some describers say of it, to `path`; equal views give equal bytes."""
+    from safetensors.numpy import save_file
+
+    tensors: dict[str, NDArray[Any]] = {}
+    parts: dict[str, list[NDArray[Any]]] = {key: [] for key in _KINDS}
+    records = []
+    for name in view.episode_ids:
+        episode = view.episode(name)
+        cameras = {}
+        for camera, frames in episode.images.items() if images else ():
+            data = encode(frames, episode.fps)
+            cameras[camera] = sha256(data)
+            tensors[f"blob/{cameras[camera]}"] = np.frombuffer(data, np.uint8)
+        meta, arrays = meta_of(episode, cameras), arrays_of(episode)
+        sizes = {key: len(value) for key, value in arrays.items()}
+        records.append({"meta": meta, "sha256": digest_of(meta, arrays), "sizes": sizes})
+        for key, value in arrays.items():
+            parts[key].append(value)
+    for key, kind in _KINDS.items():
+        tensors[key] = np.concatenate([np.empty(0, kind), *parts[key]]).astype(kind)
+    tables = []
+    for number, describer in enumerate(describers):
+        described = view.descriptors(describer)
+        hashes = {}
+        for term, values in described.terms.items():
+            tensors[f"descriptors/{number}/{term}"] = np.ascontiguousarray(values)
+            hashes[term] = sha256(np.ascontiguousarray(values).tobytes())
+        tables.append({"fingerprint": describer.fingerprint, "dims": dict(describer.dims), "sha256": hashes})
+    body = {"format": _FORMAT, "version": view.version, "episodes": records, "descriptors": tables}
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    with whole_file(path) as partial:
+        save_file(tensors, partial, metadata={"recap": sha256(text.encode("utf-8")) + text})
+        handle = os.open(partial, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
+
+
+class PackedPool:
+    """A packed version: a view of itself, and a source that never changes."""
+
+    def __init__(self, path: Path, file: Any, body: Mapping[str, Any]) -> None:
+        self.path, self._file = path, file
+        self.version = int(body["version"])
+        self._tables = {table["fingerprint"]: (i, table) for i, table in enumerate(body["descriptors"])}
+        self._records: dict[str, tuple[Mapping[str, Any], Mapping[str, int]]] = {}
+        at = dict.fromkeys(_KINDS, 0)
+        for record in body["episodes"]:
+            self._records[record["meta"]["id"]] = record, dict(at)
+            for key, size in record["sizes"].items():
+                at[key] += size
+        self.episode_ids = tuple(self._records)
+        self.digests = {name: record["sha256"] for name, (record, _) in self._records.items()}
+        self._arrays: dict[str, NDArray[Any]] = {key: file.get_tensor(key) for key in _KINDS}
+        if {key: len(array) for key, array in self._arrays.items()} != at:
+            raise DatasetError(_damaged(path, "its arrays are not as long as its episodes"))
+        for array in self._arrays.values():
+            array.flags.writeable = False
+        self._episodes: dict[str, Episode] = {}
+        self._descriptors: dict[str, Descriptors] = {}
+
+    @classmethod
+    def open(cls, path: Path) -> PackedPool:
+        """Open a file that `Pool.pack` wrote."""
+        from safetensors import SafetensorError, safe_open
+
+        if not path.is_file():
+            raise DatasetError(
+                f"there is no packed pool at {path}: recap pool pack POOL --out {path} makes one"
+            )
+        try:
+            file: Any = safe_open(path, framework="numpy")
+            text = (file.metadata() or {}).get("recap", "")
+            digest, text = text[:64], text[64:]
+            if sha256(text.encode("utf-8")) != digest:
+                raise DatasetError(_damaged(path, "its header has changed, or it is something else"))
+            body = json.loads(text)
+            if body["format"] != _FORMAT:
+                raise DatasetError(f"{path} is {body['format']}, not {_FORMAT}: pack the pool again")
+            return cls(path, file, body)
+        except (SafetensorError, OSError) as error:
+            raise DatasetError(_damaged(path, str(error).splitlines()[0])) from error
+
+    def view(self) -> PackedPool:
+        """Itself."""
+        return self
+
+    def __len__(self) -> int:
+        return len(self.episode_ids)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self.episode(name) for name in self.episode_ids)
+
+    def episode(self, episode_id: str) -> Episode:
+        """One of them, images decoded only when asked for."""
+        if episode_id not in self._episodes:
+            if episode_id not in self._records:
+                raise InputError(f"{self.path} has no episode {episode_id!a}")
+            record, starts = self._records[episode_id]
+            meta = record["meta"]
+            arrays = {
+                key: self._arrays[key][starts[key] : starts[key] + n] for key, n in record["sizes"].items()
+            }
+            if digest_of(meta, arrays) != record["sha256"]:
+                raise DatasetError(_damaged(self.path, f"episode {episode_id!a} has changed"))
+            images = {name: BlobFrames(self, d, meta["n_frames"], meta["fps"]) for name, d in meta["cameras"]}
+            self._episodes[episode_id] = episode_of(meta, arrays, images)
+        return self._episodes[episode_id]
+
+    def descriptors(self, describer: Describer) -> Descriptors:
+        """Every frame described; what the file has not is computed and kept in memory."""
+        fingerprint = describer.fingerprint
+        if fingerprint not in self._descriptors:
+            if fingerprint in self._tables:
+                self._descriptors[fingerprint] = self._read_descriptors(describer)
+            else:
+                rows = [describe(describer, episode) for episode in self]
+                self._descriptors[fingerprint] = assemble(describer, self.episode_ids, rows)
+        return self._descriptors[fingerprint]
+
+    def local(self, name: str, digest: str) -> Path:
+        """A film as a file of its own."""
+        return cached(digest, name, lambda: self._file.get_tensor(f"blob/{digest}").tobytes())
+
+    def _read_descriptors(self, describer: Describer) -> Descriptors:
+        number, table = self._tables[describer.fingerprint]
+        if table["dims"] != dict(describer.dims):
+            raise DatasetError(
+                f"{self.path} has descriptors {table['dims']} for {describer.fingerprint}, not "
+                f"{dict(describer.dims)}: pack the pool again"
+            )
+        terms = {term: self._file.get_tensor(f"descriptors/{number}/{term}") for term in describer.dims}
+        for term, values in terms.items():
+            if sha256(values.tobytes()) != table["sha256"][term]:
+                raise DatasetError(_damaged(self.path, f"descriptors '{term}' have changed"))
+            values.flags.writeable = False
+        lengths = [record["meta"]["n_frames"] for record, _ in self._records.values()]
+        starts = np.cumsum([0, *lengths], dtype=np.int64)
+        return Descriptors(describer.fingerprint, self.episode_ids, starts, terms)
+
+
+def _damaged(path: Path, why: str) -> str:
+    return f"packed pool {path} is damaged: {why}; pack it again"

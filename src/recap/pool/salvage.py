@@ -1,0 +1,124 @@
+"""Finds the rows of a damaged pool again: seals say what there should be, any intact file may have it.
+
+Old versions are kept, so an episode that was ever compacted lies in more than one file. Files that have
+changed are read in a process of their own: Lance was seen to abort on them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from recap.pool.files import Files, open_files, sha256
+from recap.pool.schema import Row, rows_of
+from recap.pool.seals import Seal, read_seal
+from recap.pool.table import Damage, reading, stored_count, stored_table
+
+_TIMEOUT_S = 60
+_N_DEATHS = 64  # rows of one file that may each kill their reader before the file is given up
+
+
+def read_seals(files: Files) -> dict[int, Seal]:
+    """Every seal that is intact, by version."""
+    found = {}
+    for name in files.names("seals"):
+        stem = name.removeprefix("seals/").removesuffix(".json")
+        seal = read_seal(files, int(stem)) if stem.isdecimal() else None
+        if seal is not None:
+            found[seal.version] = seal
+    return found
+
+
+def logical_state(seals: Mapping[int, Seal], version: int) -> dict[str, str] | None:
+    """Id -> hash of a version by the seals alone, in order of adding; None where one is missing."""
+    state: dict[str, str] = {}
+    for number in range(1, version + 1):
+        if number not in seals:
+            return None
+        for name in seals[number].removed:
+            state.pop(name, None)
+        state.update(seals[number].added)
+    return state
+
+
+def find_rows(
+    files: Files, seals: Mapping[int, Seal], wanted: Mapping[str, str], data_files: tuple[str, ...] = ()
+) -> dict[str, tuple[Row, int]]:
+    """Intact rows for id -> hash, with their place in the order; `data_files` are looked at in any case."""
+    found: dict[str, tuple[Row, int]] = {}
+    held = {name: rows for seal in seals.values() for name, rows in seal.rows.items()}
+    digests = {name: digest for seal in seals.values() for name, digest in seal.files.items()}
+    # Intact files first: damaged ones are slow to read.
+    intact = [name for name in held if _is_intact(files, name, digests.get(name))]
+    for name in dict.fromkeys([*intact, *data_files, *held]):
+        rows = held.get(name, wanted)
+        missing = {i for i, digest in wanted.items() if i not in found and rows.get(i) == digest}
+        if not missing:
+            continue
+        for row, seq in _stored_rows(files, name, name in intact):
+            if row.id in missing and wanted[row.id] == row.sha256 and row.intact:
+                found[row.id] = row, seq
+    return found
+
+
+def _is_intact(files: Files, name: str, digest: str | None) -> bool:
+    try:
+        return sha256(files.read(name)) == digest
+    except FileNotFoundError:
+        return False
+
+
+def _stored_rows(files: Files, name: str, intact: bool) -> list[tuple[Row, int]]:
+    """Every row of a data file that can be decoded, with its place in the order."""
+    tables: list[Any] = []
+    if intact:
+        tables = [stored_table(files, name)]
+    elif files.exists(name):
+        tables = _read_apart(files, name)
+    return [pair for t in tables for pair in zip(rows_of(t), t["seq"].to_pylist(), strict=True)]
+
+
+def _read_apart(files: Files, name: str) -> list[Any]:
+    """One table for each row of a damaged file, read by child processes that may die of it."""
+    import pyarrow as pa
+
+    with tempfile.TemporaryDirectory() as folder:
+        copy = open_files(folder)
+        copy.write(name, files.read(name))  # a copy, so that the child needs no options of a store
+        start = 0
+        for _ in range(_N_DEATHS):
+            command = [sys.executable, "-m", "recap.pool.salvage", folder, name, str(start)]
+            try:
+                subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=True)
+                break
+            except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+                begun = Path(folder, "begun")
+                if not begun.exists() or int(begun.read_text()) < start:
+                    break
+                start = int(begun.read_text()) + 1
+        return [pa.ipc.open_file(path).read_all() for path in sorted(Path(folder).glob("*.arrow"))]
+
+
+def _read_here(folder: Path, name: str, start: int) -> None:
+    """The child: write each row that can be read, whole, to a file of its own."""
+    import pyarrow as pa
+
+    files = open_files(str(folder))
+    for row in range(start, stored_count(files, name)):
+        (folder / "begun").write_text(str(row))
+        with suppress(Damage), reading(name):
+            table = stored_table(files, name, row)
+            if rows_of(table)[0].intact:
+                partial = folder / f".{row:08d}"
+                with pa.ipc.new_file(partial, table.schema) as out:
+                    out.write_table(table)
+                partial.rename(folder / f"{row:08d}.arrow")
+
+
+if __name__ == "__main__":
+    _read_here(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

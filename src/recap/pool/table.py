@@ -1,0 +1,360 @@
+"""The Lance table of a pool: its versions, its rows, and the one way to commit.
+
+Every commit is strict: it succeeds only on top of the version it was prepared for. An append is written as
+Lance's `Merge`, which conflicts with every other change; a plain `Append` would let two processes add the
+same id. This is the only module that knows Lance's API.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from recap.errors import DatasetError
+from recap.pool.files import Files, sha256
+from recap.pool.schema import KEYS, SCHEMA, Row, rows_of
+from recap.pool.seals import read_seal
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import lance
+    from lance import LanceDataset, LanceOperation
+    from lance.commit import CommitConflictError
+    from lance.file import LanceFileReader
+    from lance.fragment import write_fragments
+
+FOLDER = "episodes.lance"
+Conflict = CommitConflictError
+log = logging.getLogger("recap.pool")
+_lance: Any = lance  # only partly typed
+
+_LAST = 2**64 - 1  # manifests are named so that the newest sorts first
+
+
+class Damage(Exception):  # noqa: N818
+    """Lance could not read something; the pool says what that means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One live row: what it holds and where it lies."""
+
+    id: str
+    sha256: str
+    seq: int
+    fragment: int
+    offset: int  # physical row of the fragment
+
+
+@dataclass(frozen=True)
+class Index:
+    """The live rows of one version, in the order they were added, and what could not be read."""
+
+    keys: tuple[Key, ...]
+    unreadable: Mapping[int, str]  # fragment -> why
+
+    @cached_property
+    def by_id(self) -> dict[str, Key]:
+        """Keys by episode."""
+        return {key.id: key for key in self.keys}
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Whatever Lance does when it meets damage, panics of its Rust code included, becomes `Damage`."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, MemoryError, PermissionError, Damage):
+        raise
+    except BaseException as error:  # a panic is no Exception
+        if _is_passing(error):
+            if isinstance(error, OSError):
+                raise
+            raise OSError(str(error)) from error
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise Damage(f"{what}: {line[:160]}") from error
+
+
+def _is_passing(error: BaseException) -> bool:
+    """Whether an error is one of the network or the system, and says nothing about the data."""
+    text = str(error).lower()
+    if "error performing" in text and "not found" not in text:  # what Lance says of a store out of reach
+        return True
+    return isinstance(error, OSError) and error.errno in (
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EINTR,
+    )
+
+
+class Table:
+    """Versions of the episode table."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self.uri = f"{files.uri}/{FOLDER}"
+        self._session = _lance.Session()
+        self._head: Any = None
+        self.damaged: tuple[int, ...] = ()  # versions newer than the head that cannot be read
+        self._fragments: dict[tuple[str, ...], tuple[Key, ...]] = {}  # by files, which never change
+        self._indices: dict[int, Index] = {}
+
+    @classmethod
+    def create(cls, files: Files, message: Mapping[str, Any]) -> Table:
+        """An empty one; refuses a place that has one."""
+        lance.write_dataset(
+            SCHEMA.empty_table(),
+            f"{files.uri}/{FOLDER}",
+            schema=SCHEMA,
+            storage_options=files.options,
+            commit_message=json.dumps(message),
+        )
+        return cls(files)
+
+    def versions(self) -> list[int]:
+        """Every version that has a manifest, oldest first."""
+        names = self.files.names(f"{FOLDER}/_versions")
+        stems = [name.rpartition("/")[2].removesuffix(".manifest") for name in names]
+        return sorted(_LAST - int(stem) for stem in stems if stem.isdigit())
+
+    def at(self, version: int) -> Any:
+        """One version, checked against its seal where it has one."""
+        if self._head is not None and self._head.version == version:
+            return self._head
+        with reading(f"version {version}"):
+            seal = read_seal(self.files, version)
+            if seal is not None:
+                data = self.files.read(manifest_name(version))
+                if seal.files.get(manifest_name(version)) != sha256(data):
+                    raise Damage(f"version {version}: its manifest has changed")
+            return lance.dataset(
+                self.uri, version=version, session=self._session, storage_options=self.files.options
+            )
+
+    def head(self) -> Any:
+        """The newest version that can be read; cheap when nothing changed."""
+        if self._head is None:
+            versions = self.versions()
+        else:
+            known = self._head.version
+            versions = list(range(known, self._newest() + 1))
+            if len(versions) == 1:
+                return self._head
+        damaged = []
+        for version in reversed(versions):
+            try:
+                head = self.at(version)
+            except Damage as error:
+                damaged.append(version)
+                if version not in self.damaged:
+                    log.warning("pool %s: %s; using the last version that is whole", self.files.uri, error)
+                continue
+            self._head, self.damaged = head, tuple(sorted(damaged))
+            return head
+        raise DatasetError(
+            f"pool {self.files.uri} has no version that can be read: restore its files from a copy"
+        )
+
+    def _newest(self) -> int:
+        version = int(self._head.version)
+        if "://" in self.uri:
+            return max(version, int(self._head.latest_version))
+        while self.files.exists(manifest_name(version + 1)):  # one stat, far cheaper than a listing
+            version += 1
+        return version
+
+    def forget(self) -> None:
+        """Look at the files anew, as a fresh process would."""
+        self._head, self.damaged, self._session = None, (), _lance.Session()
+        self._fragments.clear()
+        self._indices.clear()
+
+    def index(self, dataset: Any) -> Index:
+        """The live rows of a version; only fragments not seen before are read."""
+        if dataset.version in self._indices:
+            return self._indices[dataset.version]
+        keys: list[Key] = []
+        unreadable: dict[int, str] = {}
+        fragments = dataset.get_fragments()
+        for fragment in fragments:
+            meta = fragment.metadata
+            name = tuple(fragment_files(meta))
+            if name not in self._fragments:
+                try:
+                    self._fragments[name] = self._read_keys(dataset, fragment)
+                except Damage as error:
+                    unreadable[meta.id] = str(error)
+                    continue
+            keys += self._fragments[name]
+        keys.sort(key=lambda key: key.seq)
+        index = Index(tuple(keys), unreadable)
+        self._indices = {k: v for k, v in self._indices.items() if k > dataset.version - 2}
+        if not unreadable:
+            self._indices[dataset.version] = index
+        if len(self._fragments) > 2 * len(fragments) + 64:  # forget what compactions have replaced
+            current = {tuple(fragment_files(fragment.metadata)) for fragment in fragments}
+            self._fragments = {name: rows for name, rows in self._fragments.items() if name in current}
+        return index
+
+    def _read_keys(self, dataset: Any, fragment: Any) -> tuple[Key, ...]:
+        with reading(f"fragment {fragment.fragment_id}"):
+            self._check(fragment.metadata)
+            scan = dataset.scanner(columns=list(KEYS), fragments=[fragment], with_row_address=True)
+            table = scan.to_table()
+            offsets = [address & 0xFFFFFFFF for address in table["_rowaddr"].to_pylist()]
+            columns = [table[key].to_pylist() for key in KEYS]
+            rows = list(zip(*columns, offsets, strict=True))
+            if len(rows) != fragment.metadata.num_rows or any(None in row for row in rows):
+                raise Damage(f"fragment {fragment.fragment_id}: rows are missing")
+            return tuple(Key(name, sha, seq, fragment.fragment_id, at) for name, sha, seq, at in rows)
+
+    def _check(self, meta: Any) -> None:
+        """Keep Lance from reading files that have changed: damage was seen to abort the whole process."""
+        for name in fragment_files(meta):
+            seal = read_seal(self.files, born_in(name, meta.id))
+            if seal is not None and seal.files.get(name, "") != sha256(self.files.read(name)):
+                raise Damage(f"fragment {meta.id}: {name} has changed")
+
+    def fragment_rows(self, dataset: Any, fragment: int) -> list[Row]:
+        """All live rows of one fragment."""
+        with reading(f"fragment {fragment}"):
+            return rows_of(dataset.get_fragment(fragment).to_table(columns=SCHEMA.names))
+
+    def row(self, dataset: Any, key: Key) -> Row:
+        """One row."""
+        with reading(f"episode {key.id!a}"):
+            (row,) = rows_of(dataset.take([self._position(dataset, key)], columns=SCHEMA.names))
+            if (row.id, row.sha256) != (key.id, key.sha256):
+                raise Damage(f"episode {key.id!a}: another one lies in its place")
+            return row
+
+    def _position(self, dataset: Any, key: Key) -> int:
+        """Where a row stands among all live rows, as `take` counts them."""
+        before = 0
+        for fragment in dataset.get_fragments():
+            if fragment.fragment_id == key.fragment:
+                return before + self._fragments[tuple(fragment_files(fragment.metadata))].index(key)
+            before += fragment.metadata.num_rows
+        raise Damage(f"episode {key.id!a}: its fragment is gone")
+
+    def write(self, dataset: Any, rows: Any) -> Any:
+        """Write rows as one new fragment that belongs to no version yet."""
+        (fragment,) = write_fragments(
+            rows, dataset, schema=SCHEMA, storage_options=self.files.options, session=self._session
+        )
+        fragment.id = dataset.version + 1  # never used before: versions only grow
+        self.files.sync(fragment_files(fragment))
+        return fragment
+
+    def append(self, dataset: Any, fragment: Any, message: Mapping[str, Any]) -> Any:
+        """Commit one more fragment."""
+        fragments = [f.metadata for f in dataset.get_fragments()]
+        operation = LanceOperation.Merge([*fragments, fragment], dataset.lance_schema)
+        return self._commit(dataset, operation, message)
+
+    def delete(self, dataset: Any, keys: Sequence[Key], message: Mapping[str, Any]) -> Any:
+        """Commit without these rows."""
+        changed, gone = [], []
+        for number in sorted({key.fragment for key in keys}):
+            offsets = [key.offset for key in keys if key.fragment == number]
+            left = dataset.get_fragment(number).delete_rows(offsets)
+            if left is None:
+                gone.append(number)
+            else:
+                changed.append(left)
+        for meta in changed:
+            self.files.sync(fragment_files(meta)[1:])
+        return self._commit(dataset, LanceOperation.Delete(changed, gone, "true"), message)
+
+    def replace(self, dataset: Any, gone: Sequence[int], new: Any, message: Mapping[str, Any]) -> Any:
+        """Commit without some fragments, which need not be readable, and with one more, or none."""
+        fragments = [] if new is None else [new]
+        operation = LanceOperation.Update(removed_fragment_ids=list(gone), new_fragments=fragments)
+        return self._commit(dataset, operation, message)
+
+    def rewrite(self, dataset: Any, old: Sequence[Any], new: Any, message: Mapping[str, Any]) -> Any:
+        """Commit one fragment in place of several neighbours."""
+        group = LanceOperation.RewriteGroup(list(old), [new])
+        return self._commit(dataset, LanceOperation.Rewrite([group], []), message)
+
+    def restore(self, dataset: Any, version: int, message: Mapping[str, Any]) -> Any:
+        """Commit an older version once more."""
+        return self._commit(dataset, LanceOperation.Restore(version), message)
+
+    def _commit(self, dataset: Any, operation: Any, message: Mapping[str, Any]) -> Any:
+        try:
+            new = LanceDataset.commit(
+                dataset,
+                operation,
+                read_version=dataset.version,
+                max_retries=0,
+                storage_options=self.files.options,
+                commit_message=json.dumps(message),
+            )
+        except Conflict:
+            # A store that answered too late is asked again, and then conflicts with what it did at first.
+            if self.message(dataset.version + 1) != message:
+                raise
+            new = self.at(dataset.version + 1)
+        self.files.sync([manifest_name(new.version)])
+        self._head = new
+        return new
+
+    def message(self, version: int) -> dict[str, Any]:
+        """What a commit said of itself, where that can still be read."""
+        try:
+            with reading(f"version {version}"):
+                properties = self.at(version).read_transaction(version).transaction_properties
+                message: dict[str, Any] = json.loads(properties["__lance_commit_message"])
+                return message
+        except Damage:
+            return {}
+
+    def transaction_name(self, dataset: Any) -> str | None:
+        """The file that describes how a version came to be."""
+        try:
+            with reading("transaction"):
+                done = dataset.read_transaction(dataset.version)
+        except Damage:
+            return None
+        return f"{FOLDER}/_transactions/{done.read_version}-{done.uuid}.txn"
+
+
+def manifest_name(version: int) -> str:
+    """The file that lists the fragments of a version."""
+    return f"{FOLDER}/_versions/{_LAST - version:020d}.manifest"
+
+
+def fragment_files(meta: Any) -> list[str]:
+    """Its data file, and the file of its deleted rows where it has one."""
+    names = [f"{FOLDER}/data/{file.path}" for file in meta.files]
+    if meta.deletion_file is not None:
+        names.append(f"{FOLDER}/{meta.deletion_file.path(meta.id)}")
+    return names
+
+
+def stored_count(files: Files, data_file: str) -> int:
+    """How many rows a data file says it has."""
+    return int(LanceFileReader(f"{files.uri}/{data_file}", storage_options=files.options).num_rows())
+
+
+def stored_table(files: Files, data_file: str, row: int | None = None) -> Any:
+    """All rows of a data file, or one, deleted ones included; only of a file that is not damaged."""
+    reader = LanceFileReader(f"{files.uri}/{data_file}", storage_options=files.options)
+    return (reader.read_all() if row is None else reader.take_rows([row])).to_table()
+
+
+def born_in(name: str, fragment: int) -> int:
+    """The version that brought a file: fragments bear its number, deletion files the one before."""
+    if "/_deletions/" in name:
+        return int(name.rpartition("/")[2].split("-")[1]) + 1
+    return fragment

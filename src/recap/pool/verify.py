@@ -1,0 +1,286 @@
+"""Checks every byte of a pool against its own hashes, and names the episodes that damage has reached."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from recap.errors import DatasetError
+from recap.pool.blobs import blob_name
+from recap.pool.derived import is_intact
+from recap.pool.files import Files, sha256
+from recap.pool.salvage import find_rows, logical_state, read_seals
+from recap.pool.schema import Row
+from recap.pool.seals import Seal, seal_name, unsealed
+from recap.pool.table import FOLDER, Damage, Table, fragment_files, manifest_name
+
+if TYPE_CHECKING:
+    from recap.pool.store import Pool
+
+HINT = f"{FOLDER}/_versions/latest_version_hint.json"  # Lance's own, rewritten in place; only a hint
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One damaged file, or one damaged episode where the file is not known to have changed."""
+
+    file: str
+    what: str
+    episodes: tuple[str, ...] = ()  # of the newest version, that cannot be read whole
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a check has found."""
+
+    version: int
+    n_episodes: int
+    n_files: int
+    n_bytes: int
+    findings: tuple[Finding, ...]
+    unsealed: tuple[int, ...]  # versions whose writer died before it sealed them; checked by content only
+    leftovers: tuple[str, ...]  # files of no version: a writer died, or is at work now
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything is as it was written."""
+        return not self.findings
+
+    @property
+    def episodes(self) -> tuple[str, ...]:
+        """Every episode that damage has reached."""
+        return tuple(dict.fromkeys(name for finding in self.findings for name in finding.episodes))
+
+
+@dataclass(slots=True)
+class Survey:
+    """What is known while checking; a repair works from it."""
+
+    files: Files
+    table: Table
+    seals: dict[int, Seal] = field(default_factory=dict)
+    changed: dict[str, str] = field(default_factory=dict)  # file -> hash it should have
+    findings: list[Finding] = field(default_factory=list)
+    missing_seals: list[int] = field(default_factory=list)
+    suspects: tuple[int, ...] = ()  # damaged fragments of the newest version
+    rescued: dict[str, tuple[Row, int]] = field(default_factory=dict)  # their rows that are still whole
+    lost: dict[str, str] = field(default_factory=dict)  # episode -> why
+    n_files: int = 0
+    n_bytes: int = 0
+
+    def found(self, file: str, what: str, episodes: Iterable[str] = ()) -> None:
+        """Note damage."""
+        self.findings.append(Finding(file, what, tuple(episodes)))
+
+    def read(self, name: str) -> bytes | None:
+        """A file to check; None where it is missing."""
+        try:
+            data = self.files.read(name)
+        except FileNotFoundError:
+            return None
+        self.n_files += 1
+        self.n_bytes += len(data)
+        return data
+
+    def rows(self, dataset: Any, fragment: int) -> list[Row]:
+        """The rows of a fragment; none where it cannot be read."""
+        try:
+            return self.table.fragment_rows(dataset, fragment)
+        except Damage:
+            return []
+
+
+def verify(pool: Pool) -> Report:
+    """Check a pool; changes nothing."""
+    return report_of(survey(pool))
+
+
+def report_of(seen: Survey) -> Report:
+    """A survey as it is shown."""
+    head = seen.table.head()
+    return Report(
+        int(head.version),
+        len(seen.table.index(head).keys),
+        seen.n_files,
+        seen.n_bytes,
+        tuple(seen.findings),
+        tuple(seen.missing_seals),
+        tuple(_leftovers(seen)),
+    )
+
+
+def survey(pool: Pool) -> Survey:
+    """Look at everything with fresh eyes: nothing cached by this process hides what lies on the disk."""
+    from recap.pool.store import MARK, MARKED
+
+    seen = Survey(pool.files, Table(pool.files))
+    if seen.read(MARK) != MARKED:
+        seen.found(MARK, "it has changed")
+    aside = set_aside(pool.files)
+    _check_seals(seen)
+    _check_sealed_files(seen, aside)
+    head = seen.table.head()
+    for version in seen.table.damaged:
+        name = manifest_name(version)
+        if name not in seen.changed:
+            seen.found(name, f"version {version} cannot be read")
+    _check_hint(seen, max(seen.table.versions()))
+    cameras = _check_rows(seen, head)
+    _check_blobs(seen, cameras, aside)
+    _check_small_files(seen)
+    return seen
+
+
+def set_aside(files: Files) -> dict[str, str]:
+    """Files that a repair knows to be damaged -> the hash they should have had."""
+    found: dict[str, str] = {}
+    for name in files.names("quarantine"):
+        if name.count("/") == 1:
+            found.update(unsealed(files.read(name))["files"])
+    return found
+
+
+def _check_seals(seen: Survey) -> None:
+    seen.seals = read_seals(seen.files)
+    intact = {seal_name(version) for version in seen.seals}
+    there = seen.files.names("seals")
+    for name in there:
+        seen.read(name)
+        if name not in intact:
+            seen.found(name, "a seal has changed; the version it belongs to is checked by content only")
+    seen.missing_seals += [v for v in seen.table.versions() if seal_name(v) not in there]
+
+
+def _check_sealed_files(seen: Survey, aside: Mapping[str, str]) -> None:
+    for version, seal in sorted(seen.seals.items()):
+        for name, digest in seal.files.items():
+            data = seen.read(name)
+            if (data is not None and sha256(data) == digest) or aside.get(name) == digest:
+                continue
+            seen.changed[name] = digest
+            if "/data/" in name or "/_deletions/" in name:
+                continue  # said below, with its episodes, where the newest version needs it
+            what = "is missing" if data is None else "has changed"
+            of = "manifest" if name.endswith(".manifest") else "record"
+            reached = seal.added if of == "manifest" and version == max(seen.seals) else ()
+            seen.found(name, f"the {of} of version {version} {what}", reached)
+
+
+def _check_hint(seen: Survey, newest: int) -> None:
+    data = seen.read(HINT)
+    try:
+        if data is not None and not 0 < int(json.loads(data)["version"]) <= newest:
+            raise ValueError
+    except (ValueError, KeyError, TypeError):
+        seen.found(HINT, "it has changed; Lance does without")
+
+
+def _check_rows(seen: Survey, head: Any) -> dict[str, dict[str, str]]:
+    """Every row of the newest version; returns the films of those that are whole: id -> camera -> hash."""
+    index = seen.table.index(head)
+    by_fragment: dict[int, dict[str, str]] = {}
+    for key in index.keys:
+        by_fragment.setdefault(key.fragment, {})[key.id] = key.sha256
+    cameras: dict[str, dict[str, str]] = {}
+    suspects: dict[int, list[str]] = {}
+    used = set()
+    for fragment in head.get_fragments():
+        names, number = fragment_files(fragment.metadata), fragment.fragment_id
+        used.update(names)
+        rows = [] if seen.changed.keys() & set(names) else seen.rows(head, number)
+        if rows and {row.id: row.sha256 for row in rows if row.intact} == by_fragment.get(number):
+            cameras.update({row.id: row.cameras for row in rows})
+        else:
+            suspects[number] = names
+    state = logical_state(seen.seals, int(head.version))
+    if suspects:
+        for row, _ in _rescue(seen, suspects, by_fragment, state, set(cameras)):
+            cameras[row.id] = row.cameras
+    for name in seen.changed:
+        if ("/data/" in name or "/_deletions/" in name) and name not in used:
+            seen.found(name, "it is damaged; only older versions need it")
+    rows_now = {key.id: key.sha256 for key in index.keys}
+    if state is not None and not suspects and state != rows_now:
+        odd = sorted({name for name, _ in rows_now.items() ^ state.items()})
+        seen.found(FOLDER, "its rows are not those that its seals tell of", odd)
+    return cameras
+
+
+def _rescue(
+    seen: Survey,
+    suspects: Mapping[int, list[str]],
+    by_fragment: Mapping[int, Mapping[str, str]],
+    state: Mapping[str, str] | None,
+    good: set[str],
+) -> list[tuple[Row, int]]:
+    """Find the rows of damaged fragments wherever they are still whole, and name the others."""
+    held = {name: rows for seal in seen.seals.values() for name, rows in seal.rows.items()}
+    of_fragment = {n: {**by_fragment.get(n, {}), **held.get(names[0], {})} for n, names in suspects.items()}
+    expected = state
+    if expected is None:  # without all seals: what Lance still reads, else all that was ever in the file
+        expected = {}
+        for number in suspects:
+            expected.update(by_fragment.get(number) or of_fragment[number])
+    expected = {name: digest for name, digest in expected.items() if name not in good}
+    rescued = find_rows(seen.files, seen.seals, expected, tuple(names[0] for names in suspects.values()))
+    seen.suspects, seen.rescued = tuple(suspects), rescued
+    for number, names in suspects.items():
+        lost = [name for name in expected if name in of_fragment[number] and name not in rescued]
+        file = next((name for name in names if name in seen.changed), names[0])
+        for name in lost:
+            seen.lost[name] = f"{file} is damaged"
+        rest = "the other episodes" if lost else "every episode in it"
+        seen.found(file, f"it is damaged; {rest} can still be read", lost)
+    return list(rescued.values())
+
+
+def _check_blobs(seen: Survey, cameras: Mapping[str, Mapping[str, str]], aside: Mapping[str, str]) -> None:
+    users: dict[str, list[str]] = {}
+    for name, films in cameras.items():
+        for digest in films.values():
+            users.setdefault(digest, []).append(name)
+    names = set(seen.files.names("blobs")) | {blob_name(digest) for digest in users}
+    for name in sorted(names):
+        data = seen.read(name)
+        if data is not None and is_intact(name, data):
+            continue
+        digest = name.rpartition("/")[2].partition(".")[0]
+        reached = users.get(digest, [])
+        if aside.get(name) == digest and not reached:
+            continue
+        seen.changed[name] = digest
+        for episode in reached:
+            seen.lost[episode] = f"{name} is damaged"
+        seen.found(name, "a film is missing" if data is None else "a film has changed", reached)
+
+
+def _check_small_files(seen: Survey) -> None:
+    versions = set(seen.table.versions())
+    for name in [*seen.files.names("derived"), *seen.files.names("tags")]:
+        data = seen.read(name) or b""
+        if name.endswith(".safetensors"):
+            if not is_intact(name, data):
+                seen.found(name, "descriptors have changed; they are computed again")
+            continue
+        try:
+            body = unsealed(data)
+        except ValueError:
+            seen.found(name, "it has changed")
+            continue
+        if name.startswith("tags/") and body["version"] not in versions:
+            seen.found(name, f"version {body['version']} of tag '{body['name']}' is not there")
+
+
+def _leftovers(seen: Survey) -> list[str]:
+    known = {name for seal in seen.seals.values() for name in seal.files} | {HINT}
+    for version in seen.missing_seals:
+        known.add(manifest_name(version))
+        try:
+            dataset = seen.table.at(version)
+        except (Damage, DatasetError):
+            continue
+        known.update(n for f in dataset.get_fragments() for n in fragment_files(f.metadata))
+        known.add(seen.table.transaction_name(dataset) or "")
+    return [name for name in seen.files.names(FOLDER) if name not in known]

@@ -1,0 +1,61 @@
+"""Pools by name or place: those that come with the package, packed snapshots, and live ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+
+from recap.envs.pusht.rendering import RenderedFrames
+from recap.errors import InputError, did_you_mean
+from recap.pool.packed import PackedPool
+from recap.pool.view import Describer, PoolSource
+from recap.types import Descriptors, Episode
+
+IMAGE_SIZE = 96
+
+# name -> what is in it; `python scripts/build_standard_pools.py` makes them anew.
+STANDARD_POOLS = {
+    "pusht-9x100": "the disc at 9 goals, -60 to 60 degrees by 15, 100 demonstrations each",
+    "pusht-25x40": "the disc at 25 goals, -60 to 60 degrees by 5, 40 demonstrations each",
+}
+DEFAULT = "pusht-9x100"
+
+
+class StandardPool:
+    """A packed pool of poses whose camera frames are drawn when they are looked at."""
+
+    def __init__(self, packed: PackedPool) -> None:
+        self._packed = packed
+        self.version = packed.version
+        self.episode_ids = packed.episode_ids
+        self._episodes: dict[str, Episode] = {}
+
+    def view(self) -> StandardPool:
+        """Itself: it never changes."""
+        return self
+
+    def episode(self, episode_id: str) -> Episode:
+        """One of them."""
+        if episode_id not in self._episodes:
+            bare = self._packed.episode(episode_id)
+            self._episodes[episode_id] = replace(bare, images={"top": RenderedFrames(bare, IMAGE_SIZE)})
+        return self._episodes[episode_id]
+
+    def descriptors(self, describer: Describer) -> Descriptors:
+        """Every frame described."""
+        return self._packed.descriptors(describer)
+
+
+def open_pool(uri: str | None) -> PoolSource:
+    """A standard pool by name (the default without one), a `.safetensors` snapshot, or a live pool."""
+    name = DEFAULT if uri is None else uri
+    if name in STANDARD_POOLS:
+        return StandardPool(PackedPool.open(Path(str(files("recap") / "assets" / f"{name}.safetensors"))))
+    if name.endswith(".safetensors"):
+        return PackedPool.open(Path(name))
+    if "/" not in name and not Path(name).exists():
+        raise InputError(f"there is no pool '{name}': {did_you_mean(name, STANDARD_POOLS)}, or give a path")
+    from recap.pool.store import Pool
+
+    return Pool.open(name)

@@ -1,0 +1,154 @@
+"""`recap pool` from a user's chair."""
+
+import json
+import re
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from recap.cli.pool import pool as group
+from recap.errors import RecapError
+from recap.pool.lerobot import LeRobotDataset, assemble, stage_episode
+from recap.pool.packed import PackedPool
+from recap.pool.store import Pool
+from recap.types import Episode
+
+
+def episode(name: str, *, images: bool = True) -> Episode:
+    rng = np.random.default_rng(len(name))
+    t = 6
+    film = [np.full((16, 16, 3), 40 * i + len(name), np.uint8) for i in range(t)]
+    return Episode(
+        id=name,
+        scene_id=name,
+        task="push",
+        embodiment="disc",
+        fps=10.0,
+        timestamps=np.arange(t) / 10,
+        proprio=rng.normal(size=(t, 2)).astype(np.float32),
+        actions=rng.normal(size=(t, 2)).astype(np.float32),
+        images={"top": film} if images else {},
+        goal=np.zeros(3, np.float32),
+    )
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("data")
+    for index, name in enumerate(("one", "a/ü'", "three")):
+        stage_episode(root / "staged", index, episode(name))
+    assemble(root / "staged", 3, root / "set")
+    return root / "set"
+
+
+def run(*words: object) -> Result:
+    result = CliRunner().invoke(group, [str(word) for word in words], standalone_mode=False)
+    if result.exception is not None and not isinstance(result.exception, RecapError | click.ClickException):
+        raise result.exception
+    return result
+
+
+def said(*words: object) -> str:
+    result = run(*words)
+    assert result.exception is None, result.exception
+    return result.output
+
+
+def refused(*words: object) -> str:
+    result = run(*words)
+    assert isinstance(result.exception, RecapError | click.ClickException)
+    return " ".join(str(result.exception).split())
+
+
+@pytest.fixture
+def uri(tmp_path: Path, dataset: Path) -> Path:
+    said("create", tmp_path / "pool")
+    said("add", tmp_path / "pool", dataset)
+    return tmp_path / "pool"
+
+
+def test_a_tour(uri: Path, dataset: Path, tmp_path: Path) -> None:
+    assert "3 of 3 episodes" in said("ls", uri)
+    assert "1 of 3" in said("ls", uri, "--limit", 1)
+    assert "--skip-existing" in refused("add", uri, dataset)
+    assert "Added 0 episodes" in said("add", uri, dataset, "--skip-existing")
+    said("tag", uri, "first")
+    assert re.search(r"first\s+2", said("tag", uri))
+    assert "version 3 has 2" in said("rm", uri, "a/ü'")
+    assert said("diff", uri, "first").splitlines()[0] == "- a/ü'"
+    assert "1 added" in said("diff", uri, "3", "first")
+    assert "equal to first: 3 episodes" in said("rollback", uri, "first")
+    history = said("ls", uri, "--versions")
+    assert [word in history for word in ("create", "add", "remove", "rollback", "first")] == [True] * 5
+    assert "1 now" in said("compact", uri)
+    assert "is sound: 3 episodes" in said("verify", uri)
+    assert json.loads(said("stats", uri, "--json"))["n_frames"] == 18
+    assert "push 3" in said("stats", uri)
+    assert "3 episodes" in said("pack", uri, "--out", tmp_path / "p.safetensors")
+    assert "3 episodes" in said("pack", uri, "--out", tmp_path / "q.safetensors", "--no-images")
+    assert len(PackedPool.open(tmp_path / "p.safetensors")) == 3
+
+
+def test_export_gives_back_what_was_added(uri: Path, dataset: Path, tmp_path: Path) -> None:
+    assert "3 demonstrations" in said("export", uri, tmp_path / "out")
+    for a, b in zip(LeRobotDataset.open(dataset), LeRobotDataset.open(tmp_path / "out"), strict=True):
+        assert a.id == b.id
+        assert np.array_equal(a.actions, b.actions)
+    assert "exists already" in refused("export", uri, tmp_path / "out")
+    assert not list(tmp_path.glob(".out*"))
+    said("create", tmp_path / "empty")
+    assert "is empty" in refused("export", tmp_path / "empty", tmp_path / "other")
+
+
+def test_show_writes_a_strip_or_a_video(uri: Path, tmp_path: Path) -> None:
+    assert "frames: 6, 0.50 s" in said("show", uri, "one")
+    said("show", uri, "a/ü'", "--out", tmp_path / "strip.png")
+    assert (tmp_path / "strip.png").read_bytes().startswith(b"\x89PNG")
+    said("show", uri, "one", "--camera", "top", "--out", tmp_path / "film.mp4")
+    assert (tmp_path / "film.mp4").stat().st_size > 500
+    assert "did you mean 'top'" in refused("show", uri, "one", "--camera", "tap", "--out", tmp_path / "x.png")
+    assert ".png or .mp4" in refused("show", uri, "one", "--out", tmp_path / "x.gif")
+    assert "did you mean 'one'" in refused("show", uri, "oone")
+    Pool.open(uri).add([episode("blind", images=False)])
+    assert "has no images" in refused("show", uri, "blind", "--out", tmp_path / "x.png")
+
+
+def test_verify_and_repair(uri: Path) -> None:
+    film = next((uri / "blobs").rglob("*.mp4"))
+    film.write_bytes(film.read_bytes()[:-1])
+    result = run("verify", uri)
+    assert result.return_value == 1
+    assert "a film has changed" in result.output
+    assert f"recap pool verify {uri} --repair" in result.output
+    result = run("verify", uri, "--repair")
+    assert result.return_value == 0
+    assert "lost: " in result.output
+    assert run("verify", uri).return_value == 0
+    assert len(Pool.open(uri)) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        (("ls", "POOL/nothing"), "recap pool create"),
+        (("create", "POOL"), "there is a pool"),
+        (("add", "POOL", "/nowhere/x"), "/nowhere/x"),
+        (("add", "POOL", "/nowhere/x", "--map", "proprio"), "FIELD=KEY"),
+        (("rm", "POOL", "nobody"), "no episode 'nobody'"),
+        (("rollback", "POOL", "never"), "no version 'never'"),
+        (("rollback", "POOL", "99"), "no version 99"),
+        (("diff", "POOL", "1", "99"), "no version 99"),
+        (("tag", "POOL", "x", "--version", "99"), "no version 99"),
+    ],
+)
+def test_mistakes_are_one_line(uri: Path, words: tuple[str, ...], match: str) -> None:
+    assert match in refused(*(word.replace("POOL", str(uri)) for word in words))
+
+
+def test_every_command_has_an_example() -> None:
+    for name, command in group.commands.items():
+        assert command.help is not None, name
+        assert "Example:" in command.help, name

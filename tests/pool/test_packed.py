@@ -1,0 +1,123 @@
+"""The packed pool: one file, equal to the live view, and read without Lance."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy_pool import ToyDescriber, same_episode, toy_episode
+
+from recap.errors import DatasetError, InputError
+from recap.pool.packed import PackedPool
+from recap.pool.store import Pool
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
+    pool = Pool.create(tmp_path_factory.mktemp("pools") / "pool")
+    pool.add([toy_episode("a/ü'", images=True), toy_episode("b", t=3)])
+    pool.add([toy_episode("c", t=5)])
+    return pool
+
+
+@pytest.fixture(scope="module")
+def packed(pool: Pool) -> Path:
+    path = Path(pool.uri).parent / "pool.safetensors"
+    pool.pack(path, [ToyDescriber(), ToyDescriber(fingerprint="other", scale=3.0)])
+    return path
+
+
+def test_it_is_equal_to_the_live_view(pool: Pool, packed: Path) -> None:
+    live, snapshot = pool.view(), PackedPool.open(packed).view()
+    assert snapshot.version == live.version
+    assert snapshot.episode_ids == live.episode_ids
+    assert dict(snapshot.digests) == dict(live.digests)
+    for name in live.episode_ids:
+        a, b = live.episode(name), snapshot.episode(name)
+        assert same_episode(a, b)
+        for camera in a.images:
+            assert np.array_equal(np.array(a.images[camera]), np.array(b.images[camera]))
+    for describer in (ToyDescriber(), ToyDescriber(fingerprint="other", scale=3.0)):
+        x, y = live.descriptors(describer), snapshot.descriptors(describer)
+        assert (x.fingerprint, x.episode_ids) == (y.fingerprint, y.episode_ids)
+        assert np.array_equal(x.starts, y.starts)
+        assert list(x.terms) == list(y.terms)
+        assert all(np.array_equal(x.terms[term], y.terms[term]) for term in x.terms)
+
+
+def test_equal_pools_give_equal_bytes_and_a_packed_pool_can_be_packed(pool: Pool, packed: Path) -> None:
+    again = packed.with_name("again.safetensors")
+    from recap.pool.packed import write_packed
+
+    write_packed(
+        PackedPool.open(packed), again, [ToyDescriber(), ToyDescriber(fingerprint="other", scale=3.0)]
+    )
+    assert again.read_bytes() == packed.read_bytes()
+
+
+def test_what_was_not_packed_is_computed(pool: Pool, packed: Path) -> None:
+    describer = ToyDescriber(fingerprint="third", scale=5.0)
+    snapshot = PackedPool.open(packed)
+    found = snapshot.descriptors(describer)
+    assert describer.asked == list(snapshot.episode_ids)
+    assert snapshot.descriptors(describer) is found
+    live = pool.view().descriptors(describer)
+    assert all(np.array_equal(found.terms[term], live.terms[term]) for term in live.terms)
+    with pytest.raises(DatasetError, match="pack the pool again"):
+        snapshot.descriptors(ToyDescriber(dims={"proprio": 9, "object": 3}))
+
+
+def test_reading_needs_neither_lance_nor_arrow(packed: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from recap.pool.packed import PackedPool; "
+        f"pool = PackedPool.open(Path({str(packed)!r})); "
+        "frames = [list(e.images.values()) for e in pool]; frames[0][0][3]; "
+        "print([m for m in ('lance', 'pyarrow', 'torch') if m in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
+def test_without_images_it_is_small(pool: Pool, packed: Path) -> None:
+    small = packed.with_name("small.safetensors")
+    pool.pack(small, images=False)
+    assert small.stat().st_size < packed.stat().st_size / 2
+    assert not PackedPool.open(small).episode("a/ü'").images
+
+
+def test_damage_never_goes_unseen(packed: Path) -> None:
+    data = packed.read_bytes()
+    target = packed.with_name("damaged.safetensors")
+    rng = np.random.default_rng(0)
+    for position in rng.integers(0, len(data), 60):
+        changed = bytearray(data)
+        changed[position] ^= 1 << int(rng.integers(8))
+        target.write_bytes(changed)
+        with pytest.raises(DatasetError):
+            _use_all(target)
+    target.write_bytes(data[: len(data) // 2])
+    with pytest.raises(DatasetError, match="damaged"):
+        PackedPool.open(target)
+
+
+def _use_all(path: Path) -> None:
+    pool = PackedPool.open(path)
+    for episode in pool:
+        for digest in (frames.digest for frames in episode.images.values()):
+            # The cache of films would hide the damage, and a test must not depend on it.
+            raw = pool._file.get_tensor(f"blob/{digest}").tobytes()
+            from recap.pool.files import check
+
+            check(raw, digest, "film")
+    for describer in (ToyDescriber(), ToyDescriber(fingerprint="other", scale=3.0)):
+        pool.descriptors(describer)
+    if pool.version != 3 or len(pool) != 3:
+        raise DatasetError("the header has changed")
+
+
+def test_errors_are_lines(tmp_path: Path, packed: Path) -> None:
+    with pytest.raises(DatasetError, match="recap pool pack"):
+        PackedPool.open(tmp_path / "nothing")
+    with pytest.raises(InputError, match="no episode"):
+        PackedPool.open(packed).episode("nobody")
