@@ -56,9 +56,11 @@ unit: $(VENV)/.dev
 
 reference: $(VENV)/.base
 	@$(BIN)/python docs/reference/generate.py
+	@$(BIN)/python docs/results/tables.py
 
 reference-check: $(VENV)/.base
 	@$(BIN)/python docs/reference/generate.py --check
+	@$(BIN)/python docs/results/tables.py --check
 
 system:
 	@if ! command -v apt-get >/dev/null; then echo "make system: no apt-get here; install the equivalents of: $(SYSTEM_PACKAGES)"; \

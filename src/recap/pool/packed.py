@@ -65,6 +65,7 @@ def write_packed(
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
     with whole_file(path) as partial:
         save_file(tensors, partial, metadata={"recap": sha256(text.encode("utf-8")) + text})
+        partial.chmod(0o644)  # safetensors makes it private, and a snapshot is there to be handed on
         handle = os.open(partial, os.O_RDONLY)
         os.fsync(handle)
         os.close(handle)

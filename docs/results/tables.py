@@ -1,0 +1,238 @@
+"""Write the tables of `docs/results.md` from the JSON files here; `--check` fails when they differ.
+
+A table stands between `<!-- table NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "results.md"
+
+
+def load(name: str) -> Any:
+    """A result file."""
+    return json.loads((HERE / f"{name}.json").read_text("utf-8"))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def rate(cell: dict[str, Any]) -> str:
+    """Counts, per cent and interval."""
+    low, high = (100 * cell[key] for key in ("low", "high"))
+    return (
+        f"{cell['successes']}/{cell['n']} {100 * cell['successes'] / cell['n']:.1f} [{low:.0f}, {high:.0f}]"
+    )
+
+
+def environment() -> str:
+    """Steps a second against stock."""
+    rows = [
+        (
+            k,
+            f"{r['stock_steps_per_s']:.0f}",
+            f"{r['ours_steps_per_s']:.0f}",
+            f"**{r['ratio']:.1f}**",
+            f"{r['ratio_min']:.1f}",
+        )
+        for k, r in load("pusht_env")["rows"].items()
+    ]
+    return table(["observation", "stock, steps/s", "ours, steps/s", "ratio", "worst of 9 rounds"], rows)
+
+
+def expert() -> str:
+    """The expert by pusher and block."""
+    data = load("pusht_expert")
+    named = [(*k.split(), r) for k, r in data["rows"].items()]
+    named += [("both", "tee", data["tee"]), ("both", "the others", data["others"])]
+    rows = [
+        (p, b, rate(r), f"{r['steps']:.0f}", f"{r['cpu_s']:.2f}", f"{r['speed']:.2f}", f"{r['bend']:.2f}")
+        for p, b, r in named
+    ]
+    return table(["pusher", "block", "solved, % [95 %]", "steps", "CPU-s", "\\|Δa\\|", "\\|Δ²a\\|"], rows)
+
+
+def still() -> str:
+    """Doing nothing against the expert, from the paired comparison."""
+    rows = []
+    for threshold, part in load("pusht_still_expert")["b_minus_a"].items():
+        for group in ("seen", "unseen"):
+            pair = part[group]
+            n, both, only_a, only_b = (pair[k] for k in ("n", "both", "only_a", "only_b"))
+            rows.append((f"{group}, > {threshold}", f"{both + only_a}/{n}", f"{both + only_b}/{n}"))
+    return table(["", "still", "expert"], rows)
+
+
+def command_line() -> str:
+    """Start-up time."""
+    return table(
+        ["", "median of 15, ms"], [(k, f"{v:.0f}") for k, v in load("cli_help")["median_ms"].items()]
+    )
+
+
+def vision() -> str:
+    """Pose errors from pixels."""
+    data = load("pusht_vision")
+    rows = []
+    tracked = {f"{k}, by coverage": r for k, r in data["episodes_by_coverage"].items() if "tracked" in k}
+    for name, r in [*data["resets"].items(), *tracked.items()]:
+        errors = [
+            f"{r[k]['median']:.3f} / {r[k]['p99']:.3f}"
+            for k in ("block_px", "block_deg", "goal_px", "goal_deg")
+        ]
+        lost = r["block_not_found"] + r["goal_not_found"] + r["block_gross"] + r["goal_gross"]
+        rows.append((name, r["n"], *errors, f"{100 * lost:.1f} %", f"{r['ms']['median']:.1f}"))
+    return table(
+        ["images", "n", "block px", "block °", "goal px", "goal °", "gross or not found", "ms"], rows
+    )
+
+
+def replay(group: str) -> Callable[[], str]:
+    """Replay rows of one group."""
+
+    def rows() -> str:
+        out = []
+        for row in load("replay")[group]:
+            cells = [rate(row["success"][g][t]) for g in ("seen", "unseen") for t in ("0.85", "0.95")]
+            name = row["name"].replace(", poses truth", "").replace("pusht-9x100", "900")
+            if row["mode"] == "published":
+                name = name.replace("candidates all", "candidates 100")
+            out.append((name, *cells))
+        return table(["replay", "seen > 0.85", "seen > 0.95", "unseen > 0.85", "unseen > 0.95"], out)
+
+    return rows
+
+
+def stage_2() -> str:
+    """Search times."""
+    rows = [
+        (f"{part['episodes']} × {part['frames']} frames", name, f"{r['p50']:.1f}", f"{r['p99']:.1f}")
+        for part in load("retrieval")["stage_2"]
+        for name, r in part["us"].items()
+    ]
+    return table(["pool", "what", "p50, µs", "p99, µs"], rows)
+
+
+def stage_1() -> str:
+    """Times and recall by pool size."""
+    data = load("retrieval")["stage_1"]
+    names = [k for k in data[-1] if isinstance(data[-1][k], dict)]
+
+    def cell(part: dict[str, Any], name: str) -> str:
+        if name not in part:
+            return "–"
+        recall = part[name].get("recall_at_5")
+        return f"{part[name]['ms_p50']:.3f}" + (f" (recall {recall:.3f})" if recall is not None else "")
+
+    rows = [(f"{part['n']:,}", *(cell(part, name) for name in names)) for part in data]
+    return table(["scenes", *(f"{name}, ms" for name in names)], rows)
+
+
+def pairs() -> str:
+    """Residuals of training pairs."""
+    rows = [
+        (
+            "yes" if r["twin"] else "no",
+            r["n_candidates"] or "all",
+            f"{r['action_weight']:g}",
+            f"{r['residual_rms_px']:.1f}",
+        )
+        for r in load("pairs")["rows"]
+    ]
+    return table(["twin allowed", "candidates", "action weight", "residual RMS, px"], rows)
+
+
+def live() -> str:
+    """Ten demonstrations into a running reader, and growth."""
+    data = load("pool_live")
+    ten = data["ten_demonstrations"]
+    parts = [
+        (k.removesuffix("_ms").replace("_", " "), f"{v:.0f} ms") for k, v in ten.items() if k.endswith("_ms")
+    ]
+    keys = (
+        "bulk_episodes_per_s",
+        "add_1_ms",
+        "add_10_ms",
+        "view_after_append_ms",
+        "view_unchanged_ms",
+        "cold_view_ms",
+    )
+    growth = [(f"{g['episodes']:,}", *(f"{g[k]:.3g}" for k in keys)) for g in data["growth"]]
+    heads = ["episodes", *(k.replace("_", " ").replace(" ms", ", ms").replace(" per s", "/s") for k in keys)]
+    return table(["ten demonstrations", "time"], parts) + "\n\n" + table(heads, growth)
+
+
+def stress() -> str:
+    """What was lost: nothing."""
+    data = load("pool_stress")
+    store = data["object_store"]
+
+    def killed(part: dict[str, Any]) -> str:
+        return f"{part['kills']} kills, {part['acknowledged']} demonstrations acknowledged"
+
+    def written(part: dict[str, Any]) -> str:
+        return f"{part['writers']} processes × {part['appends_each']} appends"
+
+    rows = [
+        ("kill −9 at random moments", killed(data["kill"]), data["kill"]),
+        ("writers at once, deletes and compactions running", written(data["writers"]), data["writers"]),
+        ("the same on an object store", written(store["writers"]), store["writers"]),
+        ("kill −9 on an object store", killed(store["kills"]), store["kills"]),
+    ]
+    heads = ["stress", "how much", "lost, doubled or damaged"]
+    return table(heads, [(what, size, len(part["problems"])) for what, size, part in rows])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "environment": environment,
+    "expert": expert,
+    "still": still,
+    "command-line": command_line,
+    "vision": vision,
+    "replay-headline": replay("headline"),
+    "replay-candidates": replay("candidates"),
+    "replay-options": replay("options"),
+    "replay-frames": replay("frames"),
+    "replay-sensitivity": replay("sensitivity"),
+    "stage-2": stage_2,
+    "stage-1": stage_1,
+    "pairs": pairs,
+    "live": live,
+    "stress": stress,
+}
+
+
+def filled(text: str) -> str:
+    """The page with every table made anew."""
+    return re.sub(
+        r"<!-- table (\S+) -->.*?<!-- end -->",
+        lambda match: f"<!-- table {match[1]} -->\n{TABLES[match[1]]()}\n<!-- end -->",
+        text,
+        flags=re.DOTALL,
+    )
+
+
+def main() -> int:
+    """Write the page, or check it."""
+    text = PAGE.read_text("utf-8")
+    if "--check" in sys.argv[1:]:
+        if filled(text) != text:
+            print("docs/results.md differs from the files in docs/results: run make reference")
+            return 1
+        return 0
+    PAGE.write_text(filled(text), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
