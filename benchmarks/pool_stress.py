@@ -194,7 +194,7 @@ def many_writers(
     }
 
 
-def object_store(context: Any, kills: int, scratch: Path) -> dict[str, Any]:
+def object_store(context: Any, kills: int, n_appends: int, scratch: Path) -> dict[str, Any]:
     """The same on a store on loopback."""
     import boto3
     from moto.server import ThreadedMotoServer
@@ -222,7 +222,7 @@ def object_store(context: Any, kills: int, scratch: Path) -> dict[str, Any]:
         )
         client.create_bucket(Bucket="stress")
         return {
-            "writers": many_writers(context, 3, 8, "s3://stress", options, scratch),
+            "writers": many_writers(context, 8, n_appends, "s3://stress", options, scratch),
             "kills": kill_rounds(context, kills, "s3://stress", options, scratch),
         }
     finally:
@@ -235,6 +235,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     options = parser.parse_args()
     kills = min(options.kills, 20) if options.quick else options.kills
+    n_appends = 5 if options.quick else 50
     os.environ["PYTHONWARNINGS"] = "ignore:lance is not fork-safe"  # nothing of it runs in the fork server
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["recap.pool.store", "recap.pool.blobs"])
@@ -242,8 +243,8 @@ def main() -> None:
     try:
         result = {
             "kill": kill_rounds(context, kills, str(scratch), None, scratch),
-            "writers": many_writers(context, 8, 10 if options.quick else 50, str(scratch), None, scratch),
-            "object_store": object_store(context, 5 if options.quick else 15, scratch),
+            "writers": many_writers(context, 8, n_appends, str(scratch), None, scratch),
+            "object_store": object_store(context, 5 if options.quick else 30, n_appends, scratch),
         }
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

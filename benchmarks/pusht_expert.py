@@ -23,7 +23,7 @@ from recap.envs.pusht.env import PushTEnv
 from recap.envs.pusht.expert import Expert
 from recap.envs.pusht.pushers import PUSHERS
 from recap.envs.pusht.tasks import ANGLES, MAX_STEPS
-from recap.evaluation.statistics import wilson
+from recap.evaluation.statistics import bootstrap_mean, seed_table, wilson
 from recap.workers import run_in_workers
 
 FIRST_SEED = 20_000
@@ -65,10 +65,14 @@ def solve(items: Iterator[Item]) -> Iterator[tuple[Item, dict[str, float]]]:
         )
 
 
-def summary(measured: list[dict[str, float]]) -> dict[str, Any]:
-    """Counts, interval and means."""
+def summary(results: dict[Item, dict[str, float]]) -> dict[str, Any]:
+    """Counts, means, and an interval over starts, which repeat across angles, pushers and blocks."""
+    measured = list(results.values())
     n, k = len(measured), int(sum(m["success"] for m in measured))
-    low, high = wilson(k, n)
+    table = seed_table({("/".join(map(str, item[:3])), item[3]): m["success"] for item, m in results.items()})
+    low, high = bootstrap_mean(table)
+    if low == high:  # all agree: as many starts as there are bound it
+        low, high = wilson(k * len(table) / n, len(table))
     means = {key: float(np.mean([m[key] for m in measured])) for key in ("steps", "cpu_s", "speed", "bend")}
     return {"successes": k, "n": n, "low": low, "high": high, **means}
 
@@ -92,7 +96,7 @@ def main() -> None:
     for pusher in PUSHERS:
         for block in BLOCKS:
             row = rows[f"{pusher} {block}"] = summary(
-                [m for item, m in results.items() if item[:2] == (pusher, block)]
+                {item: m for item, m in results.items() if item[:2] == (pusher, block)}
             )
             rate, low, high = (
                 100 * value for value in (row["successes"] / row["n"], row["low"], row["high"])
@@ -101,8 +105,8 @@ def main() -> None:
             figures = f"{row['steps']:7.0f}  {row['cpu_s']:.2f}  {row['speed']:7.2f}  {row['bend']:7.2f}"
             print(f"{pusher:<9} {block:<6} {counts}  {figures}")
     failed = [list(item) for item, m in results.items() if not m["success"]]
-    tee = summary([m for item, m in results.items() if item[1] == "tee"])
-    others = summary([m for item, m in results.items() if item[1] != "tee"])
+    tee = summary({item: m for item, m in results.items() if item[1] == "tee"})
+    others = summary({item: m for item, m in results.items() if item[1] != "tee"})
     finish(
         {"seeds_from": FIRST_SEED, "rows": rows, "tee": tee, "others": others, "failed": failed}, options.json
     )

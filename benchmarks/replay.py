@@ -9,6 +9,7 @@ fifty of them. Choices (candidates, options) are measured on development seeds 5
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import tempfile
@@ -26,11 +27,14 @@ from recap.envs.pusht.tasks import EVALUATION_SEEDS
 from recap.evaluation.agents import Agent, Eyes, Trial
 from recap.evaluation.rollouts import EvalSpec, run_trials
 from recap.evaluation.summary import summarise
+from recap.features.describer import TermDescriber
+from recap.features.terms import ImageFeature
+from recap.features.vision import PatchEncoder
 from recap.pool.packed import write_packed
 from recap.pool.view import Describer
 from recap.retrieval.presets import preset
 from recap.retrieval.retriever import Retriever
-from recap.standard_pools import open_pool
+from recap.standard_pools import IMAGE_SIZE, open_pool
 from recap.types import Descriptors, Episode, EpisodeResult
 from recap.workers import run_in_workers
 
@@ -50,6 +54,7 @@ class Row:
     n_candidates: int | None = None
     objects: str = "truth"
     options: dict[str, Any] = field(default_factory=dict)
+    image_weight: float | None = None  # px² that a cosine distance of 1 counts for
 
     @property
     def name(self) -> str:
@@ -62,6 +67,8 @@ class Row:
             f"candidates {self.n_candidates or 'all'}",
             f"poses {self.objects}",
         ]
+        if self.image_weight is not None:
+            parts.append(f"image {self.image_weight:g}")
         return ", ".join([*parts, *(f"{k} {v}" for k, v in self.options.items())])
 
     def spec(self) -> EvalSpec:
@@ -73,7 +80,13 @@ def play(row: Row, trials: Iterator[Trial]) -> Iterator[EpisodeResult]:
     """Run some trials of a row in this process."""
     describer, config = preset(f"pusht-{row.mode}", row.n_candidates)
     config = replace(config, **row.options)
+    if row.image_weight is not None:
+        describer = TermDescriber({**describer.terms, "image": ImageFeature(PatchEncoder(), "top")})
+        scales = {**config.scales, "image": math.sqrt(2)}
+        config = replace(config, weights={**config.weights, "image": row.image_weight}, scales=scales)
     agent: Agent = ReplayAgent(Retriever(open_pool(row.pool), describer, config))
+    if row.image_weight:
+        agent.image_size = IMAGE_SIZE
     if row.objects == "pixels":
         agent = Eyes(agent, "tee", row.pusher)
     yield from run_trials(agent, row.spec(), trials, 8)
@@ -140,7 +153,11 @@ def rows(pool_of_50: str, quick: bool) -> dict[str, list[Row]]:
         Row("aligned", seeds=DEVELOPMENT_SEEDS, options={"align": frame})
         for frame in ("off", "goal", "object")
     ]
+    equal = [Row("oracle", options=CAREFUL), Row("single", options=CAREFUL), Row("aligned", options=PLAIN)]
+    images = [Row("aligned", seeds=DEVELOPMENT_SEEDS, image_weight=w) for w in (0.0, 100.0, 1000.0)]
     groups = {
+        "equal options": equal,
+        "images": images,
         "headline": headline,
         "candidates": development,
         "options": options,

@@ -63,11 +63,10 @@ def test_an_empty_pool_holds_still() -> None:
     assert found.matches == ()
 
 
-def test_a_demonstration_added_in_mid_episode_is_used_at_the_next_chunk() -> None:
+def test_a_demonstration_added_in_mid_chunk_is_used_at_the_next_step() -> None:
     episodes = [random_episode(f"demo-{i}", i) for i in range(8)]
     pool = MemoryPool(episodes[:4])
     agent = replay(pool)
-    agent.n_action_steps = 1
     agent.reset(0, TRIAL)
     for t in range(3):
         agent.act([0], [observation_of(episodes[6], t)])
@@ -96,6 +95,30 @@ def test_low_confidence_may_hold_instead() -> None:
     agent.reaction = "ignore"
     agent.reset(0, TRIAL)
     assert not np.array_equal(agent.act([0], [observation_of(stranger, 0)])[0], stranger.proprio[0])
+
+
+def test_an_empty_pool_may_stop_the_episode_for_good() -> None:
+    episodes = [random_episode(f"demo-{i}", i) for i in range(4)]
+    pool = MemoryPool()
+    agent = replay(pool)
+    agent.reaction = "stop"
+    agent.reset(0, TRIAL)
+    agent.act([0], [observation_of(episodes[0], 0)])
+    pool.add(*episodes)
+    still = observation_of(episodes[0], 1)
+    assert np.array_equal(agent.act([0], [still])[0], still.proprio)
+
+
+def test_a_pool_too_small_to_calibrate_is_unsure() -> None:
+    episodes = [random_episode(f"demo-{i}", i) for i in range(3)]
+    agent = replay(MemoryPool(episodes))
+    agent.reaction, agent.min_confidence = "hold", 0.05
+    agent.reset(0, TRIAL)
+    moment = observation_of(episodes[0], 3)
+    assert np.array_equal(agent.act([0], [moment])[0], moment.proprio)
+    found = agent.retrieval(0)
+    assert found is not None
+    assert np.isnan(found.confidence)
 
 
 def test_a_lost_block_is_waited_for() -> None:
@@ -138,8 +161,12 @@ def test_with_pixels_no_pose_of_the_environment_reaches_the_agent(monkeypatch: p
     monkeypatch.setattr(PushTEnv, "observe", poisoned)
     agent = make_agent("replay", spec)
     assert isinstance(agent, Eyes)
+    told: list[Trial] = []
+    inner = agent.agent.reset
+    monkeypatch.setattr(agent.agent, "reset", lambda slot, trial: (told.append(trial), inner(slot, trial)))
     results = list(run_trials(agent, spec, spec.trials(), 2))
     assert [r.outcome for r in results] == ["failure", "failure"]  # cut short, not in error
+    assert all(np.isnan(trial.goal_angle) and not trial.task for trial in told)
     assert max(r.max_coverage for r in results) > 0.2, "it moved the block all the same"
 
 
@@ -162,7 +189,7 @@ def test_another_process_appends_and_the_running_agent_uses_it(tmp_path: Path, d
     stage_episode(staging, 0, demos[4])
     assemble(staging, 1, tmp_path / "new")
     describer, config = preset("pusht-aligned")
-    agent = ReplayAgent(Retriever(Pool.open(tmp_path / "pool"), describer, config), n_action_steps=1)
+    agent = ReplayAgent(Retriever(Pool.open(tmp_path / "pool"), describer, config))
     env = PushTEnv(goal_angle=float(demos[4].attributes["goal_angle"]))
     env.reset(seed=int(demos[4].attributes["seed"]))
     agent.reset(0, TRIAL)

@@ -141,6 +141,26 @@ def test_an_existing_output_is_never_touched(collected: Path) -> None:
     assert contents(collected) == before
 
 
+def test_a_directory_of_somebody_else_is_never_touched(tmp_path: Path) -> None:
+    theirs = tmp_path / "disc.partial"
+    theirs.mkdir()
+    (theirs / "notes.txt").write_text("mine")
+    with pytest.raises(RunDirectoryError, match="holds no run"):
+        collect(SPEC, tmp_path / "disc")
+    assert (theirs / "notes.txt").read_text() == "mine"
+
+
+def test_a_collection_under_way_is_not_disturbed(tmp_path: Path) -> None:
+    from dataclasses import asdict
+
+    from recap.run_directory import hold_run_directory
+
+    with hold_run_directory(tmp_path / "disc.partial", asdict(SPEC)):
+        with pytest.raises(RunDirectoryError, match="in use by another process"):
+            collect(SPEC, tmp_path / "disc")
+        assert (tmp_path / "disc.partial" / "config.json").exists()
+
+
 def test_resuming_with_other_settings_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "disc"
 

@@ -193,6 +193,21 @@ def stress() -> str:
     return table(heads, [(what, size, len(part["problems"])) for what, size, part in rows])
 
 
+def confidence() -> str:
+    """Alarms by group and rate."""
+    data = load("confidence")
+    rates = [str(rate) for rate in data["rates"]]
+    rows = [
+        (
+            r["name"],
+            r["n"],
+            *(f"{r['alarms'][k]} ({r['binomial_95'][k][0]}…{r['binomial_95'][k][1]})" for k in rates),
+        )
+        for r in data["rows"]
+    ]
+    return table(["moments", "n", *(f"alarms at {rate}" for rate in rates)], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "environment": environment,
     "expert": expert,
@@ -200,12 +215,15 @@ TABLES: dict[str, Callable[[], str]] = {
     "command-line": command_line,
     "vision": vision,
     "replay-headline": replay("headline"),
+    "replay-equal": replay("equal options"),
+    "replay-images": replay("images"),
     "replay-candidates": replay("candidates"),
     "replay-options": replay("options"),
     "replay-frames": replay("frames"),
     "replay-sensitivity": replay("sensitivity"),
     "stage-2": stage_2,
     "stage-1": stage_1,
+    "confidence": confidence,
     "pairs": pairs,
     "live": live,
     "stress": stress,

@@ -78,6 +78,8 @@ class ReplayAgent:
             episode = self._episodes[slot] = _Episode(first=observation)
         if episode is not None and not lost:
             episode.window.append(observation)
+            if episode.retrieval is not None and self.retriever.is_stale(episode.retrieval):
+                episode.queue.clear()  # the pool has changed: what came in may fit better
             if not episode.queue and not episode.stopped:
                 self._plan(episode)
         if episode is None or not episode.queue:  # nothing seen, nothing retrieved, or too unsure: stay
@@ -92,18 +94,20 @@ class ReplayAgent:
             tuple(episode.window), episode.first, self.symmetry, avoid=tuple(episode.stalled.items())
         )
         found = episode.retrieval = self.retriever.retrieve(query, episode.retrieval)
-        unsure = found.confidence < self.min_confidence and self.reaction != "ignore"
+        # Written so that nan, a pool too small to tell, is unsure.
+        doubtful = self.min_confidence > 0 and not found.confidence >= self.min_confidence
+        unsure = doubtful or not found.matches
         episode.stopped = unsure and self.reaction == "stop"
-        if not found.matches or unsure:
+        if not found.matches or (unsure and self.reaction != "ignore"):
             return
-        ref = found.matches[0].ref
-        frame = frame_of(as_episode([now], self.symmetry), 0, config)
+        match = found.matches[0]
+        frame = frame_of(as_episode([now], self.symmetry, match.look_alike), 0, config)
         widths = (2, len(now.proprio))
-        chunk = build_conditioning(self.retriever.view(), [ref], frame, config, widths)
+        chunk = build_conditioning(self.retriever.view_of(found), [match.ref], frame, config, widths)
         actions = out_of(frame, chunk.actions[0].astype(np.float64))
         n = min(self.n_action_steps, int(chunk.valid[0].sum()))
         episode.queue.extend(np.clip(actions[:n], 0, 512))
-        self._remember(episode, ref)
+        self._remember(episode, match.ref)
 
     def _remember(self, episode: _Episode, ref: FrameRef) -> None:
         config = self.retriever.config

@@ -32,6 +32,7 @@ from recap.run_directory import hold_run_directory
 from recap.types import F64, Episode, Observation
 from recap.workers import run_in_workers
 
+MAX_DEMOS = 1_000_000
 N_ATTEMPTS = 5  # a demonstration that fails is tried anew, in another way
 NOISE_MEMORY = 0.7  # share of the last step's noise that stays, so that it pushes off course
 NOISE_BURST, NOISE_PAUSE = 15, 25  # mean steps with and without noise: recoveries need the quiet
@@ -62,8 +63,10 @@ class CollectSpec:
 
     def __post_init__(self) -> None:
         Expert(pusher_named(self.pusher), block_named(self.block).name, self.speed)
-        if not self.angles or self.per_angle < 1:
-            raise InputError("nothing to collect: give at least one angle and one demonstration an angle")
+        if not self.angles or self.per_angle < 1 or len(self.angles) * self.per_angle > MAX_DEMOS:
+            raise InputError(
+                f"nothing to collect, or more than {MAX_DEMOS}: give angles and how many for each"
+            )
         for angle in self.angles:
             PushTEnv(block=self.block, goal_angle=angle)
         if not (math.isfinite(self.noise) and 0 <= self.noise <= 50):
@@ -94,29 +97,24 @@ def collect(
     staging = out.with_name(out.name + ".partial")
     demos = spec.demos()
     report = progress or (lambda done, total: None)
-    try:
-        with hold_run_directory(staging, asdict(spec)):
-            done = staged_indices(staging)
-            missing = [demo for demo in demos if demo.index not in done]
-            report(len(done), len(demos))
-            work = partial(_stage_demos, spec, staging)
-            try:
-                with closing(run_in_workers(work, missing, workers)) as indices:
-                    for index in indices:
-                        done.add(index)
-                        report(len(done), len(demos))
-            except KeyboardInterrupt:
-                kept = f"{len(done)} of {len(demos)} demonstrations are done and kept in {staging}"
-                raise KeyboardInterrupt(f"stopped: {kept}; the same command resumes") from None
+    with hold_run_directory(staging, asdict(spec)):  # from here on it is ours, to keep or to remove
+        done = staged_indices(staging)
+        missing = [demo for demo in demos if demo.index not in done]
+        report(len(done), len(demos))
+        work = partial(_stage_demos, spec, staging)
+        try:
+            with closing(run_in_workers(work, missing, workers)) as indices:
+                for index in indices:
+                    done.add(index)
+                    report(len(done), len(demos))
             assemble(staging, len(demos), out, robot_type=spec.pusher)
             shutil.rmtree(staging)
-    finally:
-        _remove_if_nothing_is_kept(staging)
-
-
-def _remove_if_nothing_is_kept(staging: Path) -> None:
-    if staging.is_dir() and not any(entry.suffix == ".parquet" for entry in staging.iterdir()):
-        shutil.rmtree(staging, ignore_errors=True)
+        except KeyboardInterrupt:
+            kept = f"{len(done)} of {len(demos)} demonstrations are done and kept in {staging}"
+            raise KeyboardInterrupt(f"stopped: {kept}; the same command resumes") from None
+        finally:
+            if staging.exists() and not staged_indices(staging):
+                shutil.rmtree(staging, ignore_errors=True)
 
 
 def _stage_demos(spec: CollectSpec, staging: Path, demos: Iterator[Demo]) -> Iterator[int]:

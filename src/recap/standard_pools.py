@@ -8,6 +8,7 @@ from pathlib import Path
 
 from recap.envs.pusht.rendering import RenderedFrames
 from recap.errors import InputError, did_you_mean
+from recap.pool.derived import assemble, describe
 from recap.pool.packed import PackedPool
 from recap.pool.view import Describer, PoolSource
 from recap.types import Descriptors, Episode
@@ -30,6 +31,7 @@ class StandardPool:
         self.version = packed.version
         self.episode_ids = packed.episode_ids
         self._episodes: dict[str, Episode] = {}
+        self._descriptors: dict[str, Descriptors] = {}
 
     def view(self) -> StandardPool:
         """Itself: it never changes."""
@@ -43,8 +45,12 @@ class StandardPool:
         return self._episodes[episode_id]
 
     def descriptors(self, describer: Describer) -> Descriptors:
-        """Every frame described."""
-        return self._packed.descriptors(describer)
+        """Every frame described, drawn for it where the describer looks at images."""
+        fingerprint = describer.fingerprint
+        if fingerprint not in self._descriptors:
+            rows = [describe(describer, self.episode(name)) for name in self.episode_ids]
+            self._descriptors[fingerprint] = assemble(describer, self.episode_ids, rows)
+        return self._descriptors[fingerprint]
 
 
 def open_pool(uri: str | None) -> PoolSource:

@@ -102,6 +102,7 @@ class Match:
     ref: FrameRef
     distance: float  # square root of the summed costs, with what `avoid` adds
     costs: Mapping[str, float]  # term -> its share of the summed cost
+    look_alike: int = 0  # by which of its equal names the query's object was matched
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class Retrieval:
     matches: tuple[Match, ...]
     pool_version: int
     candidates: tuple[str, ...]  # episodes that stage 1 kept, nearest first
-    confidence: float  # in (0, 1]: how usual so small a distance is within the pool; 0 without a match
+    confidence: float  # in (0, 1]: how usual it is within the pool; 0 without a match, nan if it is too small
     timings_ms: Mapping[str, float]
 
 

@@ -53,8 +53,10 @@ def test_spec_refuses(change: dict[str, object], message: str) -> None:
 
 def test_spec_from_json_refuses_other_things() -> None:
     values = SPEC.to_json()
-    with pytest.raises(InputError, match="lacks key 'seeds'"):
-        EvalSpec.from_json({k: v for k, v in values.items() if k != "seeds"})
+    with pytest.raises(InputError, match="lacks key 'agent'"):
+        EvalSpec.from_json({k: v for k, v in values.items() if k != "agent"})
+    before_modes = {k: v for k, v in values.items() if k != "mode"}
+    assert EvalSpec.from_json(before_modes) == SPEC, "a run from before a setting was there is still read"
     with pytest.raises(InputError, match="unknown key 'colour'"):
         EvalSpec.from_json({**values, "colour": 1})
     with pytest.raises(InputError, match="another kind"):

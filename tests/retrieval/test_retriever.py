@@ -129,6 +129,22 @@ def test_nothing_to_retrieve_is_an_answer() -> None:
     assert far.retrieve(ask(random_episode("query", 77), 0)).matches == ()
 
 
+@pytest.mark.parametrize("name", ["pusht-single", "pusht-oracle", "pusht-aligned"])
+def test_goals_that_look_alike_are_one_task(name: str) -> None:
+    """A Z at 17° and at 197° is the same task, so the same moments are found for both."""
+    pool = [
+        replace(random_episode(f"z-{i}", i, symmetry=2), goal=np.array([256, 256, 0.3], np.float32))
+        for i in range(6)
+    ]
+    retriever = Retriever(MemoryPool(pool), *preset(name))
+    here = replace(random_episode("query", 80, symmetry=2), goal=np.array([256, 256, 0.3], np.float32))
+    assert here.goal is not None
+    there = replace(here, goal=here.goal + np.array([0, 0, np.pi], np.float32))
+    a, b = (retriever.retrieve(ask(episode, 7)) for episode in (here, there))
+    assert a.matches[0].ref == b.matches[0].ref
+    assert a.matches[0].distance == pytest.approx(b.matches[0].distance, abs=1e-2)
+
+
 def test_matches_that_led_nowhere_are_avoided_for_a_while() -> None:
     retriever = Retriever(MemoryPool(EPISODES), *preset("pusht-aligned"))
     query = ask(EPISODES[2], 6)
@@ -163,14 +179,16 @@ def test_alignment_moves_the_chunk_with_the_block(
         id="twin",
         proprio=moved(demo.proprio).astype(np.float32),
         objects={"block": moved_pose(demo.objects["block"], k=1)},
-        goal=moved_pose(demo.goal),
+        goal=moved_pose(demo.goal, k=1),  # another name for the same goal
     )
     retriever = Retriever(MemoryPool([demo, *EPISODES]), *preset("pusht-aligned"))
     found = retriever.retrieve(ask(twin, t))
     assert found.matches[0].distance < 0.5
     assert found.matches[0].ref == FrameRef("demo", t)
-    frame = frame_of(twin, t, retriever.config)
-    chunk = build_conditioning(retriever.view(), [found.matches[0].ref], frame, retriever.config, (2, 2))
+    named = replace(twin, attributes={"symmetry": symmetry, "look_alike": found.matches[0].look_alike})
+    frame = frame_of(named, t, retriever.config)
+    view = retriever.view_of(found)
+    chunk = build_conditioning(view, [found.matches[0].ref], frame, retriever.config, (2, 2))
     world = out_of_frame(frame, chunk.actions[0].astype(np.float64))
     assert world == pytest.approx(moved(demo.actions[t : t + 8]), abs=0.05)
 
@@ -257,7 +275,7 @@ def test_alignment_in_space_moves_both_arms_with_the_object(seed: int, t: int) -
     config = RetrievalConfig("space", {}, {"arms": 1.0}, align="object", object_name="can", chunk_size=6)
     retriever = Retriever(MemoryPool([demo]), TermDescriber({"arms": term}), config)
     frame = frame_of(twin, t, config)
-    chunk = build_conditioning(retriever.view(), [FrameRef("demo", t)], frame, config, (20, 20))
+    chunk = build_conditioning(retriever.source.view(), [FrameRef("demo", t)], frame, config, (20, 20))
     assert out_of(frame, chunk.actions[0].astype(np.float64)) == pytest.approx(moved[t : t + 6], abs=1e-4)
 
 

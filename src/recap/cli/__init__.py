@@ -79,7 +79,8 @@ def main(args: Sequence[str] | None = None) -> None:
         code = _fail(str(error), debug)
     except OSError as error:
         code = _fail(_of_the_system(error), debug)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, click.Abort) as stop:
+        print(f"recap: {stop or 'stopped; the same command begins again or resumes'}", file=sys.stderr)
         code = 130
     sys.exit(code if isinstance(code, int) else 0)
 

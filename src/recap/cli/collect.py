@@ -34,7 +34,7 @@ def collect() -> None:
 @click.option("--style", default="0", show_default=True, metavar="N|vary", help="A taste in where to push.")
 @click.option("--seed", type=int, default=100_000, show_default=True, help="Seed of the first scene.")
 @click.option("--image-size", type=int, default=96, show_default=True, metavar="PX", help="0: no video.")
-@click.option("--workers", type=int, metavar="N", help="Processes.  [default: one a core]")
+@click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes.  [default: one a core]")
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The dataset.")
 def pusht(
     pusher: str,
@@ -64,7 +64,7 @@ def pusht(
     from recap.collection import collect as run
     from recap.errors import InputError
 
-    if not (style == "vary" or style.isdigit()):
+    if not (style == "vary" or (style.isdecimal() and style.isascii())):
         raise InputError(f"unknown style '{style}': give a whole number, or vary for one each")
     spec = CollectSpec(
         pusher=pusher,

@@ -33,6 +33,10 @@ SEEDS = "42:92"
     "--candidates", type=int, metavar="N", help="Trajectories stage 1 keeps.  [default: the mode's]"
 )
 @click.option("--objects", default="truth", show_default=True, help="Poses from: truth, pixels.")
+@click.option("--min-confidence", type=float, default=0.0, show_default=True, help="Below it, react.")
+@click.option(
+    "--reaction", default="ignore", show_default=True, help="To low confidence: ignore, hold, stop."
+)
 @click.option("--workers", type=int, metavar="N", help="Processes on this machine.  [default: one a core]")
 @click.option("--batch-size", type=int, metavar="N", default=8, show_default=True, help="Episodes in each.")
 @click.option("--ray", "ray_address", metavar="ADDRESS", help="Run on this Ray cluster instead: host:port.")
@@ -52,6 +56,8 @@ def evaluate(
     pool: str | None,
     candidates: int | None,
     objects: str,
+    min_confidence: float,
+    reaction: str,
     workers: int | None,
     batch_size: int,
     ray_address: str | None,
@@ -88,6 +94,8 @@ def evaluate(
         pool=pool,
         n_candidates=candidates,
         objects=objects,
+        min_confidence=min_confidence,
+        reaction=reaction,
     )
     choice = parse_choice(record, spec) if record is not None else None
     if out is None:

@@ -20,7 +20,7 @@ def parse_angles(text: str) -> tuple[float, ...]:
         if len(numbers) not in (1, 3) or not all(map(math.isfinite, numbers)):
             raise InputError(f"unknown angle '{item}': give degrees such as -30, or a range -60:60:15")
         if len(numbers) == 1:
-            angles.append(numbers[0] + 0.0)  # no -0
+            angles.append(_wrapped(numbers[0]))
             continue
         first, last, step = numbers
         if step <= 0 or last < first:
@@ -28,8 +28,15 @@ def parse_angles(text: str) -> tuple[float, ...]:
         n = (last - first) / step + 1e-9  # so that 0:0.3:0.1 includes its end
         if n >= MAX_VALUES:
             raise InputError(f"range of angles '{item}' is too long: give fewer than {MAX_VALUES}")
-        angles += [first + i * step for i in range(int(n) + 1)]
+        angles += [_wrapped(first + i * step) for i in range(int(n) + 1)]
     return tuple(angles)
+
+
+def _wrapped(angle: float) -> float:
+    """The same goal in (-180, 180], so that 405 is 45; what lies within stays as it is."""
+    if -180 < angle <= 180:
+        return angle + 0.0  # no -0
+    return -((180 - angle) % 360 - 180) + 0.0
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

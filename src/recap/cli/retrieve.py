@@ -11,7 +11,14 @@ import click
 @click.argument("pool")
 @click.option("--at", required=True, metavar="EPISODE:T", help="The moment that is asked about.")
 @click.option("--preset", "preset_name", default="pusht-aligned", show_default=True, help="How to choose.")
-@click.option("--matches", type=int, default=5, show_default=True, metavar="N", help="How many to show.")
+@click.option(
+    "--matches",
+    type=click.IntRange(1, 100),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="How many to show.",
+)
 @click.option("--explain", is_flag=True, help="Say why the runner-up lost, and write a picture.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("retrieval.png"), show_default=True)
 def retrieve(pool: str, at: str, preset_name: str, matches: int, explain: bool, out: Path) -> int:

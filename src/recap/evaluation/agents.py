@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -105,7 +106,7 @@ class Eyes:
     def reset(self, slot: int, trial: Trial) -> None:
         """Forget what was seen in that slot."""
         self._seen[slot] = None
-        self.agent.reset(slot, trial)
+        self.agent.reset(slot, replace(trial, task="", goal_angle=math.nan))  # the seed is for its dice only
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
         """Look, then let the agent act on what is seen."""
@@ -161,12 +162,18 @@ def make_agent(name: str, spec: EvalSpec) -> Agent:
     return _batched(name, agent, make)
 
 
+def _n_required(function: Callable[..., Any]) -> int:
+    """How many arguments must be given by position."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(function).parameters.values()
+    return sum(p.kind in kinds and p.default is p.empty for p in parameters)
+
+
 def _batched(name: str, agent: Any, make: Callable[[], Any]) -> Agent:
     """The agent itself, or one of its kind a slot."""
     if not (callable(getattr(agent, "reset", None)) and callable(getattr(agent, "act", None))):
         raise InputError(f"agent '{name}' is a {type(agent).__name__} without reset and act: return an agent")
-    required = [p for p in inspect.signature(agent.act).parameters.values() if p.default is p.empty]
-    if len(required) == 1:
+    if _n_required(agent.act) == 1:
         unused = [agent]  # it was made to see its kind; the first slot takes it
         return PerEpisode(lambda: unused.pop() if unused else make())
     if not hasattr(agent, "image_size"):
@@ -182,7 +189,13 @@ def _replay(spec: EvalSpec) -> Agent:
     from recap.standard_pools import open_pool
 
     retriever = Retriever(open_pool(spec.pool), *preset(f"{spec.env}-{spec.mode}", spec.n_candidates))
-    return ReplayAgent(retriever, symmetry=block_named(spec.block).symmetry)
+    reaction: Any = spec.reaction
+    return ReplayAgent(
+        retriever,
+        symmetry=block_named(spec.block).symmetry,
+        reaction=reaction,
+        min_confidence=spec.min_confidence,
+    )
 
 
 def _expert(spec: EvalSpec) -> EpisodeAgent:

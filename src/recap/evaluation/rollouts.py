@@ -24,6 +24,7 @@ from recap.types import EpisodeResult, Outcome
 ENVS = ("pusht",)
 MODES = ("oracle", "single", "aligned", "published")
 OBJECTS = ("truth", "pixels")
+REACTIONS = ("ignore", "hold", "stop")
 Watcher: TypeAlias = Callable[[PushTEnv], None]
 
 
@@ -48,11 +49,21 @@ class EvalSpec:
     pool: str | None = None  # what they retrieve from; None is the environment's standard pool
     n_candidates: int | None = None  # trajectories that stage 1 keeps; None as the mode has it
     objects: str = "truth"  # where poses come from: truth, or pixels (then no pose reaches the agent)
+    min_confidence: float = 0.0  # below it the reaction is taken
+    reaction: str = "ignore"  # to low confidence: ignore, hold or stop
+    pool_version: int | None = None  # the pool's when the run began
 
     def __post_init__(self) -> None:
         one_of("env", self.env, ENVS)
         one_of("mode", self.mode, MODES)
         one_of("objects", self.objects, OBJECTS)
+        one_of("reaction", self.reaction, REACTIONS)
+        if self.n_candidates is not None and self.n_candidates < 1:
+            raise InputError(f"candidates {self.n_candidates} keeps nothing: give 1 or more")
+        if not 0 <= self.min_confidence < 1:
+            raise InputError(
+                f"min_confidence {self.min_confidence} is out of range: give 0 to 1, such as 0.05"
+            )
         pusher_named(self.pusher)
         block_named(self.block)
         for angle in self.angles:
@@ -80,9 +91,11 @@ class EvalSpec:
     def from_json(cls, values: Mapping[str, Any]) -> EvalSpec:
         """The inverse of `to_json`; unknown or missing keys and values of another kind are refused."""
         known = {field.name for field in fields(cls)}
-        odd = sorted(known ^ set(values))
-        if odd:
-            raise InputError(f"the config {'lacks' if odd[0] in known else 'has an unknown'} key '{odd[0]}'")
+        for key in sorted(set(values) - known):
+            raise InputError(f"the config has an unknown key '{key}': it is of a newer version")
+        if "agent" not in values:
+            raise InputError("the config lacks key 'agent'")
+        values = {**cls(agent="").to_json(), **values}  # a run from before a setting was there
         try:
             return cls(
                 agent=str(values["agent"]),
@@ -97,6 +110,9 @@ class EvalSpec:
                 pool=None if values["pool"] is None else str(values["pool"]),
                 n_candidates=None if values["n_candidates"] is None else int(values["n_candidates"]),
                 objects=str(values["objects"]),
+                min_confidence=float(values["min_confidence"]),
+                reaction=str(values["reaction"]),
+                pool_version=None if values["pool_version"] is None else int(values["pool_version"]),
             )
         except (TypeError, ValueError) as error:
             raise InputError(f"the config holds a value of another kind: {error}") from error
@@ -202,9 +218,8 @@ class _Batch:
     def advance(self, joining: Mapping[int, Trial]) -> list[tuple[int, EpisodeResult]]:
         """Start an episode in each slot of `joining`, then take one step in all; what ended, by slot."""
         finished = self._start(joining) if joining else []
-        if self.running:
-            finished += self._step()
-        return finished
+        # What ended at its start is told before anything else can be raised.
+        return finished or (self._step() if self.running else [])
 
     def _start(self, joining: Mapping[int, Trial]) -> list[tuple[int, EpisodeResult]]:
         self.running.update({slot: _Attempt(trial, self.spec) for slot, trial in joining.items()})

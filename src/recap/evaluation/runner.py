@@ -6,12 +6,13 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from recap.errors import InputError
-from recap.evaluation.agents import Trial, find_factory, make_agent
+from recap.evaluation.agents import Trial, make_agent
 from recap.evaluation.ray_runner import run_on_ray
 from recap.evaluation.rollouts import EvalSpec, run_trials
 from recap.evaluation.run_directory import open_run
@@ -19,6 +20,7 @@ from recap.evaluation.summary import Summary, summarise
 from recap.types import EpisodeResult
 from recap.workers import WorkerLostError, run_in_workers
 
+WITHOUT_POOL = ("expert", "still")
 Progress: TypeAlias = Callable[[int, int], None]  # episodes done, of all
 Results: TypeAlias = Generator[EpisodeResult, None, None]
 
@@ -43,7 +45,8 @@ def evaluate(
     for name, count in (("workers", workers), ("batch_size", batch_size)):
         if count < 1:
             raise InputError(f"{name} {count} is too few: give 1 or more")
-    find_factory(spec.agent)  # a misspelt name is refused before anything is written
+    spec = with_pool_version(spec)
+    make_agent(spec.agent, spec)  # whatever is wrong with it is said before anything is written
     started = time.monotonic()
     with open_run(out, spec, retry_errors=retry_errors) as run:
         trials = run.missing()
@@ -62,6 +65,17 @@ def evaluate(
         summary = summarise(spec, run.sorted_results(), wall_s=time.monotonic() - started, n_run=len(trials))
         run.write_info(summary.to_json())
     return summary
+
+
+def with_pool_version(spec: EvalSpec) -> EvalSpec:
+    """The spec with its pool's full address and version, so that a run never mixes two."""
+    if spec.pool is None or spec.agent in WITHOUT_POOL:
+        return spec
+    from recap.standard_pools import STANDARD_POOLS, open_pool
+
+    version = open_pool(spec.pool).view().version
+    local = "://" not in spec.pool and spec.pool not in STANDARD_POOLS
+    return replace(spec, pool=str(Path(spec.pool).resolve()) if local else spec.pool, pool_version=version)
 
 
 def _results(

@@ -22,7 +22,7 @@ class Interval(NamedTuple):
     high: float
 
 
-def wilson(k: int, n: int) -> Interval:
+def wilson(k: float, n: int) -> Interval:
     """Wilson's score interval for k successes in n independent trials; all of [0, 1] when n is 0."""
     if not 0 <= k <= n:
         raise ValueError(f"{k} successes in {n} trials")
@@ -91,10 +91,14 @@ def paired_difference(
     pairs = {key: (a[key], b[key]) for key in a if key in b}
     outcomes = list(pairs.values())
     table = seed_table({key: float(in_b) - float(in_a) for key, (in_a, in_b) in pairs.items()})
+    low, high = bootstrap_mean(table)
+    if low == high:  # all starts agree: those not drawn need not, and could be so many
+        unseen = 1 - 0.025 ** (1 / len(table))
+        low, high = max(-1.0, low - unseen), min(1.0, high + unseen)
     return PairedDifference(
         both=outcomes.count((True, True)),
         only_a=outcomes.count((True, False)),
         only_b=outcomes.count((False, True)),
         neither=outcomes.count((False, False)),
-        interval=bootstrap_mean(table),
+        interval=Interval(low, high),
     )

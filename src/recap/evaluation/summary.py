@@ -125,17 +125,21 @@ def _group(name: str, results: Sequence[EpisodeResult], thresholds: Iterable[str
     rates, free = {}, {}
     for threshold in thresholds:
         k = sum(succeeded(r, threshold) for r in valid)
-        if several_angles and 0 < k < len(valid):
-            values = {(r.task, r.seed): float(succeeded(r, threshold)) for r in valid}
-            interval = bootstrap_mean(seed_table(values))
-        else:
-            # Where all agree a bootstrap would claim certainty; as many starts as there are bound it.
-            n = len({r.seed for r in valid})
-            interval = wilson(n if k else 0, n) if several_angles else wilson(k, n)
+        interval = _pooled(valid, threshold, k) if several_angles else wilson(k, len(valid))
         rates[threshold] = Rate(k, len(valid), interval)
         free[threshold] = [f"{r.task}:{r.seed}" for r in results if r.first_step[threshold] == 0]
     steps = sum(r.steps for r in valid) / len(valid) if valid else math.nan
     return Group(name, rates, len(results) - len(valid), steps, free)
+
+
+def _pooled(valid: Sequence[EpisodeResult], threshold: str, k: int) -> Interval:
+    """A bootstrap over starts; where all agree it would claim certainty, and their number bounds it."""
+    values = {(r.task, r.seed): float(succeeded(r, threshold)) for r in valid}
+    low, high = bootstrap_mean(seed_table(values))
+    if low == high:
+        n = len({r.seed for r in valid})
+        return wilson(k * n / len(valid), n)
+    return Interval(low, high)
 
 
 def render_summary(summary: Summary) -> RenderableType:

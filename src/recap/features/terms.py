@@ -14,6 +14,9 @@ from recap.geometry import canonical_poses, into_frame
 from recap.geometry3 import arms_into_frame, canonical_poses3
 from recap.types import F32, F64, Episode
 
+SPACE_DIM = 7  # of a pose in space: xyz and a quaternion, w first
+UPRIGHT = np.array([0, 0, 0, 1, 0, 0, 0], np.float64)
+
 
 class Term(Protocol):
     """One way to look at a moment. Frozen dataclasses, so that their fields are their fingerprint."""
@@ -34,17 +37,36 @@ def object_poses(episode: Episode, name: str) -> F64:
         raise InputError(f"episode {episode.id} has no object '{name}': it has {sorted(episode.objects)}")
     poses = np.asarray(episode.objects[name], np.float64)
     symmetry = symmetry_of(episode)
-    if poses.shape[1] == 7:
-        upright = np.array([0, 0, 0, 1, 0, 0, 0], np.float64)
-        return canonical_poses3(poses, upright if episode.goal is None else goal_of(episode), symmetry)
+    if symmetry == 1:  # one name only, and no term looks at whole turns
+        return poses
+    if poses.shape[1] == SPACE_DIM:
+        return canonical_poses3(poses, UPRIGHT if episode.goal is None else goal_of(episode), symmetry)
     return poses if episode.goal is None else canonical_poses(poses, goal_of(episode), symmetry)
 
 
+def planar_poses(episode: Episode, name: str) -> F64:
+    """The object's poses (t, 3), for terms that know the plane only."""
+    poses = object_poses(episode, name)
+    if poses.shape[1] != 3:
+        raise InputError(
+            f"object '{name}' of episode {episode.id} has {poses.shape[1]}-D poses, not x, y, angle"
+        )
+    return poses
+
+
 def goal_of(episode: Episode) -> F64:
-    """The goal pose (3,), or (7,) in space."""
+    """The goal pose (3,), or (7,) in space, as the look-alike turned least: one name for one task."""
     if episode.goal is None:
         raise InputError(f"episode {episode.id} has no goal: choose a preset that needs none")
-    return np.asarray(episode.goal, np.float64)
+    goal = np.asarray(episode.goal, np.float64)
+    if symmetry_of(episode) == 1:
+        return goal
+    if len(goal) == SPACE_DIM:
+        return canonical_poses3(goal, UPRIGHT, symmetry_of(episode))
+    canonical = canonical_poses(goal, np.zeros(3), symmetry_of(episode))
+    # A query may be asked by each of its names in turn; the object's follows the goal's.
+    canonical[2] += int(episode.attributes.get("look_alike", 0)) * 2 * np.pi / symmetry_of(episode)
+    return canonical
 
 
 def symmetry_of(episode: Episode) -> int:
@@ -70,7 +92,7 @@ class Position:
     def describe(self, episode: Episode) -> F64:
         """(t, 2)."""
         position = np.asarray(episode.proprio[:, :2], np.float64)
-        return position if self.frame is None else into_frame(object_poses(episode, self.frame), position)
+        return position if self.frame is None else into_frame(planar_poses(episode, self.frame), position)
 
 
 @dataclass(frozen=True)
@@ -83,7 +105,7 @@ class ObjectPosition:
 
     def describe(self, episode: Episode) -> F64:
         """(t, 2)."""
-        position = object_poses(episode, self.name)[:, :2]
+        position = planar_poses(episode, self.name)[:, :2]
         return into_frame(goal_of(episode), position) if self.in_goal_frame else position
 
 
@@ -97,7 +119,7 @@ class ObjectTurn:
 
     def describe(self, episode: Episode) -> F64:
         """(t, 2)."""
-        angle = object_poses(episode, self.name)[:, 2]
+        angle = planar_poses(episode, self.name)[:, 2]
         return _direction(angle - goal_of(episode)[2] if self.from_goal else angle)
 
 
@@ -107,11 +129,12 @@ class Velocities:
 
     name: str
     dim: int = 4
+    n_back: int = 2
 
     def describe(self, episode: Episode) -> F64:
         """(t, 4)."""
         moves = _differences(np.asarray(episode.proprio[:, :2], np.float64))
-        return np.concatenate([moves, _differences(object_poses(episode, self.name)[:, :2])], axis=1)
+        return np.concatenate([moves, _differences(planar_poses(episode, self.name)[:, :2])], axis=1)
 
 
 @dataclass(frozen=True)
@@ -148,7 +171,7 @@ class Actions:
         ahead = np.minimum(np.arange(n)[:, None] + np.arange(self.horizon), n - 1)
         chunk: F64 = np.asarray(episode.actions, np.float64)[ahead]  # (t, H, width)
         if self.frame is not None:
-            chunk[..., :2] = into_frame(object_poses(episode, self.frame)[:, None], chunk[..., :2])
+            chunk[..., :2] = into_frame(planar_poses(episode, self.frame)[:, None], chunk[..., :2])
         if self.as_steps:
             chunk = np.diff(chunk, axis=1, prepend=chunk[:, :1])
         return chunk.reshape(n, -1)
@@ -165,6 +188,11 @@ class Proprio:
     def dim(self) -> int:
         """All rows of the window side by side."""
         return self.width * self.n_steps
+
+    @property
+    def n_back(self) -> int:
+        """The window."""
+        return self.n_steps
 
     def describe(self, episode: Episode) -> F64:
         """(t, width * n_steps), oldest first."""
@@ -191,6 +219,11 @@ class ArmsProprio:
     def dim(self) -> int:
         """20 numbers a row of the window."""
         return 20 * self.n_steps
+
+    @property
+    def n_back(self) -> int:
+        """The window."""
+        return self.n_steps
 
     def describe(self, episode: Episode) -> F64:
         """(t, 20 * n_steps)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from recap.types import F32, Descriptors, Episode
@@ -23,6 +23,19 @@ class Describer(Protocol):
 
     def describe(self, episode: Episode) -> Mapping[str, F32]:
         """Term -> (t, d), finite, for each term of `dims`."""
+        ...
+
+
+class QueryDescriber(Describer, Protocol):
+    """A describer that can also be asked for less, as a query needs it at every step."""
+
+    @property
+    def n_back(self) -> int:
+        """How many frames, up to now, a row may depend on."""
+        ...
+
+    def only(self, names: Iterable[str]) -> QueryDescriber:
+        """The same description, of these terms alone."""
         ...
 
 

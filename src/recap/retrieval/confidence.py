@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from recap.retrieval.retriever import Retriever
 
 N_CALIBRATION = 400  # episodes that are asked for, at most
+MIN_CALIBRATION = 19  # distances; fewer cannot tell one moment in twenty
+RECALIBRATE_SHARE = 0.05  # of the pool that came or went: an append must not wait for it
 
 
 @dataclass(frozen=True)
@@ -21,12 +24,22 @@ class Calibration:
     """Distances of a random moment of each episode to the rest of the pool, sorted."""
 
     distances: F64  # (n,)
+    n_episodes: int = 0  # of the pool it was made on
 
     def confidence(self, distance: float) -> float:
-        """The conformal p-value of a distance: below α for a share α of moments like the pool's own."""
+        """The conformal p-value of a distance: below α for a share α of moments like the pool's own.
+
+        nan when the pool is too small to tell.
+        """
         n = len(self.distances)
+        if n < MIN_CALIBRATION:
+            return math.nan
         at_least = n - int(np.searchsorted(self.distances, distance, side="left"))
         return (1 + at_least) / (n + 1)
+
+    def is_outgrown(self, n_episodes: int) -> bool:
+        """Whether the pool has changed so much that it should be made anew."""
+        return abs(n_episodes - self.n_episodes) > RECALIBRATE_SHARE * self.n_episodes
 
 
 def calibrate(retriever: Retriever, index: Index) -> Calibration:
@@ -40,7 +53,7 @@ def calibrate(retriever: Retriever, index: Index) -> Calibration:
         row = int(rng.integers(index.begins[i], index.ends[i]))
         goal = None if np.isnan(index.goals[i]).any() else index.goals[i]
         exclude = frozenset((index.episode_ids[i], index.scene_ids[i]))
-        candidates = retriever.nearest_scenes(index, index.scenes[i], goal, 1, exclude)
+        candidates = retriever.nearest_scenes(index, [index.scenes[i]], goal, 1, exclude)
         _, found = nearest_frames(
             index.frames,
             index.frames[row],
@@ -53,4 +66,5 @@ def calibrate(retriever: Retriever, index: Index) -> Calibration:
             1,
         )
         distances.append(found[0])
-    return Calibration(np.sort(np.array(distances, np.float64)))
+    found_some = np.array([d for d in distances if np.isfinite(d)], np.float64)
+    return Calibration(np.sort(found_some), n)

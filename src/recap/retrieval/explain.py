@@ -48,7 +48,7 @@ class Explanation:
         winner = self.retrieval.matches[0]
         rivals = [m for m in self.retrieval.matches if m.ref.episode_id != winner.ref.episode_id]
         if not rivals:
-            return "No other episode came into question."
+            return "No moment of another episode is among the nearest."
         rival = rivals[0]
         gaps = {term: rival.costs[term] - winner.costs[term] for term in self.terms}
         worst = max(gaps, key=lambda term: gaps[term])
@@ -56,7 +56,7 @@ class Explanation:
         also = f", though better in {' and '.join(better)}" if better else ""
         return (
             f"{rival.ref.episode_id}:{rival.ref.t} lost mostly by '{worst}' "
-            f"(+{gaps[worst]:.4g} of +{sum(gaps.values()):.4g}){also}."
+            f"(+{gaps[worst]:.4g}; +{sum(gaps.values()):.4g} over all terms){also}."
         )
 
 

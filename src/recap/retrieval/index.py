@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +32,9 @@ class Layout:
 
     def split(self, difference: F32) -> dict[str, float]:
         """Term -> its cost, of a difference of two rows (D,)."""
-        squared = difference.astype(np.float64) ** 2
-        return {name: float(squared[a:b].sum()) for name, (a, b) in self.spans.items()}
+        starts = [a for a, _ in self.spans.values()]
+        sums = np.add.reduceat(difference.astype(np.float64) ** 2, starts).tolist()
+        return dict(zip(self.spans, sums, strict=True))
 
 
 def make_layout(weights: Mapping[str, float], scales: Mapping[str, float], dims: Mapping[str, int]) -> Layout:
@@ -68,6 +70,23 @@ class Index:
     goals: F64  # (e, 3), nan where there is none
     scene_layout: Layout
     frame_layout: Layout
+
+    def hidden_by(self, exclude: frozenset[str]) -> list[int]:
+        """Numbers of the episodes that are named, themselves or by their scene."""
+        if not exclude:
+            return []
+        hidden = {self.rows_of[name] for name in exclude if name in self.rows_of}
+        for name in exclude:
+            hidden.update(self.rows_of_scene.get(name, ()))
+        return sorted(hidden)
+
+    @cached_property
+    def rows_of_scene(self) -> dict[str, list[int]]:
+        """Scene id -> numbers of its episodes."""
+        rows: dict[str, list[int]] = {}
+        for i, scene in enumerate(self.scene_ids):
+            rows.setdefault(scene, []).append(i)
+        return rows
 
     def lay_out_scene(self, first: Mapping[str, F32]) -> F32:
         """The terms of one first frame (1, d) as a row of `scenes`."""

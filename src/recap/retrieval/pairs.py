@@ -37,10 +37,9 @@ class Pairs:
 
     def draw(self, rows: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """One of each row's matches, by weight: its place among the k."""
-        cumulative = np.cumsum(self.weight[rows], axis=1)
-        return np.asarray(
-            (rng.random((len(rows), 1)) > cumulative).sum(axis=1).clip(max=self.match.shape[1] - 1)
-        )
+        passed = rng.random((len(rows), 1)) > np.cumsum(self.weight[rows], axis=1)
+        n_matches = (self.match[rows, :, 0] >= 0).sum(axis=1)
+        return np.asarray(np.minimum(passed.sum(axis=1), np.maximum(n_matches - 1, 0)))
 
 
 def training_preset(
@@ -48,6 +47,8 @@ def training_preset(
 ) -> tuple[TermDescriber, RetrievalConfig]:
     """An inference preset with the action term that only training has."""
     describer, config = preset(name, n_candidates)
+    if config.align == "goal":
+        raise InputError(f"preset '{name}' has no action term in the goal's frame: align to the object")
     frame = config.object_name if config.align == "object" else None
     terms = {**describer.terms, "action": Actions(2, config.chunk_size, frame=frame)}
     weights = {**config.weights, "action": action_weight / config.chunk_size}  # a mean over the chunk
@@ -81,7 +82,7 @@ def find_pairs(target: PoolView, retriever: Retriever, k: int = 3, allow_twin: b
         goal = None if episode.goal is None else episode.goal.astype(np.float64)
         exclude = {episode.id} | (set() if allow_twin else {episode.scene_id})
         symmetry = int(episode.attributes.get("symmetry", 1))
-        candidates = retriever.nearest_scenes(index, scene, goal, symmetry, frozenset(exclude))
+        candidates = retriever.nearest_scenes(index, [scene], goal, symmetry, frozenset(exclude))
         for t in range(len(episode)):
             rows.append((number, t))
             found, away = _best_of_each(retriever, asked[t], candidates, k)

@@ -144,5 +144,6 @@ def paper_preset(
 
 def preset(name: str, n_candidates: int | None = None) -> tuple[TermDescriber, RetrievalConfig]:
     """Describer and config of that name."""
-    describer, config = PRESETS[one_of("retrieval preset", name, PRESETS)]
+    one_of("retrieval preset", name, [*PRESETS, "paper"])
+    describer, config = paper_preset() if name == "paper" else PRESETS[name]
     return describer, config if n_candidates is None else replace(config, n_candidates=n_candidates)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
 import numpy as np
 
-from recap.geometry import wrap_angle
-from recap.pool.view import Describer, PoolSource, PoolView
+from recap.errors import InputError
+from recap.pool.view import PoolSource, PoolView, QueryDescriber
 from recap.retrieval.coarse import CoarseIndex, build_coarse
 from recap.retrieval.confidence import Calibration, calibrate
 from recap.retrieval.config import RetrievalConfig
@@ -19,7 +20,7 @@ COARSE_ABOVE = 50_000  # trajectories; below it an exact search takes less than 
 MAX_COARSE = 100  # candidates that are worth looking up in groups
 
 
-def as_episode(observations: Sequence[Observation], symmetry: int = 1) -> Episode:
+def as_episode(observations: Sequence[Observation], symmetry: int = 1, look_alike: int = 0) -> Episode:
     """Observations as a short episode, so that one function describes pool and query."""
     now = observations[-1]
     return Episode(
@@ -38,14 +39,14 @@ def as_episode(observations: Sequence[Observation], symmetry: int = 1) -> Episod
         },
         goal=None if now.goal is None else np.asarray(now.goal, np.float32),
         images={name: [o.images[name] for o in observations] for name in now.images},
-        attributes={"symmetry": symmetry},
+        attributes={"symmetry": symmetry, "look_alike": look_alike},
     )
 
 
 class Retriever:
     """Chooses moments of a pool, always its newest version; it keeps nothing of an episode."""
 
-    def __init__(self, source: PoolSource, describer: Describer, config: RetrievalConfig) -> None:
+    def __init__(self, source: PoolSource, describer: QueryDescriber, config: RetrievalConfig) -> None:
         self.source = source
         self.describer = describer
         self.config = config
@@ -53,10 +54,9 @@ class Retriever:
         self._index: Index | None = None
         self._calibration: Calibration | None = None
         self._coarse: CoarseIndex | None = None
-
-    def view(self) -> PoolView:
-        """The newest version of the pool."""
-        return self.source.view()
+        # A query is described by the terms that are weighed, from as many frames as they look back.
+        self._moment = describer.only(name for name, weight in config.weights.items() if weight > 0)
+        self._scene = describer.only(name for name, weight in config.scene_weights.items() if weight > 0)
 
     def index(self) -> Index:
         """The newest version, laid out; built anew when the pool has changed."""
@@ -71,8 +71,18 @@ class Retriever:
                     goals[i] = episode.goal
             descriptors = view.descriptors(self.describer)
             self._index = build_index(descriptors, self.config, view.version, tuple(scene_ids), goals)
-            self._view, self._calibration = view, None
+            self._view = view
         return self._index
+
+    def view_of(self, retrieval: Retrieval) -> PoolView:
+        """The version that the retrieval chose from, even if a newer one has come since."""
+        if self._view is None or self._view.version != retrieval.pool_version:
+            raise InputError(f"pool version {retrieval.pool_version} is no longer at hand: retrieve again")
+        return self._view
+
+    def is_stale(self, retrieval: Retrieval) -> bool:
+        """Whether the pool has changed since."""
+        return self.source.view().version != retrieval.pool_version
 
     def retrieve(self, query: Query, previous: Retrieval | None = None, n_matches: int = 1) -> Retrieval:
         """The moments that fit now; `previous`, of this episode, saves stage 1 while the pool is the same."""
@@ -81,77 +91,95 @@ class Retriever:
         ready = time.perf_counter()
         if previous is not None and previous.pool_version == index.version:
             candidates = np.array([index.rows_of[i] for i in previous.candidates], np.int64)
+            kept = previous.candidates
         else:
             candidates = self.candidates(index, query)
+            kept = tuple(index.episode_ids[i] for i in candidates)
         chosen = time.perf_counter()
-        asked = self._ask(index, query)
-        rows, distances = self._nearest(index, asked, query, candidates, n_matches)
-        matches = tuple(
-            _match(index, asked, int(row), float(distance))
-            for row, distance in zip(rows, distances, strict=True)
-            if row >= 0 and distance <= self.config.max_distance
-        )
+        matches = self._matches(index, query, candidates, n_matches)
         matched = time.perf_counter()
-        confidence = self._confidence(index, matches[0].distance) if matches else 0.0
-        return Retrieval(
-            matches,
-            index.version,
-            tuple(index.episode_ids[i] for i in candidates),
-            confidence,
-            {
-                "refresh": 1000 * (ready - started),
-                "stage1": 1000 * (chosen - ready),
-                "stage2": 1000 * (matched - chosen),
-            },
-        )
+        confidence = self._confidence(index, matches[0]) if matches else 0.0
+        timings = {
+            "refresh": 1000 * (ready - started),
+            "stage1": 1000 * (chosen - ready),
+            "stage2": 1000 * (matched - chosen),
+            "confidence": 1000 * (time.perf_counter() - matched),
+        }
+        return Retrieval(matches, index.version, kept, confidence, timings)
+
+    def _looks(self, query: Query) -> range:
+        """The names to ask by: in an object's frame each of its look-alikes is a frame of its own."""
+        return range(1 if self.config.align == "off" else query.symmetry)
+
+    def _matches(self, index: Index, query: Query, candidates: I64, n: int) -> tuple[Match, ...]:
+        """Stage 2: the n nearest moments of the candidates, by whichever name of the query."""
+        found: list[Match] = []
+        for look in self._looks(query):
+            asked = self._ask(index, query, look)
+            rows, distances = self._nearest(index, asked, query, candidates, n)
+            found += [
+                _match(index, asked, int(row), float(distance), look)
+                for row, distance in zip(rows, distances, strict=True)
+                if row >= 0 and distance <= self.config.max_distance
+            ]
+        return tuple(sorted(found, key=lambda match: match.distance)[:n])
 
     def candidates(self, index: Index, query: Query) -> I64:
         """Stage 1: the trajectories whose first scene is nearest to the episode's."""
-        first = self.describer.describe(as_episode([query.first], query.symmetry))
-        row = index.lay_out_scene(first)
+        rows = [
+            index.lay_out_scene(self._scene.describe(as_episode([query.first], query.symmetry, look)))
+            for look in self._looks(query)
+        ]
         goal = None if query.first.goal is None else np.asarray(query.first.goal, np.float64)
-        return self.nearest_scenes(index, row, goal, query.symmetry, query.exclude)
+        return self.nearest_scenes(index, rows, goal, query.symmetry, query.exclude)
 
     def nearest_scenes(
-        self, index: Index, row: F32, goal: F64 | None, symmetry: int, exclude: frozenset[str]
+        self, index: Index, rows: Sequence[F32], goal: F64 | None, symmetry: int, exclude: frozenset[str]
     ) -> I64:
-        """Stage 1 on a laid-out scene: numbers of the kept episodes, nearest first."""
-        allowed = np.arange(len(index.episode_ids))
-        if exclude:
-            pairs = zip(index.episode_ids, index.scene_ids, strict=True)
-            keep = [i not in exclude and s not in exclude for i, s in pairs]
-            allowed = allowed[np.array(keep, np.bool_)] if len(allowed) else allowed
-        if self.config.same_goal and goal is not None and len(allowed):
+        """Stage 1 on a laid-out scene, by its names: numbers of the kept episodes, nearest first."""
+        hidden = index.hidden_by(exclude)
+        allowed = np.delete(np.arange(len(index.episode_ids)), hidden) if hidden else None
+        n_allowed = len(index.episode_ids) - len(hidden)
+        if self.config.same_goal and goal is not None and n_allowed:
+            allowed = np.arange(len(index.episode_ids)) if allowed is None else allowed
             period = 2 * np.pi / symmetry
-            turns = np.array([abs(wrap_angle(a - goal[2], period)) for a in index.goals[allowed, 2]])
-            allowed = allowed[turns <= np.nanmin(turns) + 1e-6]
-        n = self.config.n_candidates or len(allowed)
-        if len(allowed) > COARSE_ABOVE and n <= MAX_COARSE and not self.config.same_goal:
-            n_hidden = len(index.episode_ids) - len(allowed)
-            near, _ = self._grouped(index).search(row, min(n + n_hidden, len(index.episode_ids)))
-            return near[np.isin(near, allowed)][:n]
-        distances = squared_distances(index.scenes[allowed], row)
-        return np.asarray(allowed[np.argsort(distances, kind="stable")[:n]], np.int64)
+            apart = (index.goals[allowed, 2] - goal[2] + period / 2) % period - period / 2
+            turns = np.nan_to_num(np.abs(apart), nan=np.inf)
+            allowed = allowed[turns <= turns.min() + 1e-6]
+            n_allowed = len(allowed)
+        n = self.config.n_candidates or n_allowed
+        if n_allowed > COARSE_ABOVE and n <= MAX_COARSE and not self.config.same_goal:
+            n_asked = min(n + len(hidden), len(index.episode_ids))
+            found = [self._grouped(index).search(row, n_asked) for row in rows]
+            order = np.argsort(np.concatenate([away for _, away in found]), kind="stable")
+            near = np.concatenate([numbers for numbers, _ in found])[order]
+            _, first = np.unique(near, return_index=True)  # an episode found by two names counts once
+            near = near[np.sort(first)]
+            return near[~np.isin(near, hidden)][:n]
+        scenes = index.scenes if allowed is None else index.scenes[allowed]
+        away = np.min([squared_distances(scenes, row) for row in rows], axis=0)
+        nearest = np.argsort(away, kind="stable")[:n]
+        return np.asarray(nearest if allowed is None else allowed[nearest], np.int64)
 
     def _grouped(self, index: Index) -> CoarseIndex:
         """The scenes in groups; kept while the pool only grows."""
         old = self._coarse
-        if old is not None and len(old.rows) <= len(index.scenes):
-            if len(old.rows) == len(index.scenes) and old.rows is index.scenes:
-                return old
-            if np.array_equal(old.rows, index.scenes[: len(old.rows)]):
-                self._coarse = old.grown_to(index.scenes)
-                return self._coarse
-        self._coarse = build_coarse(index.scenes)
+        if old is not None and old.rows is index.scenes:
+            return old
+        n_old = 0 if old is None else len(old.rows)
+        if old is not None and np.array_equal(old.rows, index.scenes[:n_old]):
+            self._coarse = old.grown_to(index.scenes)
+        else:
+            self._coarse = build_coarse(index.scenes)
         return self._coarse
 
-    def _ask(self, index: Index, query: Query) -> F32:
-        """The moment laid out like a row of the pool: (D2,)."""
-        window = self.describer.describe(as_episode(query.window, query.symmetry))
+    def _ask(self, index: Index, query: Query, look: int) -> F32:
+        """The moment, by one of its names, laid out like a row of the pool: (D2,)."""
+        window = self._moment.describe(as_episode(query.window[-self._moment.n_back :], query.symmetry, look))
         return index.frame_layout.lay_out({name: rows[-1:] for name, rows in window.items()}).ravel()
 
     def _nearest(self, index: Index, asked: F32, query: Query, candidates: I64, n: int) -> tuple[I64, F64]:
-        """Stage 2: the nearest rows of the candidates."""
+        """The nearest rows of the candidates."""
         avoid = [(ref, add) for ref, add in query.avoid if ref.episode_id in index.rows_of]
         avoid_rows = np.array([index.begins[index.rows_of[r.episode_id]] + r.t for r, _ in avoid], np.int64)
         return nearest_frames(
@@ -166,13 +194,14 @@ class Retriever:
             n,
         )
 
-    def _confidence(self, index: Index, distance: float) -> float:
-        if self._calibration is None:
+    def _confidence(self, index: Index, match: Match) -> float:
+        """By the distance without what `avoid` added; calibrated again when the pool has changed enough."""
+        if self._calibration is None or self._calibration.is_outgrown(len(index.episode_ids)):
             self._calibration = calibrate(self, index)
-        return self._calibration.confidence(distance)
+        return self._calibration.confidence(math.sqrt(sum(match.costs.values())))
 
 
-def _match(index: Index, asked: F32, row: int, distance: float) -> Match:
+def _match(index: Index, asked: F32, row: int, distance: float, look: int) -> Match:
     episode = int(np.searchsorted(index.begins, row, side="right")) - 1
     ref = FrameRef(index.episode_ids[episode], row - int(index.begins[episode]))
-    return Match(ref, distance, index.frame_layout.split(index.frames[row] - asked))
+    return Match(ref, distance, index.frame_layout.split(index.frames[row] - asked), look)

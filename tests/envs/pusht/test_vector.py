@@ -2,11 +2,13 @@
 
 import gymnasium as gym
 import numpy as np
+import pytest
 from gymnasium.vector import AutoresetMode
 
 import recap.envs  # noqa: F401  (registers the id)
 from recap.envs.pusht.env import PushTEnv
 from recap.envs.pusht.vector import PushTVectorEnv
+from recap.errors import InputError
 
 
 def test_equals_boards_stepped_alone() -> None:
@@ -61,3 +63,24 @@ def test_without_autoreset_a_finished_board_holds_until_named() -> None:
     assert np.array_equal(after[1], PushTEnv(goal_angle=-60).reset(seed=650)[0])
     _, _, _, truncated, _ = batch.step(np.full((2, 2), 300.0))
     assert truncated.tolist() == [True, False]
+
+
+def test_explicit_states_and_odd_inputs() -> None:
+    batch = PushTVectorEnv(2)
+    states = [[60, 60, 200, 200, 0.0], [80, 80, 220, 220, 1.0]]
+    observations, _ = batch.reset(seed=np.int64(3), options={"reset_to_state": states})  # type: ignore[arg-type]
+    assert observations[:, :2].tolist() == [[60, 60], [80, 80]]
+    same, _ = batch.reset(options={"reset_to_state": states[0]})
+    assert np.array_equal(same[0], same[1])
+    with pytest.raises(InputError, match="one seed"):
+        batch.reset(seed=[1])
+    with pytest.raises(InputError, match="mask entry"):
+        batch.reset(options={"reset_mask": [True]})
+    with pytest.raises(InputError, match="'goal_angle' has shape"):
+        batch.reset(options={"goal_angle": [1.0, 2.0, 3.0]})
+    with pytest.raises(InputError, match="actions have shape"):
+        batch.step(np.zeros((5, 2)))
+    with pytest.raises(InputError, match="call reset first"):
+        PushTVectorEnv(2).step(np.zeros((2, 2)))
+    with pytest.raises(InputError, match="no batch"):
+        PushTVectorEnv(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
@@ -83,8 +84,11 @@ class PushTEnv(StockPushTEnv):  # type: ignore[misc]
         self.observation_space = choices[self.obs_type]
 
     def _checked_goal(self, goal_angle: float) -> F64:
-        if not math.isfinite(goal_angle):
-            raise InputError(f"goal angle {goal_angle} is not a number: give degrees, such as -30")
+        if not (isinstance(goal_angle, numbers.Real) and math.isfinite(goal_angle)):
+            raise InputError(f"goal angle {goal_angle!r} is not a number: give degrees, such as -30")
+        if np.shape(self.goal_position) != (2,) or not np.isfinite(self.goal_position).all():
+            raise InputError(f"goal position {self.goal_position!r} is not a place: give x and y")
+        goal_angle = float(goal_angle)
         theta = math.radians(goal_angle)
         pose = np.array([*self.goal_position, math.atan2(math.sin(theta), math.cos(theta))])
         if abs(theta) <= math.pi:
@@ -144,7 +148,7 @@ class PushTEnv(StockPushTEnv):  # type: ignore[misc]
         if unknown:
             one_of("reset option", sorted(unknown)[0], ("goal_angle", "reset_to_state"))
         if "goal_angle" in options:
-            self._goal_pose = self._checked_goal(float(options["goal_angle"]))
+            self._goal_pose = self._checked_goal(options["goal_angle"])
         gym.Env.reset(self, seed=seed)
         state = options.get("reset_to_state")
         if state is None:
@@ -152,8 +156,8 @@ class PushTEnv(StockPushTEnv):  # type: ignore[misc]
             position = [draw.integers(50, 400), draw.integers(50, 400)]
             position += [draw.integers(100, 350), draw.integers(100, 350)]
             state = np.array([*position, draw.uniform(-np.pi / 4, 3 * np.pi / 4)])
-        elif np.shape(state) != (5,) or not np.isfinite(state).all():
-            raise InputError("reset_to_state needs five finite numbers: pusher x y, block x y angle")
+        elif np.shape(state) != (5,) or not (np.abs(np.asarray(state, np.float64)) <= 512).all():
+            raise InputError("reset_to_state needs five numbers on the board: pusher x y, block x y angle")
         self._last_action = None
         self._n_steps = 0
         observation, info = super().reset(options={"reset_to_state": state})
@@ -163,7 +167,10 @@ class PushTEnv(StockPushTEnv):  # type: ignore[misc]
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One control step of 0.1 s towards the target position `action`."""
-        action = np.asarray(action, dtype=np.float64)
+        try:
+            action = np.asarray(action, dtype=np.float64)
+        except (TypeError, ValueError):
+            action = np.full(0, np.nan)
         if action.shape != (2,) or not np.isfinite(action).all():
             raise InputError(f"action {action!r} is not a target position: give two finite numbers in 0…512")
         # As a Vec2d stock's control law runs on Python floats: the same bits in a third of the time.

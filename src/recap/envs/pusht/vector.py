@@ -15,7 +15,7 @@ from recap.errors import InputError
 from recap.types import F64
 
 Step = tuple[Any, F64, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
-INFO_KEYS = ("block_pose", "goal_pose", "coverage", "success")
+INFO_KEYS = ("pos_agent", "vel_agent", "block_pose", "goal_pose", "coverage", "success", "is_success")
 
 
 class PushTVectorEnv(VectorEnv[Any, F64, Any]):
@@ -33,6 +33,8 @@ class PushTVectorEnv(VectorEnv[Any, F64, Any]):
         autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
         **board: Any,
     ) -> None:
+        if num_envs < 1:
+            raise InputError(f"num_envs {num_envs} is no batch: give 1 or more")
         if autoreset_mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED):
             raise InputError("autoreset_mode SAME_STEP is not offered: use NEXT_STEP or DISABLED")
         self.boards = [PushTEnv(**board) for _ in range(num_envs)]
@@ -57,16 +59,27 @@ class PushTVectorEnv(VectorEnv[Any, F64, Any]):
         """Start an episode on every board, or on those in `options["reset_mask"]`."""
         options = dict(options or {})
         mask = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, np.bool_)), np.bool_)
-        if isinstance(seed, int):
-            seed = [seed + i for i in range(self.num_envs)]
+        if isinstance(seed, (int, np.integer)):
+            seed = [int(seed) + i for i in range(self.num_envs)]
         seeds = list(seed) if seed is not None else [None] * self.num_envs
-        columns = {name: np.broadcast_to(values, self.num_envs) for name, values in options.items()}
+        if len(seeds) != self.num_envs or mask.shape != (self.num_envs,):
+            raise InputError(f"there are {self.num_envs} boards: give one seed and one mask entry for each")
+        columns = {name: self._column(name, values) for name, values in options.items()}
         for i in np.flatnonzero(mask):
-            self._reset_board(int(i), seeds[i], {name: column[i] for name, column in columns.items()})
+            chosen = seeds[i]
+            self._reset_board(
+                int(i),
+                None if chosen is None else int(chosen),
+                {name: column[i] for name, column in columns.items()},
+            )
         return self._batch(), self._info()
 
     def step(self, actions: F64) -> Step:
         """One control step on every board that is running: actions (num_envs, 2)."""
+        if np.shape(actions) != (self.num_envs, 2):
+            raise InputError(f"actions have shape {np.shape(actions)}: give ({self.num_envs}, 2)")
+        if self._observations[0] is None:
+            raise InputError("the boards have not been reset yet: call reset first")
         rewards = np.zeros(self.num_envs)
         for i, board in enumerate(self.boards):
             if self._terminated[i] or self._truncated[i]:
@@ -78,6 +91,16 @@ class PushTVectorEnv(VectorEnv[Any, F64, Any]):
             self._observations[i], self._infos[i], self._terminated[i] = observation, info, terminated
             self._truncated[i] = not terminated and self._n_steps[i] >= self.max_episode_steps
         return self._batch(), rewards, self._terminated.copy(), self._truncated.copy(), self._info()
+
+    def _column(self, name: str, values: Any) -> Any:
+        """One option for each board; a single one serves all."""
+        wanted = (self.num_envs, 5) if name == "reset_to_state" else (self.num_envs,)
+        try:
+            return np.broadcast_to(values, wanted)
+        except ValueError:
+            raise InputError(
+                f"option '{name}' has shape {np.shape(values)}: give {wanted}, or one for all"
+            ) from None
 
     def render(self) -> tuple[Any, ...] | None:
         """Every board's picture."""
