@@ -61,3 +61,8 @@ def test_bad_seeds(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_seeds(text)
     assert message in str(caught.value)
+
+
+def test_equal_goals_are_one_goal() -> None:
+    assert parse_angles("405,-315") == (45.0, 45.0)
+    assert parse_angles("180,-180,181") == (180.0, 180.0, -179.0)

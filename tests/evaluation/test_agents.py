@@ -54,3 +54,16 @@ def test_factories_of_both_kinds() -> None:
 def test_unknown_and_broken_agents(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make_agent(name, SPEC)
+
+
+def test_the_kind_of_an_agent_is_told_by_what_act_needs() -> None:
+    from recap.evaluation.agents import _n_required
+
+    class Single:
+        def act(self, observation: object, deterministic: bool = True, **extra: object) -> None: ...
+
+    class Batched:
+        def act(self, slots: object, observations: object, *rest: object) -> None: ...
+
+    assert _n_required(Single().act) == 1
+    assert _n_required(Batched().act) == 2

@@ -136,3 +136,13 @@ def test_success_ends_the_episode() -> None:
         assert (result.outcome == "success") == (last is not None) == (result.max_coverage > 0.02)
         assert result.steps == (60 if last is None else last)
     assert any(r.outcome == "success" and r.steps > 0 for r in results)
+
+
+def test_an_episode_that_is_over_at_its_start_is_never_lost() -> None:
+    """Its neighbour breaks in the very first step; the free success is told all the same."""
+    spec = replace(
+        SPEC, thresholds=(0.01, 0.3), angles=(45.0,), seeds=(48, 500, 501), agent="toy_agents:Fragile"
+    )
+    results = list(run_trials(make_agent(spec.agent, spec), spec, spec.trials(), 3))
+    assert sorted(r.seed for r in results) == [48, 500, 501]
+    assert next(r for r in results if r.seed == 48).steps == 0

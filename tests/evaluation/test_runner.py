@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from recap.errors import InputError
+from recap.errors import InputError, RecapError, RunDirectoryError
 from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.runner import evaluate
 from recap.workers import WorkerLostError
@@ -137,3 +137,28 @@ def test_a_stopped_run_is_resumed(tmp_path: Path, workers: int, sig: int, whole_
     assert f"Ran {8 - n_before} episodes" in out
     keys = [(e["angle"], e["seed"]) for e in map(json.loads, lines(tmp_path))]
     assert sorted(keys) == [(angle, seed) for angle in (-30, 45) for seed in range(500, 504)]
+
+
+def test_a_run_never_mixes_two_versions_of_a_pool(tmp_path: Path) -> None:
+    from recap.collection import CollectSpec, demonstrate
+    from recap.pool.store import Pool
+
+    spec = CollectSpec("disc", (-30.0,), 3, image_size=0)
+    demos = [demonstrate(spec, demo) for demo in spec.demos()]
+    pool = Pool.create(tmp_path / "pool")
+    pool.add(demos[:2])
+    asked = EvalSpec("replay", angles=(-30.0,), seeds=(500, 501), max_steps=5, pool=str(tmp_path / "pool"))
+    evaluate(asked, tmp_path / "out")
+    evaluate(asked, tmp_path / "out")
+    pool.add(demos[2:])
+    with pytest.raises(RunDirectoryError, match="another pool_version"):
+        evaluate(asked, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"agent": "toy_agents:refused"}, {"agent": "replay", "pool": "no/such/pool"}]
+)
+def test_what_cannot_begin_leaves_nothing_behind(tmp_path: Path, changes: dict[str, str]) -> None:
+    with pytest.raises(RecapError):
+        evaluate(replace(SPEC, **changes), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
