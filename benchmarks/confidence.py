@@ -13,10 +13,11 @@ from dataclasses import replace
 from math import comb
 
 import numpy as np
-from pairs import Demos, collected
+from pairs import collected
 from report import arguments, finish
 
 from recap.collection import CollectSpec
+from recap.pool.memory import MemoryPool
 from recap.retrieval.explain import query_at
 from recap.retrieval.presets import preset
 from recap.retrieval.retriever import Retriever
@@ -50,10 +51,9 @@ def main() -> None:
     episodes = [replace(view.episode(i), images={}) for i in view.episode_ids]
     order = np.random.default_rng(0).permutation(len(episodes))
     pool, held_out = ([episodes[i] for i in part] for part in (order[:700], order[700:]))
-    retriever = Retriever(Demos(pool), *preset("pusht-aligned"))
-    other = collected(
-        CollectSpec("disc", (-45.0, 45.0), 3 if options.quick else 20, block="plus", image_size=0)
-    )
+    retriever = Retriever(MemoryPool(pool), *preset("pusht-aligned"))
+    plus = CollectSpec("disc", (-45.0, 45.0), 3 if options.quick else 20, block="plus", image_size=0)
+    other = collected(plus).view()
     others = [other.episode(i) for i in other.episode_ids]
     groups = {
         "held out": held_out,

@@ -10,7 +10,7 @@ may be drawn, the weight of the action term, and the prefilter of stage 1 are va
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -18,44 +18,19 @@ from report import arguments, finish
 
 from recap.collection import CollectSpec, Demo, demonstrate
 from recap.features.terms import Actions, Position
-from recap.pool.view import Describer
+from recap.pool.memory import MemoryPool
 from recap.retrieval.pairs import find_pairs, training_preset
 from recap.retrieval.retriever import Retriever
-from recap.types import Descriptors, Episode
+from recap.types import Episode
 from recap.workers import run_in_workers
 
 HORIZON = 8
 
 
-class Demos:
-    """Demonstrations in memory, as one version of a pool."""
-
-    version = 1
-
-    def __init__(self, episodes: Sequence[Episode]) -> None:
-        self._episodes: Mapping[str, Episode] = {e.id: e for e in episodes}
-        self.episode_ids = tuple(self._episodes)
-
-    def view(self) -> Demos:
-        """Itself."""
-        return self
-
-    def episode(self, episode_id: str) -> Episode:
-        """One of them."""
-        return self._episodes[episode_id]
-
-    def descriptors(self, describer: Describer) -> Descriptors:
-        """Described anew."""
-        rows = [describer.describe(e) for e in self._episodes.values()]
-        starts = np.cumsum([0, *(len(e) for e in self._episodes.values())], dtype=np.int64)
-        terms = {name: np.concatenate([r[name] for r in rows]) for name in describer.dims}
-        return Descriptors(describer.fingerprint, self.episode_ids, starts, terms)
-
-
-def collected(spec: CollectSpec) -> Demos:
+def collected(spec: CollectSpec) -> MemoryPool:
     """The demonstrations of a spec, in order."""
     found = list(run_in_workers(partial(_demonstrate, spec), spec.demos(), os.cpu_count() or 1))
-    return Demos([episode for _, episode in sorted(found, key=lambda pair: pair[0])])
+    return MemoryPool([episode for _, episode in sorted(found, key=lambda pair: pair[0])])
 
 
 def _demonstrate(spec: CollectSpec, demos: Iterator[Demo]) -> Iterator[tuple[int, Episode]]:
@@ -67,9 +42,10 @@ def main() -> None:
     """Collect, pair in several ways, and report the residuals."""
     options = arguments(__doc__.splitlines()[0]).parse_args()
     n = 5 if options.quick else 50
-    target, pool = (collected(CollectSpec(p, (-45.0, 45.0), n, image_size=0)) for p in ("triangle", "disc"))
+    targets, pool = (collected(CollectSpec(p, (-45.0, 45.0), n, image_size=0)) for p in ("triangle", "disc"))
+    target, demonstrated = targets.view(), pool.view()
     term = Actions(2, HORIZON, frame="block")
-    chunks = {e: term.describe(view.episode(e)) for view in (target, pool) for e in view.episode_ids}
+    chunks = {e: term.describe(view.episode(e)) for view in (target, demonstrated) for e in view.episode_ids}
     place = Position("block")
     now = {e: np.tile(place.describe(target.episode(e)), HORIZON) for e in target.episode_ids}
     rows = []
@@ -77,7 +53,12 @@ def main() -> None:
         for n_candidates in (5, None):
             for weight in (0.0, 0.1, 1.0):
                 training = training_preset("pusht-aligned", n_candidates, weight)
-                pairs = find_pairs(target, Retriever(pool, *training), k=3, allow_twin=twin)
+                pairs = find_pairs(
+                    target,
+                    Retriever(pool, *training),
+                    k=3,
+                    allow_twin=twin,
+                )
                 wanted = np.array([chunks[pairs.target_ids[e]][t] for e, t in pairs.target])
                 first = np.array([chunks[pairs.pool_ids[e]][t] for e, t in pairs.match[:, 0]])
                 still = np.array([now[pairs.target_ids[e]][t] for e, t in pairs.target])

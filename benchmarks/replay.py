@@ -30,12 +30,12 @@ from recap.evaluation.summary import summarise
 from recap.features.describer import TermDescriber
 from recap.features.terms import ImageFeature
 from recap.features.vision import PatchEncoder
+from recap.pool.memory import MemoryView
 from recap.pool.packed import write_packed
-from recap.pool.view import Describer
 from recap.retrieval.presets import preset
 from recap.retrieval.retriever import Retriever
 from recap.standard_pools import IMAGE_SIZE, open_pool
-from recap.types import Descriptors, Episode, EpisodeResult
+from recap.types import EpisodeResult
 from recap.workers import run_in_workers
 
 DEVELOPMENT_SEEDS = tuple(range(500, 520))
@@ -92,29 +92,11 @@ def play(row: Row, trials: Iterator[Trial]) -> Iterator[EpisodeResult]:
     yield from run_trials(agent, row.spec(), trials, 8)
 
 
-class Part:
-    """Some episodes of a pool, as a version of their own."""
-
-    version = 1
-
-    def __init__(self, episodes: list[Episode]) -> None:
-        self._episodes = {episode.id: episode for episode in episodes}
-        self.episode_ids = tuple(self._episodes)
-
-    def episode(self, episode_id: str) -> Episode:
-        """One of them."""
-        return self._episodes[episode_id]
-
-    def descriptors(self, describer: Describer) -> Descriptors:
-        """Not needed to pack."""
-        raise AssertionError
-
-
 def fifty(folder: Path) -> str:
     """Every eighteenth demonstration of the standard pool: fifty, spread over the nine goals."""
     view = open_pool("pusht-9x100").view()
     path = folder / "fifty.safetensors"
-    write_packed(Part([view.episode(i) for i in view.episode_ids[::18]]), path, images=False)
+    write_packed(MemoryView([view.episode(i) for i in view.episode_ids[::18]]), path, images=False)
     return str(path)
 
 

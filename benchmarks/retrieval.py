@@ -17,11 +17,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from pairs import Demos as Memory
 from report import arguments, finish, plot
 
 from recap.features.describer import TermDescriber
 from recap.features.terms import ObjectPosition, ObjectTurn, Position, Proprio, Time
+from recap.pool.memory import MemoryPool
 from recap.retrieval.coarse import build_coarse
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.explain import query_at
@@ -112,7 +112,7 @@ def stage_2(n_episodes: int, n_frames: int, n_calls: int) -> dict[str, Any]:
     def whole(n_candidates: int) -> Callable[[int], Any]:
         """What an agent calls at every step: describe, search, costs by term, confidence."""
         chosen = replace(config, n_candidates=n_candidates)
-        retriever = Retriever(Memory(episodes), TERMS, chosen)
+        retriever = Retriever(MemoryPool(episodes), TERMS, chosen)
         asked = [query_at(episode(k, 9, rng), 8) for k in range(16)]
         first = retriever.retrieve(asked[0])
         return lambda i: retriever.retrieve(asked[i % 16], first)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from episodes import observation_of, random_episode
-from memory_pool import MemoryPool
 from recap.agent import ReplayAgent
 from recap.collection import CollectSpec, demonstrate
 from recap.envs.pusht.env import PushTEnv
 from recap.evaluation.agents import Eyes, Trial, make_agent
 from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.pool.memory import MemoryPool
 from recap.retrieval.presets import preset
 from recap.retrieval.retriever import Retriever
 from recap.types import Episode

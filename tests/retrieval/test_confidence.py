@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from episodes import observation_of, random_episode
-from memory_pool import MemoryPool
+from recap.pool.memory import MemoryPool
 from recap.retrieval.confidence import Calibration
 from recap.retrieval.presets import preset
 from recap.retrieval.retriever import Retriever

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from episodes import random_episode
-from memory_pool import MemoryPool, MemoryView
 from recap.errors import InputError
+from recap.pool.memory import MemoryPool, MemoryView
 from recap.retrieval.pairs import find_pairs, training_preset
 from recap.retrieval.retriever import Retriever
 

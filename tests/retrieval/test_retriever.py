@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from episodes import observation_of, random_episode
-from memory_pool import MemoryPool
 from recap.errors import DatasetError, InputError
 from recap.features.describer import TermDescriber
 from recap.features.terms import ArmsProprio, Position, Proprio
 from recap.geometry import out_of_frame
 from recap.geometry3 import arms_into_frame, arms_out_of_frame, encode_arms
+from recap.pool.memory import MemoryPool
 from recap.retrieval.conditioning import build_conditioning, frame_of, out_of
 from recap.retrieval.config import RetrievalConfig, with_scales
 from recap.retrieval.presets import PRESETS, preset

@@ -1,9 +1,10 @@
-"""A pool in memory, for tests: a fixed list of episodes, or one that grows."""
+"""A pool of episodes that are in memory already: for training, scripts and tests."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
+from recap.pool.derived import assemble, describe
 from recap.pool.view import Describer
 from recap.types import Descriptors, Episode
 
@@ -15,27 +16,32 @@ class MemoryView:
         self._episodes = {episode.id: episode for episode in episodes}
         self.version = version
         self.episode_ids = tuple(self._episodes)
+        self._descriptors: dict[str, Descriptors] = {}
 
     def episode(self, episode_id: str) -> Episode:
+        """One of them."""
         return self._episodes[episode_id]
 
     def descriptors(self, describer: Describer) -> Descriptors:
-        rows = [describer.describe(episode) for episode in self._episodes.values()]
-        starts = np.cumsum([0, *(len(e) for e in self._episodes.values())])
-        empty = {name: np.zeros((0, d), np.float32) for name, d in describer.dims.items()}
-        terms = {name: np.concatenate([empty[name], *(r[name] for r in rows)]) for name in describer.dims}
-        return Descriptors(describer.fingerprint, self.episode_ids, starts.astype(np.int64), terms)
+        """Every frame described, once."""
+        fingerprint = describer.fingerprint
+        if fingerprint not in self._descriptors:
+            rows = [describe(describer, episode) for episode in self._episodes.values()]
+            self._descriptors[fingerprint] = assemble(describer, self.episode_ids, rows)
+        return self._descriptors[fingerprint]
 
 
 class MemoryPool:
-    """Its newest version."""
+    """A source whose newest version is in memory."""
 
     def __init__(self, episodes: Sequence[Episode] = ()) -> None:
         self._view = MemoryView(episodes)
 
     def view(self) -> MemoryView:
+        """The newest version."""
         return self._view
 
     def add(self, *episodes: Episode) -> None:
+        """Make a version with these at its end."""
         old = [self._view.episode(i) for i in self._view.episode_ids]
         self._view = MemoryView([*old, *episodes], self._view.version + 1)
