@@ -84,7 +84,7 @@ def play(row: Row, trials: Iterator[Trial]) -> Iterator[EpisodeResult]:
         describer = TermDescriber({**describer.terms, "image": ImageFeature(PatchEncoder(), "top")})
         scales = {**config.scales, "image": math.sqrt(2)}
         config = replace(config, weights={**config.weights, "image": row.image_weight}, scales=scales)
-    agent: Agent = ReplayAgent(Retriever(open_pool(row.pool), describer, config))
+    agent: Agent = ReplayAgent(Retriever(open_pool(row.pool), describer, config), limits=(0.0, 512.0))
     if row.image_weight:
         agent.image_size = IMAGE_SIZE
     if row.objects == "pixels":

@@ -39,6 +39,7 @@ class ReplayAgent:
         symmetry: of the block that is pushed.
         min_confidence: below it the `reaction` is taken.
         reaction: act all the same (ignore), stay until it is sure again (hold), or for good (stop).
+        limits: between which every number of an action is kept.
     """
 
     image_size: int | None = None
@@ -50,12 +51,14 @@ class ReplayAgent:
         symmetry: int = 1,
         reaction: Reaction = "ignore",
         min_confidence: float = 0.0,
+        limits: tuple[float, float] = (-np.inf, np.inf),
     ) -> None:
         self.retriever = retriever
         self.n_action_steps = n_action_steps
         self.symmetry = symmetry
         self.reaction = reaction
         self.min_confidence = min_confidence
+        self.limits = limits
         self._episodes: dict[int, _Episode | None] = {}
 
     def reset(self, slot: int, trial: object) -> None:
@@ -83,7 +86,7 @@ class ReplayAgent:
             if not episode.queue and not episode.stopped:
                 self._plan(episode)
         if episode is None or not episode.queue:  # nothing seen, nothing retrieved, or too unsure: stay
-            return np.asarray(observation.proprio[:2], np.float64)
+            return np.asarray(observation.proprio, np.float64)
         return episode.queue.popleft()
 
     def _plan(self, episode: _Episode) -> None:
@@ -102,11 +105,11 @@ class ReplayAgent:
             return
         match = found.matches[0]
         frame = frame_of(as_episode([now], self.symmetry, match.look_alike), 0, config)
-        widths = (2, len(now.proprio))
+        widths = (len(now.proprio), len(now.proprio))  # an action is a pose to go to
         chunk = build_conditioning(self.retriever.view_of(found), [match.ref], frame, config, widths)
         actions = out_of(frame, chunk.actions[0].astype(np.float64))
         n = min(self.n_action_steps, int(chunk.valid[0].sum()))
-        episode.queue.extend(np.clip(actions[:n], 0, 512))
+        episode.queue.extend(np.clip(actions[:n], *self.limits))
         self._remember(episode, match.ref)
 
     def _remember(self, episode: _Episode, ref: FrameRef) -> None:

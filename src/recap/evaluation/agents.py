@@ -184,6 +184,7 @@ def _batched(name: str, agent: Any, make: Callable[[], Any]) -> Agent:
 def _replay(spec: EvalSpec) -> Agent:
     from recap.agent import ReplayAgent
     from recap.envs.pusht.blocks import block_named
+    from recap.envs.pusht.drawing import BOARD_SIZE
     from recap.retrieval.presets import preset
     from recap.retrieval.retriever import Retriever
     from recap.standard_pools import open_pool
@@ -195,6 +196,7 @@ def _replay(spec: EvalSpec) -> Agent:
         symmetry=block_named(spec.block).symmetry,
         reaction=reaction,
         min_confidence=spec.min_confidence,
+        limits=(0.0, BOARD_SIZE),
     )
 
 

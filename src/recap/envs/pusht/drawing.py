@@ -21,7 +21,7 @@ PUSHER: dict[str, Color] = {"disc": (65, 105, 225), "triangle": (255, 140, 0)}
 ACTION: Color = (220, 20, 60)
 
 
-def _lighter(color: Color) -> Color:
+def lighter(color: Color) -> Color:
     r, g, b = (min(255.0, 1.2 * c) for c in color)
     return r, g, b
 
@@ -136,7 +136,7 @@ def draw_background(size: int, goal_parts: F64) -> F32:
 def draw_board(background: F32, block_parts: F64, pusher: str, outline: F64, radius: float) -> U8:
     """The whole scene: (size, size, 3). `outline` is the pusher's in the world, its centre for a disc."""
     color = PUSHER[pusher]
-    colors = np.array([BLOCK, _lighter(BLOCK), color, _lighter(color)], np.float32)
+    colors = np.array([BLOCK, lighter(BLOCK), color, lighter(color)], np.float32)
     return _paint_moving(background, block_parts, colors, outline, radius)
 
 

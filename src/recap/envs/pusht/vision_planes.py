@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from recap.compiled import compiled
-from recap.envs.pusht.drawing import BLOCK, BOARD_SIZE, GOAL, LINE_RADIUS, PUSHER, Color, _lighter
+from recap.envs.pusht.drawing import BLOCK, BOARD_SIZE, GOAL, LINE_RADIUS, PUSHER, Color, lighter
 from recap.envs.pusht.pushers import DISC_RADIUS
 from recap.types import F64, U8
 
@@ -23,8 +23,8 @@ def _chroma(color: Color) -> tuple[float, float]:
 
 
 GOAL_CHROMA = _chroma(GOAL)[1]
-BLOCK_CHROMA = np.array([_chroma(BLOCK), _chroma(_lighter(BLOCK))])  # (line or fill, plane)
-PUSHER_CHROMA = {name: np.array([_chroma(c), _chroma(_lighter(c))]) for name, c in PUSHER.items()}
+BLOCK_CHROMA = np.array([_chroma(BLOCK), _chroma(lighter(BLOCK))])  # (line or fill, plane)
+PUSHER_CHROMA = {name: np.array([_chroma(c), _chroma(lighter(c))]) for name, c in PUSHER.items()}
 
 
 @compiled
