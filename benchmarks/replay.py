@@ -131,6 +131,11 @@ def rows(pool_of_50: str, quick: bool) -> dict[str, list[Row]]:
         )
         for change in changes
     ]
+    plain = {"proprio": 1.0, "object": 1.0, "turn": 1.0}  # stage 2, where the paper gives no object weight
+    sensitivity += [
+        Row("aligned", seeds=DEVELOPMENT_SEEDS, options={"weights": {**plain, "object": w, "turn": w}})
+        for w in (0.25, 4.0)
+    ]
     frames = [
         Row("aligned", seeds=DEVELOPMENT_SEEDS, options={"align": frame})
         for frame in ("off", "goal", "object")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -152,3 +153,19 @@ def test_every_command_has_an_example() -> None:
     for name, command in group.commands.items():
         assert command.help is not None, name
         assert "Example:" in command.help, name
+
+
+def test_another_rate_is_resampled_to_the_pools(dataset: Path, tmp_path: Path) -> None:
+    said("create", tmp_path / "pool")
+    said("add", tmp_path / "pool", dataset)
+    slow = replace(episode("slow"), fps=5.0, timestamps=np.arange(6) / 5)
+    stage_episode(tmp_path / "staged", 0, slow)
+    assemble(tmp_path / "staged", 1, tmp_path / "set")
+    assert "Resampled 1 episodes to 10 frames a second" in said("add", tmp_path / "pool", tmp_path / "set")
+    added = Pool.open(tmp_path / "pool").get("slow")
+    assert added.fps == 10.0
+    assert len(added) == 11
+    assert added.proprio[::2] == pytest.approx(slow.proprio, abs=1e-6)
+    said("create", tmp_path / "other")
+    said("add", tmp_path / "other", tmp_path / "set", "--rate", "20")
+    assert Pool.open(tmp_path / "other").get("slow").fps == 20.0

@@ -55,6 +55,7 @@ def create(uri: str) -> None:
 @click.option("--format", "format_", metavar="NAME", help="What DATASET is.  [default: recognised]")
 @click.option("--map", "maps", multiple=True, metavar="FIELD=KEY", help="Where a field comes from.")
 @click.option("--fps", type=float, help="The rate, for a dataset that does not say.")
+@click.option("--rate", type=float, metavar="FPS", help="Resample to this rate.  [default: the pool's]")
 @click.option("--skip-existing", is_flag=True, help="Pass over episodes that are there, equal to the byte.")
 def add(
     uri: str,
@@ -62,11 +63,13 @@ def add(
     format_: str | None,
     maps: Sequence[str],
     fps: float | None,
+    rate: float | None,
     skip_existing: bool,
 ) -> None:
     """Add every demonstration of a dataset, or none.
 
-    DATASET is a LeRobot v3 folder or another format that the importers know.
+    DATASET is a LeRobot v3 folder or another format that the importers know. What was recorded at another
+    rate than the pool's is resampled to it.
 
     \b
     Example:
@@ -76,6 +79,7 @@ def add(
     from recap.errors import InputError
     from recap.pool.importers import open_source
     from recap.pool.importers.checks import check_dataset
+    from recap.pool.importers.resample import resample
     from recap.pool.store import Pool
 
     store = Pool.open(uri)
@@ -94,6 +98,11 @@ def add(
         raise InputError(
             f"{dataset} was not added: errors: {n_errors}; recap pool inspect {dataset} shows more"
         )
+    wanted = rate or next((episode.fps for episode in store), None)
+    n_other = sum(wanted is not None and episode.fps != wanted for episode in episodes)
+    if wanted is not None and n_other:
+        episodes = [resample(episode, wanted) for episode in episodes]
+        click.echo(f"Resampled {n_other} episodes to {wanted:g} frames a second")
     with progress_bar("episodes") as progress:
         version = store.add(episodes, skip_existing=skip_existing, progress=progress)
     click.echo(f"Added {len(store) - before} episodes: version {version} has {len(store)}")
