@@ -6,17 +6,18 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "recap"
 
 # A room may import what is named here, and itself.
-BASE = {"types", "errors", "geometry", "geometry3", "compiled", "run_directory", "workers", "video"}
+BASE = {"types", "errors", "lazy", "geometry", "geometry3", "compiled", "run_directory", "workers", "video"}
 MIDDLE = BASE | {"envs", "pool", "features", "retrieval", "standard_pools"}
 ALLOWED = {
     "types": set(),
     "errors": set(),
     "compiled": set(),
+    "lazy": set(),
     "geometry": {"types"},
     "geometry3": {"types", "errors"},
     "run_directory": {"errors"},
     "workers": {"errors"},
-    "video": {"types", "errors"},
+    "video": {"types", "errors", "lazy"},
     "envs": BASE,
     "pool": BASE,
     "features": BASE,

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from fractions import Fraction
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import overload
 
 import av
 import numpy as np
@@ -18,6 +17,7 @@ from av.video.reformatter import VideoReformatter
 from av.video.stream import VideoStream
 
 from recap.errors import DatasetError, InputError
+from recap.lazy import LazySequence
 from recap.types import U8
 
 CODEC = "h264"
@@ -118,7 +118,7 @@ def video_length(path: Path, fps: float) -> int:
         return round(seconds * fps)
 
 
-class VideoFrames(Sequence[U8]):
+class VideoFrames(LazySequence[U8]):
     """`length` RGB frames of a video from frame `start` on, decoded when they are asked for."""
 
     def __init__(self, path: Path, start: int, length: int, fps: float) -> None:
@@ -136,16 +136,9 @@ class VideoFrames(Sequence[U8]):
     def __iter__(self) -> Iterator[U8]:
         return self._decode(0)
 
-    @overload
-    def __getitem__(self, index: int) -> U8: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[U8]: ...
-    def __getitem__(self, index: int | slice) -> U8 | Sequence[U8]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(self.length)[index]]
-        position = range(self.length)[index]
+    def _item(self, number: int) -> U8:
         with self._lock:
-            return self._read(position)
+            return self._read(number)
 
     def _read(self, position: int) -> U8:
         follows = position == self._last + 1

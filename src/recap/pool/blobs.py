@@ -5,10 +5,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, overload
+from typing import Protocol
 
 import av
 
+from recap.lazy import LazySequence
 from recap.pool.files import Files, sha256
 from recap.types import U8
 from recap.video import VideoFrames, frame_rate, write_video
@@ -27,7 +28,7 @@ class Films(Protocol):
         ...
 
 
-class BlobFrames(Sequence[U8]):
+class BlobFrames(LazySequence[U8]):
     """The frames of one film; it is fetched and checked at the first look."""
 
     def __init__(self, films: Films, digest: str, length: int, fps: float) -> None:
@@ -51,12 +52,8 @@ class BlobFrames(Sequence[U8]):
     def __iter__(self) -> Iterator[U8]:
         return iter(self.frames)
 
-    @overload
-    def __getitem__(self, index: int) -> U8: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[U8]: ...
-    def __getitem__(self, index: int | slice) -> U8 | Sequence[U8]:
-        return self.frames[index]
+    def _item(self, number: int) -> U8:
+        return self.frames[number]
 
 
 def encode(frames: Sequence[U8], fps: float) -> bytes:

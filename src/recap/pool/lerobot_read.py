@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, overload
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from recap.errors import DatasetError
+from recap.lazy import LazySequence
 from recap.pool import lerobot_format as fmt
 from recap.types import F32, F64, Episode
 from recap.video import VideoFrames, video_length
@@ -34,7 +35,7 @@ class _Row:
     extra: Mapping[str, Any]  # our own columns, without their prefix; empty in other datasets
 
 
-class LeRobotDataset(Sequence[Episode]):
+class LeRobotDataset(LazySequence[Episode]):
     """A dataset on disk as a sequence of episodes; `open` makes one."""
 
     def __init__(self, root: Path, info: Mapping[str, Any], rows: Sequence[_Row]) -> None:
@@ -68,14 +69,7 @@ class LeRobotDataset(Sequence[Episode]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    @overload
-    def __getitem__(self, index: int) -> Episode: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Episode]: ...
-    def __getitem__(self, index: int | slice) -> Episode | Sequence[Episode]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(len(self))[index]]
-        number = range(len(self))[index]
+    def _item(self, number: int) -> Episode:
         with _as_dataset_error(self.root, f"episode {number}"):
             return self._episode(number)
 

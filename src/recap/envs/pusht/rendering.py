@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import overload
-
 import numpy as np
 
 from recap.envs.pusht.blocks import block_named
@@ -12,10 +9,11 @@ from recap.envs.pusht.drawing import draw_background, draw_board
 from recap.envs.pusht.pushers import DISC_RADIUS, TRIANGLE, pusher_named
 from recap.errors import InputError
 from recap.geometry import transform_points
+from recap.lazy import LazySequence
 from recap.types import F32, U8, Episode
 
 
-class RenderedFrames(Sequence[U8]):
+class RenderedFrames(LazySequence[U8]):
     """An episode's camera frames, made from its poses: what the environment would have shown."""
 
     def __init__(self, episode: Episode, size: int) -> None:
@@ -29,16 +27,8 @@ class RenderedFrames(Sequence[U8]):
     def __len__(self) -> int:
         return len(self._episode)
 
-    @overload
-    def __getitem__(self, index: int) -> U8: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[U8]: ...
-    def __getitem__(self, index: int | slice) -> U8 | Sequence[U8]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        return self._draw(index % len(self))
+    def _item(self, number: int) -> U8:
+        return self._draw(number)
 
     def _draw(self, t: int) -> U8:
         episode = self._episode

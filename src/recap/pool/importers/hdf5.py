@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import cv2
 import h5py  # type: ignore[import-untyped]
 import numpy as np
 
 from recap.errors import DatasetError
+from recap.lazy import LazySequence
 from recap.pool.importers.mapping import Kind, SourceKey, shorten
 from recap.pool.importers.source import (
     MAX_ARRAY_BYTES,
@@ -154,7 +155,7 @@ def read_flag(node: Any, name: str) -> bool | None:
     return bool(np.all(node.attrs[name]))
 
 
-class Hdf5Frames(Sequence[U8]):
+class Hdf5Frames(LazySequence[U8]):
     """Frames of a dataset, arrays or JPEG strings, read when they are asked for.
 
     RoboTwin hands an RGB array to OpenCV's encoder, which takes it for BGR. Decoding with OpenCV undoes the
@@ -170,15 +171,8 @@ class Hdf5Frames(Sequence[U8]):
     def __len__(self) -> int:
         return self.length
 
-    @overload
-    def __getitem__(self, index: int) -> U8: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[U8]: ...
-    def __getitem__(self, index: int | slice) -> U8 | Sequence[U8]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(self.length)[index]]
-        position = range(self.length)[index]
-        return next(self._read(position))
+    def _item(self, number: int) -> U8:
+        return next(self._read(number))
 
     def __iter__(self) -> Iterator[U8]:
         return self._read(0)

@@ -10,12 +10,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, overload
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recap.errors import DatasetError, InputError, RecapError
+from recap.lazy import LazySequence
 from recap.pool.importers.mapping import IMAGE, OBJECT, Plan, SourceKey, make_plan, one_line, shorten
 from recap.types import F32, F64, U8, Episode, Scalar
 
@@ -90,7 +91,7 @@ class SourceReport:
     embodiment: str
 
 
-class Source(Sequence[Episode]):
+class Source(LazySequence[Episode]):
     """Demonstrations in someone's format as a sequence of episodes, read one at a time."""
 
     def __init__(self, path: Path, format: str, reader: Reader, mapping: Mapping[str, str]) -> None:
@@ -103,14 +104,7 @@ class Source(Sequence[Episode]):
     def __len__(self) -> int:
         return len(self._reader)
 
-    @overload
-    def __getitem__(self, index: int) -> Episode: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Episode]: ...
-    def __getitem__(self, index: int | slice) -> Episode | Sequence[Episode]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(len(self))[index]]
-        number = range(len(self))[index]
+    def _item(self, number: int) -> Episode:
         with as_dataset_error(self.path, f"episode {number}"):
             raw = self._reader.read(number, self.plan.keys(), set(self.plan.images.values()))
             return _episode(raw, self.plan)
@@ -130,7 +124,7 @@ class Source(Sequence[Episode]):
         )
 
 
-class PickedFrames(Sequence[U8]):
+class PickedFrames(LazySequence[U8]):
     """Some frames of another sequence in a new order, still decoded only when asked for."""
 
     def __init__(self, frames: Sequence[U8], indices: NDArray[np.int64]) -> None:
@@ -140,14 +134,8 @@ class PickedFrames(Sequence[U8]):
     def __len__(self) -> int:
         return len(self._indices)
 
-    @overload
-    def __getitem__(self, index: int) -> U8: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[U8]: ...
-    def __getitem__(self, index: int | slice) -> U8 | Sequence[U8]:
-        if isinstance(index, slice):
-            return PickedFrames(self._frames, self._indices[index])
-        return self._frames[int(self._indices[index])]
+    def _item(self, number: int) -> U8:
+        return self._frames[int(self._indices[number])]
 
     def __iter__(self) -> Iterator[U8]:
         last, frame = -1, None

@@ -1,0 +1,25 @@
+"""Sequences whose items are made when they are asked for: frames of a film, episodes of a dataset."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TypeVar, overload
+
+T = TypeVar("T")
+
+
+class LazySequence(Sequence[T]):
+    """A sequence by `__len__` and `_item`; indices and slices mean what they mean for a list."""
+
+    @abstractmethod
+    def _item(self, number: int) -> T:
+        """Make the item, 0 <= number < len."""
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        numbers = range(len(self))[index]
+        return self._item(numbers) if isinstance(numbers, int) else [self._item(i) for i in numbers]
