@@ -22,7 +22,7 @@ from typing import Any
 
 from report import arguments, finish
 
-from recap.agent import ReplayAgent
+from recap.agent import RetrievalAgent
 from recap.envs.pusht.tasks import EVALUATION_SEEDS
 from recap.evaluation.agents import Agent, Eyes, Trial
 from recap.evaluation.rollouts import EvalSpec, run_trials
@@ -84,7 +84,7 @@ def play(row: Row, trials: Iterator[Trial]) -> Iterator[EpisodeResult]:
         describer = TermDescriber({**describer.terms, "image": ImageFeature(PatchEncoder(), "top")})
         scales = {**config.scales, "image": math.sqrt(2)}
         config = replace(config, weights={**config.weights, "image": row.image_weight}, scales=scales)
-    agent: Agent = ReplayAgent(Retriever(open_pool(row.pool), describer, config), limits=(0.0, 512.0))
+    agent: Agent = RetrievalAgent(Retriever(open_pool(row.pool), describer, config), limits=(0.0, 512.0))
     if row.image_weight:
         agent.image_size = IMAGE_SIZE
     if row.objects == "pixels":

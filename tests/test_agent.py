@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from episodes import observation_of, random_episode
-from recap.agent import ReplayAgent
+from recap.agent import RetrievalAgent
 from recap.collection import CollectSpec, demonstrate
 from recap.envs.pusht.env import PushTEnv
 from recap.evaluation.agents import Eyes, Trial, make_agent
@@ -22,9 +22,9 @@ from recap.types import Episode
 TRIAL = Trial("0", 0.0, 700)
 
 
-def replay(pool: MemoryPool, mode: str = "aligned", **changes: object) -> ReplayAgent:
+def replay(pool: MemoryPool, mode: str = "aligned", **changes: object) -> RetrievalAgent:
     describer, config = preset(f"pusht-{mode}")
-    return ReplayAgent(Retriever(pool, describer, replace(config, **changes)))  # type: ignore[arg-type]
+    return RetrievalAgent(Retriever(pool, describer, replace(config, **changes)))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,7 @@ def test_another_process_appends_and_the_running_agent_uses_it(tmp_path: Path, d
     stage_episode(staging, 0, demos[4])
     assemble(staging, 1, tmp_path / "new")
     describer, config = preset("pusht-aligned")
-    agent = ReplayAgent(Retriever(Pool.open(tmp_path / "pool"), describer, config))
+    agent = RetrievalAgent(Retriever(Pool.open(tmp_path / "pool"), describer, config))
     env = PushTEnv(goal_angle=float(demos[4].attributes["goal_angle"]))
     env.reset(seed=int(demos[4].attributes["seed"]))
     agent.reset(0, TRIAL)

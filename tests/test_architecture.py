@@ -6,7 +6,18 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "recap"
 
 # A room may import what is named here, and itself.
-BASE = {"types", "errors", "lazy", "geometry", "geometry3", "compiled", "run_directory", "workers", "video"}
+BASE = {
+    "types",
+    "errors",
+    "lazy",
+    "geometry",
+    "geometry3",
+    "compiled",
+    "run_directory",
+    "workers",
+    "video",
+    "pictures",
+}
 MIDDLE = BASE | {"envs", "pool", "features", "retrieval", "standard_pools"}
 ALLOWED = {
     "types": set(),
@@ -17,17 +28,20 @@ ALLOWED = {
     "geometry3": {"types", "errors"},
     "run_directory": {"errors"},
     "workers": {"errors"},
-    "video": {"types", "errors", "lazy"},
+    "video": {"types", "errors", "lazy", "run_directory"},
+    "pictures": {"types", "errors"},
     "envs": BASE,
     "pool": BASE,
     "features": BASE,
     "retrieval": BASE | {"pool", "features"},
     "standard_pools": BASE | {"envs", "pool"},
-    "agent": BASE | {"pool", "features", "retrieval"},
+    "policies": BASE | {"features"},
+    "agent": BASE | {"pool", "features", "retrieval", "policies"},
+    "training": BASE | {"pool", "features", "retrieval", "policies", "standard_pools"},
     "collection": BASE | {"envs", "pool"},
-    "evaluation": MIDDLE | {"agent"},
-    "demo": MIDDLE | {"agent", "evaluation", "collection"},
-    "cli": MIDDLE | {"agent", "evaluation", "collection", "demo"},
+    "evaluation": MIDDLE | {"agent", "policies"},
+    "demo": MIDDLE | {"agent", "policies", "evaluation", "collection"},
+    "cli": MIDDLE | {"agent", "policies", "training", "evaluation", "collection", "demo"},
     "__main__": {"cli"},
 }
 

@@ -1,21 +1,40 @@
-"""The test-time loop: look, retrieve, act out the chunk; the only piece that remembers an episode."""
+"""The test-time loop: look, retrieve, predict, act out the chunk; the only piece with a memory."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from recap.retrieval.conditioning import build_conditioning, frame_of, out_of
+from recap.errors import InputError
+from recap.pool.view import PoolView
+from recap.retrieval.conditioning import build_conditioning, out_of
 from recap.retrieval.retriever import Retriever, as_episode
-from recap.types import F64, FrameRef, Observation, Query, Retrieval
+from recap.types import F32, F64, ActionChunk, Conditioning, FrameRef, Match, Observation, Query, Retrieval
+
+if TYPE_CHECKING:
+    import torch
+
+    from recap.policies.policy import Policy
 
 Reaction: TypeAlias = Literal["ignore", "hold", "stop"]
+Matching: TypeAlias = Literal["retrieved", "random", "none"]
+MATCHINGS = ("retrieved", "random", "none")
 N_WINDOW = 8  # observations kept
 FORGET_BELOW = 0.3  # px: a stalled match whose penalty has faded so far is forgotten
+MAX_LATENTS = 20_000  # of retrieved frames that are kept
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an agent last decided in an episode, and on what grounds."""
+
+    retrieval: Retrieval
+    given: Conditioning
+    chunk: ActionChunk
 
 
 @dataclass
@@ -26,91 +45,236 @@ class _Episode:
     window: deque[Observation] = field(default_factory=lambda: deque(maxlen=N_WINDOW))
     queue: deque[F64] = field(default_factory=deque)
     retrieval: Retrieval | None = None
+    plan: Plan | None = None
     stalled: dict[FrameRef, float] = field(default_factory=dict)
     stopped: bool = False
 
 
-class ReplayAgent:
-    """Acts out the nearest chunk of the pool, moved into the frame of now: retrieval without a policy.
+class RetrievalAgent:
+    """Retrieves a chunk of the pool for the moment and acts on it: through a policy, or as it is (replay).
 
     Args:
         retriever: finds the chunk.
-        n_action_steps: how much of a chunk is executed before the next look.
+        policy: frozen; without one the chunk is moved into the frame of now and acted out.
+        n_action_steps: how much of a chunk is executed before the next look; the policy's own by default.
         symmetry: of the block that is pushed.
         min_confidence: below it the `reaction` is taken.
         reaction: act all the same (ignore), stay until it is sure again (hold), or for good (stop).
+            With nothing retrieved a policy that ignores it acts on what it has learned; replay stays.
         limits: between which every number of an action is kept.
+        matching: `random` or `none` in place of the retrieved match, to see what the match is worth.
+        residual: False acts out what was retrieved whatever the policy says, to see what the policy is worth.
     """
-
-    image_size: int | None = None
 
     def __init__(
         self,
         retriever: Retriever,
-        n_action_steps: int = 8,
+        policy: Policy | None = None,
+        *,
+        n_action_steps: int | None = None,
         symmetry: int = 1,
         reaction: Reaction = "ignore",
         min_confidence: float = 0.0,
         limits: tuple[float, float] = (-np.inf, np.inf),
+        matching: Matching = "retrieved",
+        residual: bool = True,
     ) -> None:
+        chunk_size = retriever.config.chunk_size
+        own = chunk_size if policy is None else policy.config.n_action_steps
+        self.n_action_steps = own if n_action_steps is None else n_action_steps
+        if not 1 <= self.n_action_steps <= chunk_size:
+            raise InputError(f"n_action_steps {self.n_action_steps} is not within 1…{chunk_size}")
         self.retriever = retriever
-        self.n_action_steps = n_action_steps
+        self.policy = policy
         self.symmetry = symmetry
         self.reaction = reaction
         self.min_confidence = min_confidence
         self.limits = limits
+        self.matching = matching
+        self.residual = residual
+        self.image_size: int | None = None
+        if policy is not None:
+            check_retriever(policy, retriever)
+            self.image_size = policy.config.image.camera_size if policy.config.sees else None
         self._episodes: dict[int, _Episode | None] = {}
+        self._dice: dict[int, torch.Generator] = {}
+        self._latents: OrderedDict[tuple[FrameRef, int, str, str], F32] = OrderedDict()
+        self._checked: PoolView | None = None
 
     def reset(self, slot: int, trial: object) -> None:
-        """A new episode begins in that slot."""
+        """A new episode begins in that slot; a trial's seed is the seed of its noise."""
         self._episodes[slot] = None
+        if self.policy is not None:
+            import torch
+
+            self._dice[slot] = torch.Generator().manual_seed(int(getattr(trial, "seed", 0)))
 
     def retrieval(self, slot: int) -> Retrieval | None:
         """The last one of that slot's episode."""
         episode = self._episodes.get(slot)
         return None if episode is None else episode.retrieval
 
-    def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
-        """One action a slot: (n, a)."""
-        return np.array([self._act(s, o) for s, o in zip(slots, observations, strict=True)], np.float64)
-
-    def _act(self, slot: int, observation: Observation) -> F64:
+    def plan(self, slot: int) -> Plan | None:
+        """The last chunk of that slot's episode, and what it was made from."""
         episode = self._episodes.get(slot)
-        lost = self.retriever.config.object_name not in observation.objects or observation.goal is None
-        if episode is None and not lost:
+        return None if episode is None else episode.plan
+
+    def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
+        """One action a slot: (n, a). All that need a new chunk are served by one call of the policy."""
+        waiting: list[tuple[int, _Episode]] = []
+        for slot, observation in zip(slots, observations, strict=True):
+            episode = self._see(slot, observation)
+            if episode is not None and not episode.queue and not episode.stopped:
+                waiting.append((slot, episode))
+        self._plan(waiting)
+        return np.array([self._next(s, o) for s, o in zip(slots, observations, strict=True)], np.float64)
+
+    def _see(self, slot: int, observation: Observation) -> _Episode | None:
+        """The slot's episode with what is seen now; None while its object has never been seen."""
+        episode = self._episodes.get(slot)
+        if self.retriever.config.object_name not in observation.objects or observation.goal is None:
+            return None
+        if episode is None:
             episode = self._episodes[slot] = _Episode(first=observation)
-        if episode is not None and not lost:
-            episode.window.append(observation)
-            if episode.retrieval is not None and self.retriever.is_stale(episode.retrieval):
-                episode.queue.clear()  # the pool has changed: what came in may fit better
-            if not episode.queue and not episode.stopped:
-                self._plan(episode)
-        if episode is None or not episode.queue:  # nothing seen, nothing retrieved, or too unsure: stay
+        episode.window.append(observation)
+        if episode.retrieval is not None and self.retriever.is_stale(episode.retrieval):
+            episode.queue.clear()  # the pool has changed: what came in may fit better
+        return episode
+
+    def _next(self, slot: int, observation: Observation) -> F64:
+        """The next action of the chunk; without one, because nothing was seen or it is too unsure, stay."""
+        episode = self._episodes.get(slot)
+        if episode is None or not episode.queue:
             return np.asarray(observation.proprio, np.float64)
         return episode.queue.popleft()
 
-    def _plan(self, episode: _Episode) -> None:
-        """Retrieve, and queue the chunk's actions in the world."""
-        config = self.retriever.config
-        now = episode.window[-1]
+    def _plan(self, waiting: Sequence[tuple[int, _Episode]]) -> None:
+        """Retrieve for each, predict for all together, and queue the actions in the world."""
+        ready: list[tuple[int, _Episode, Retrieval, Conditioning]] = []
+        for slot, episode in waiting:
+            found = self._retrieve(slot, episode)
+            # Written so that nan, a pool too small to tell, is unsure.
+            doubtful = self.min_confidence > 0 and not found.confidence >= self.min_confidence
+            unsure = doubtful or not found.matches
+            episode.stopped = unsure and self.reaction == "stop"
+            alone = not found.matches and self.policy is None
+            if not (alone or (unsure and self.reaction != "ignore")):
+                ready.append((slot, episode, found, self._condition(episode, found)))
+        chunks = self._predict(ready)
+        for (_, episode, found, given), chunk in zip(ready, chunks, strict=True):
+            episode.plan = Plan(found, given, chunk)
+            n = self.n_action_steps
+            if self.policy is None:
+                n = min(n, int(given.valid[0].sum()))
+            actions = out_of(given.frame, chunk.actions.astype(np.float64))
+            if not np.isfinite(actions).all():
+                raise InputError("the policy predicts a number that is not finite: nothing is sent")
+            episode.queue.extend(np.clip(actions[:n], *self.limits))
+            for match in found.matches[:1]:
+                self._remember(episode, match.ref)
+
+    def _retrieve(self, slot: int, episode: _Episode) -> Retrieval:
         query = Query(
             tuple(episode.window), episode.first, self.symmetry, avoid=tuple(episode.stalled.items())
         )
-        found = episode.retrieval = self.retriever.retrieve(query, episode.retrieval)
-        # Written so that nan, a pool too small to tell, is unsure.
-        doubtful = self.min_confidence > 0 and not found.confidence >= self.min_confidence
-        unsure = doubtful or not found.matches
-        episode.stopped = unsure and self.reaction == "stop"
-        if not found.matches or (unsure and self.reaction != "ignore"):
+        found = self.retriever.retrieve(query, episode.retrieval)
+        if self.matching != "retrieved":
+            found = replace(found, matches=self._other_match(slot, found))
+        episode.retrieval = found
+        return found
+
+    def _other_match(self, slot: int, found: Retrieval) -> tuple[Match, ...]:
+        """Any moment of the pool, or none."""
+        index = self.retriever.index()
+        if self.matching == "none" or not index.episode_ids:
+            return ()
+        import torch
+
+        row = int(torch.randint(int(index.ends[-1]), (1,), generator=self._dice.get(slot)))
+        episode = int(np.searchsorted(index.begins, row, side="right")) - 1
+        ref = FrameRef(index.episode_ids[episode], row - int(index.begins[episode]))
+        return (Match(ref, np.inf, {}),)
+
+    def _condition(self, episode: _Episode, found: Retrieval) -> Conditioning:
+        now, config = episode.window[-1], self.retriever.config
+        look = found.matches[0].look_alike if found.matches else 0
+        # An action is a pose to go to, unless the policy knows better.
+        width = len(now.proprio) if self.policy is None else self.policy.config.action_dim
+        refs = [match.ref for match in found.matches[:1]]
+        query = as_episode([now], self.symmetry, look)
+        view = self.retriever.view_of(found)
+        given = build_conditioning(view, refs, query, 0, config, width)
+        if (
+            self.policy is None
+            or not self.policy.config.sees
+            or given.is_empty
+            or not self.policy.config.retrieval
+        ):
+            return given
+        return replace(given, latents=self._shown(view, given))
+
+    def _shown(self, view: PoolView, given: Conditioning) -> F32:
+        """Latents of the retrieved frames, made when they are first retrieved."""
+        from recap.policies.layout import frame_offsets
+
+        assert self.policy is not None
+        config, ref = self.policy.config, given.refs[0]
+        episode = view.episode(ref.episode_id)
+        keys = [
+            (ref, offset, f"{self.policy.fingerprint}/{camera}", config.mode)
+            for offset in frame_offsets(config)
+            for camera in config.image.cameras
+        ]
+        missing = [key for key in keys if key not in self._latents]
+        if missing:
+            images = []
+            for key in missing:
+                camera = key[2].split("/", 1)[1]
+                if camera not in episode.images:
+                    raise InputError(
+                        f"the policy looks through camera '{camera}', and demonstration {episode.id} has "
+                        f"{sorted(episode.images) or 'none'}: use a pool with images"
+                    )
+                images.append(episode.images[camera][min(ref.t + key[1], len(episode) - 1)])
+            made = self.policy.encode_frames(images, [given.frames[0]] * len(images))
+            self._latents.update(zip(missing, made, strict=True))
+        found = []
+        for key in keys:
+            self._latents.move_to_end(key)
+            found.append(self._latents[key])
+        while len(self._latents) > MAX_LATENTS:
+            self._latents.popitem(last=False)
+        return np.stack(found)
+
+    def _predict(self, ready: Sequence[tuple[int, _Episode, Retrieval, Conditioning]]) -> list[ActionChunk]:
+        if not ready:
+            return []
+        if self.policy is None:
+            return [_as_it_is(given) for *_, given in ready]
+        self._check_pool()
+        chunks = self.policy.predict_action_chunk(
+            [episode.window[-1] for _, episode, *_ in ready],
+            [given for *_, given in ready],
+            [self._dice[slot] for slot, *_ in ready],
+        )
+        if not self.residual:
+            pairs = zip(chunks, ready, strict=True)
+            return [chunk if r[3].is_empty else _as_it_is(r[3]) for chunk, r in pairs]
+        return chunks
+
+    def _check_pool(self) -> None:
+        """A pool of another robot is refused before anything moves."""
+        view = self.retriever.source.view()
+        if self.policy is None or view is self._checked or not view.episode_ids:
             return
-        match = found.matches[0]
-        frame = frame_of(as_episode([now], self.symmetry, match.look_alike), 0, config)
-        widths = (len(now.proprio), len(now.proprio))  # an action is a pose to go to
-        chunk = build_conditioning(self.retriever.view_of(found), [match.ref], frame, config, widths)
-        actions = out_of(frame, chunk.actions[0].astype(np.float64))
-        n = min(self.n_action_steps, int(chunk.valid[0].sum()))
-        episode.queue.extend(np.clip(actions[:n], *self.limits))
-        self._remember(episode, match.ref)
+        first, config = view.episode(view.episode_ids[0]), self.policy.config
+        widths = first.actions.shape[1], first.proprio.shape[1]
+        if widths != (config.action_dim, config.proprio_dim):
+            raise InputError(
+                f"the pool has {widths[0]}-D actions and {widths[1]}-D proprioception, the policy "
+                f"{config.action_dim}-D and {config.proprio_dim}-D: it is of another robot"
+            )
+        self._checked = view
 
     def _remember(self, episode: _Episode, ref: FrameRef) -> None:
         config = self.retriever.config
@@ -119,3 +283,17 @@ class ReplayAgent:
         faded = {r: p * config.stall_decay for r, p in episode.stalled.items()}
         episode.stalled = {r: p for r, p in faded.items() if p > FORGET_BELOW}
         episode.stalled[ref] = episode.stalled.get(ref, 0.0) + config.stall_penalty
+
+
+def check_retriever(policy: Policy, retriever: Retriever) -> None:
+    """Refuse a retrieval that describes or weighs otherwise than the policy was trained with."""
+    stamp, config = policy.stamp, retriever.config
+    if retriever.describer.fingerprint != stamp.describer or config.metric_fingerprint != stamp.config:
+        raise InputError(
+            f"the policy was trained with retrieval '{stamp.preset}' and this is '{config.name}', or its "
+            "features or scales have changed: use the mode it was trained in"
+        )
+
+
+def _as_it_is(given: Conditioning) -> ActionChunk:
+    return ActionChunk(given.actions[0], np.zeros_like(given.actions[0]))

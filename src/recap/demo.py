@@ -12,10 +12,10 @@ from recap.envs.pusht.env import PushTEnv
 from recap.envs.pusht.pushers import PUSHERS
 from recap.envs.pusht.tasks import FPS
 from recap.evaluation.agents import make_agent
-from recap.evaluation.pictures import filmstrip, halved, write_png
 from recap.evaluation.rollouts import EvalSpec, run_trials
 from recap.evaluation.runner import evaluate
 from recap.evaluation.summary import Summary
+from recap.pictures import filmstrip, halved, write_png
 from recap.types import U8
 from recap.video import write_video
 

@@ -13,6 +13,7 @@ from typing import Any
 from recap.errors import RunDirectoryError
 
 CONFIG, LOCK = "config.json", ".lock"
+PARTIAL = ".partial"  # ends the hidden name of a file that is still being written
 
 
 @contextmanager
@@ -74,6 +75,19 @@ def write_whole(file: Path, text: str) -> None:
             out.flush()
             os.fsync(out.fileno())
         partial.replace(file)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yield a hidden name beside `path`, renamed to `path` on success and removed on any error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}{PARTIAL}")
+    try:
+        yield partial
+        partial.replace(path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise

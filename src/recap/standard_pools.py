@@ -6,6 +6,7 @@ from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
+from recap.envs.pusht.pushers import PUSHERS
 from recap.envs.pusht.rendering import RenderedFrames
 from recap.errors import InputError, did_you_mean
 from recap.pool.derived import assemble, describe
@@ -59,9 +60,18 @@ def open_pool(uri: str | None) -> PoolSource:
     if name in STANDARD_POOLS:
         return StandardPool(PackedPool.open(Path(str(files("recap") / "assets" / f"{name}.safetensors"))))
     if name.endswith(".safetensors"):
-        return PackedPool.open(Path(name))
+        packed = PackedPool.open(Path(name))
+        return StandardPool(packed) if _can_be_drawn(packed) else packed
     if "/" not in name and not Path(name).exists():
         raise InputError(f"there is no pool '{name}': {did_you_mean(name, STANDARD_POOLS)}, or give a path")
     from recap.pool.store import Pool
 
     return Pool.open(name)
+
+
+def _can_be_drawn(packed: PackedPool) -> bool:
+    """Whether it is of PushT and was packed without its pictures."""
+    if not packed.episode_ids:
+        return False
+    first = packed.episode(packed.episode_ids[0])
+    return not first.images and "block" in first.objects and first.embodiment in PUSHERS

@@ -118,11 +118,36 @@ class Retrieval:
 
 @dataclass(frozen=True, slots=True)
 class Conditioning:
-    """What a policy is given of the matches, in canonical frames; nothing retrieved: `valid` is all false."""
+    """What a policy is given: the moment and the matches, each in its own canonical frame.
 
-    frame: F64  # (3,) the query's frame in the world: identity when not aligned
-    actions: F32  # (k, H, a) of each match, in its own frame
+    Nothing retrieved: `valid` is all false. Where an object or goal is not known its width d is 0.
+    """
+
+    frame: F64  # (3,) or (7,) the query's frame in the world: identity when not aligned
+    now: F32  # (p,) the query's proprioception
+    object_now: F64  # (d,) the query's object
+    goal_now: F64  # (d,)
+    actions: F32  # (k, H, a) of each match
     proprio: F32  # (k, H, p)
+    objects: F64  # (k, H, d)
+    goals: F64  # (k, d)
+    frames: F64  # (k, 3) or (k, 7) their frames in the world
     valid: NDArray[np.bool_]  # (k, H) false past the end of a demonstration, where the last row is held
     refs: tuple[FrameRef, ...]  # (k) first frames
     last_refs: tuple[FrameRef, ...]  # (k) last valid frames
+    latents: F32 | None = None  # (f, c, h, w) of the first match's shown frames, where a policy looks at them
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was retrieved."""
+        return not self.refs
+
+
+@dataclass(frozen=True, slots=True)
+class ActionChunk:
+    """What a policy predicts, in the canonical frame."""
+
+    actions: F32  # (H, a)
+    residual: F32  # (H, a) over the retrieved chunk; of absolute actions, the difference to it
+    predicted_latents: F32 | None = None  # (cameras, c, h, w) of the frame at the chunk's end
+    predicted_state: F32 | None = None  # (p [+ 4],) proprioception and object pose then: x, y, cos, sin

@@ -18,27 +18,14 @@ from av.video.stream import VideoStream
 
 from recap.errors import DatasetError, InputError
 from recap.lazy import LazySequence
+from recap.run_directory import whole_file
 from recap.types import U8
 
 CODEC = "h264"
 PIXEL_FORMAT = "yuv420p"
-PARTIAL = ".partial"  # ends the hidden name of a file that is still being written
 
 _GOP = 10  # a random frame costs at most this many decoded ones
 _BIT_EXACT = {"fflags": "+bitexact"}  # keeps library versions and dates out of the file
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a hidden name beside `path`, renamed to `path` on success and removed on any error."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}{PARTIAL}")
-    try:
-        yield partial
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
 
 
 def frame_rate(fps: float) -> Fraction:

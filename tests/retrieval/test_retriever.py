@@ -188,7 +188,7 @@ def test_alignment_moves_the_chunk_with_the_block(
     named = replace(twin, attributes={"symmetry": symmetry, "look_alike": found.matches[0].look_alike})
     frame = frame_of(named, t, retriever.config)
     view = retriever.view_of(found)
-    chunk = build_conditioning(view, [found.matches[0].ref], frame, retriever.config, (2, 2))
+    chunk = build_conditioning(view, [found.matches[0].ref], named, t, retriever.config, 2)
     world = out_of_frame(frame, chunk.actions[0].astype(np.float64))
     assert world == pytest.approx(moved(demo.actions[t : t + 8]), abs=0.05)
 
@@ -197,7 +197,7 @@ def test_the_end_of_a_demonstration_is_held_and_marked() -> None:
     demo = EPISODES[0]
     _, config = preset("pusht-single")
     ref = FrameRef(demo.id, len(demo) - 3)
-    chunk = build_conditioning(MemoryPool(EPISODES).view(), [ref], np.zeros(3), config, (2, 2))
+    chunk = build_conditioning(MemoryPool(EPISODES).view(), [ref], EPISODES[1], 0, config, 2)
     assert chunk.valid[0].tolist() == [True] * 3 + [False] * 5
     assert np.array_equal(chunk.actions[0, :3], demo.actions[-3:])
     assert (chunk.actions[0, 3:] == demo.actions[-1]).all()
@@ -206,7 +206,7 @@ def test_the_end_of_a_demonstration_is_held_and_marked() -> None:
 
 def test_nothing_retrieved_is_a_mask_not_silent_zeros() -> None:
     _, config = preset("pusht-aligned")
-    chunk = build_conditioning(MemoryPool().view(), [], np.zeros(3), config, (2, 2))
+    chunk = build_conditioning(MemoryPool().view(), [], EPISODES[0], 3, config, 2)
     assert not chunk.valid.any()
     assert chunk.refs == ()
 
@@ -275,7 +275,7 @@ def test_alignment_in_space_moves_both_arms_with_the_object(seed: int, t: int) -
     config = RetrievalConfig("space", {}, {"arms": 1.0}, align="object", object_name="can", chunk_size=6)
     retriever = Retriever(MemoryPool([demo]), TermDescriber({"arms": term}), config)
     frame = frame_of(twin, t, config)
-    chunk = build_conditioning(retriever.source.view(), [FrameRef("demo", t)], frame, config, (20, 20))
+    chunk = build_conditioning(retriever.source.view(), [FrameRef("demo", t)], twin, t, config, 20)
     assert out_of(frame, chunk.actions[0].astype(np.float64)) == pytest.approx(moved[t : t + 6], abs=1e-4)
 
 

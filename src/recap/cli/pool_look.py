@@ -123,7 +123,7 @@ def show(uri: str, episode_id: str, camera: str | None, out: Path | None) -> Non
         raise InputError(f"episode '{episode_id}' has no images: there is nothing to draw in {out}")
     frames = episode.images[one_of("camera", camera or next(iter(episode.images)), episode.images)]
     if out.suffix == ".png":
-        from recap.evaluation.pictures import filmstrip, write_png
+        from recap.pictures import filmstrip, write_png
 
         write_png(out, filmstrip(frames, 8))
     else:

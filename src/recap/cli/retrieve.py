@@ -33,7 +33,7 @@ def retrieve(pool: str, at: str, preset_name: str, matches: int, explain: bool, 
     """
     from recap.cli.terminal import show
     from recap.errors import InputError
-    from recap.evaluation.pictures import write_png
+    from recap.pictures import write_png
     from recap.retrieval import explain as explaining
     from recap.retrieval.presets import preset
     from recap.retrieval.retriever import Retriever

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from recap.evaluation.rollouts import EvalSpec
 
 AGENTS = ("expert", "replay", "still")
+SHIPPED_POLICIES = ("pusht-nano",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +130,26 @@ def find_factory(name: str) -> Factory:
     if name == "expert":
         return _expert
     if name == "replay":
-        return _replay
+        return _retrieving
+    if _names_checkpoint(name):
+        return _policy
     if ":" in name:
         return _imported(name)
     raise InputError(
-        f"unknown agent '{name}': {did_you_mean(name, AGENTS)} (your own is named package.module:factory)"
+        f"unknown agent '{name}': {did_you_mean(name, (*AGENTS, *SHIPPED_POLICIES))} "
+        "(a policy is named by its path, your own agent package.module:factory)"
     )
 
 
+def _names_checkpoint(name: str) -> bool:
+    if ":" in name or name in AGENTS:
+        return False
+    # By its files: whether it can be used is seen when it is loaded, with torch.
+    return name in SHIPPED_POLICIES or "/" in name or (Path(name) / "config.json").is_file()
+
+
 def make_agent(name: str, spec: EvalSpec) -> Agent:
-    """Make the agent of that name: `expert`, `replay`, `still` or `package.module:factory`.
+    """Make the agent of that name: `expert`, `replay`, `still`, a policy, or `package.module:factory`.
 
     A factory is called with the spec and returns an `Agent`, or an `EpisodeAgent` (whose `act` takes one
     observation), of which one is then made for each slot.
@@ -181,8 +192,9 @@ def _batched(name: str, agent: Any, make: Callable[[], Any]) -> Agent:
     return agent  # type: ignore[no-any-return]
 
 
-def _replay(spec: EvalSpec) -> Agent:
-    from recap.agent import ReplayAgent
+def _retrieving(spec: EvalSpec, policy: Any = None) -> Agent:
+    """Replay, or a policy, over the spec's pool."""
+    from recap.agent import RetrievalAgent
     from recap.envs.pusht.blocks import block_named
     from recap.envs.pusht.drawing import BOARD_SIZE
     from recap.retrieval.presets import preset
@@ -191,13 +203,33 @@ def _replay(spec: EvalSpec) -> Agent:
 
     retriever = Retriever(open_pool(spec.pool), *preset(f"{spec.env}-{spec.mode}", spec.n_candidates))
     reaction: Any = spec.reaction
-    return ReplayAgent(
+    matching: Any = spec.matching
+    return RetrievalAgent(
         retriever,
+        policy,
+        n_action_steps=spec.n_action_steps,
         symmetry=block_named(spec.block).symmetry,
         reaction=reaction,
         min_confidence=spec.min_confidence,
         limits=(0.0, BOARD_SIZE),
+        matching=matching,
+        residual=spec.residual,
     )
+
+
+def _policy(spec: EvalSpec) -> Agent:
+    """A checkpoint, by path or shipped name, as the spec wants it sampled."""
+    from recap.policies.checkpoint import from_pretrained
+
+    policy = from_pretrained(spec.agent, spec.device)
+    if policy.config.mode != spec.mode:
+        raise InputError(
+            f"policy '{spec.agent}' was trained in mode {policy.config.mode}: "
+            f"give --mode {policy.config.mode}"
+        )
+    changes = {"n_steps": spec.denoising_steps, "temperature": spec.temperature, "sampler": spec.sampler}
+    policy = policy.with_sampling(**{key: value for key, value in changes.items() if value is not None})
+    return _retrieving(spec, policy)
 
 
 def _expert(spec: EvalSpec) -> EpisodeAgent:

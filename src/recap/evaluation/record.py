@@ -11,9 +11,9 @@ from recap.envs.pusht.env import PushTEnv
 from recap.envs.pusht.tasks import FPS, angle_key
 from recap.errors import InputError
 from recap.evaluation.agents import make_agent
-from recap.evaluation.pictures import filmstrip, halved, write_png
 from recap.evaluation.rollouts import EvalSpec, run_trials
 from recap.evaluation.run_directory import Key
+from recap.pictures import filmstrip, halved, write_png
 from recap.types import U8, EpisodeResult
 from recap.video import write_video
 

@@ -25,6 +25,7 @@ ENVS = ("pusht",)
 MODES = ("oracle", "single", "aligned", "published")
 OBJECTS = ("truth", "pixels")
 REACTIONS = ("ignore", "hold", "stop")
+MATCHINGS = ("retrieved", "random", "none")
 Watcher: TypeAlias = Callable[[PushTEnv], None]
 
 
@@ -52,12 +53,20 @@ class EvalSpec:
     min_confidence: float = 0.0  # below it the reaction is taken
     reaction: str = "ignore"  # to low confidence: ignore, hold or stop
     pool_version: int | None = None  # the pool's when the run began
+    n_action_steps: int | None = None  # of a chunk that are executed; None as the agent has it
+    denoising_steps: int | None = None  # of a policy; None as it was shipped
+    temperature: float | None = None
+    sampler: str | None = None
+    matching: str = "retrieved"  # or `random`, `none`: what the match is worth
+    residual: bool = True  # False: what is retrieved is acted out as it is
+    device: str = "cpu"  # where a policy computes
 
     def __post_init__(self) -> None:
         one_of("env", self.env, ENVS)
         one_of("mode", self.mode, MODES)
         one_of("objects", self.objects, OBJECTS)
         one_of("reaction", self.reaction, REACTIONS)
+        one_of("matching", self.matching, MATCHINGS)
         if self.n_candidates is not None and self.n_candidates < 1:
             raise InputError(f"candidates {self.n_candidates} keeps nothing: give 1 or more")
         if not 0 <= self.min_confidence < 1:
@@ -113,6 +122,13 @@ class EvalSpec:
                 min_confidence=float(values["min_confidence"]),
                 reaction=str(values["reaction"]),
                 pool_version=None if values["pool_version"] is None else int(values["pool_version"]),
+                n_action_steps=None if values["n_action_steps"] is None else int(values["n_action_steps"]),
+                denoising_steps=None if values["denoising_steps"] is None else int(values["denoising_steps"]),
+                temperature=None if values["temperature"] is None else float(values["temperature"]),
+                sampler=None if values["sampler"] is None else str(values["sampler"]),
+                matching=str(values["matching"]),
+                residual=bool(values["residual"]),
+                device=str(values["device"]),
             )
         except (TypeError, ValueError) as error:
             raise InputError(f"the config holds a value of another kind: {error}") from error

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from recap.errors import DatasetError, InputError
 from recap.pool.lerobot_format import ACTION, GOAL, OBJECTS, STATE, Feature, dataset_features, matrix_column
 from recap.pool.lerobot_stats import FrameSample, Stats
+from recap.run_directory import PARTIAL, whole_file
 from recap.types import Episode
-from recap.video import PARTIAL, whole_file, write_video
+from recap.video import write_video
 
 _META = b"recap"
 _CLOCK_TOLERANCE_S = 1e-4  # what LeRobot allows between a timestamp and a frame of its video

@@ -18,7 +18,8 @@ from recap.errors import DatasetError, InputError, RunDirectoryError
 from recap.pool import lerobot_format as fmt
 from recap.pool.lerobot_stage import StagedEpisode, complete_indices, load_staged
 from recap.pool.lerobot_stats import Stats, aggregate, vector_stats
-from recap.video import PARTIAL, concatenate_videos
+from recap.run_directory import PARTIAL
+from recap.video import concatenate_videos
 
 _MB = 1024**2
 _EXTRA_KEYS = ("id", "scene_id", "embodiment", "action_space", "success", "source")

@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recap.errors import DatasetError, InputError
-from recap.pool.blobs import BlobFrames, encode
 from recap.pool.content import arrays_of, digest_of, episode_of, meta_of
 from recap.pool.derived import assemble, describe
 from recap.pool.files import cached, sha256
-from recap.types import Descriptors, Episode
-from recap.video import whole_file
+from recap.run_directory import whole_file
+from recap.types import U8, Descriptors, Episode
 
 if TYPE_CHECKING:
     from recap.pool.view import Describer, PoolView
@@ -35,6 +34,8 @@ def write_packed(
 ) -> None:
     """Write a view, with what some describers say of it, to `path`; equal views give equal bytes."""
     from safetensors.numpy import save_file
+
+    from recap.pool.blobs import encode
 
     tensors: dict[str, NDArray[Any]] = {}
     parts: dict[str, list[NDArray[Any]]] = {key: [] for key in _KINDS}
@@ -138,9 +139,14 @@ class PackedPool:
             }
             if digest_of(meta, arrays) != record["sha256"]:
                 raise DatasetError(_damaged(self.path, f"episode {episode_id!a} has changed"))
-            images = {name: BlobFrames(self, d, meta["n_frames"], meta["fps"]) for name, d in meta["cameras"]}
+            images = {name: self._film(d, meta) for name, d in meta["cameras"]}
             self._episodes[episode_id] = episode_of(meta, arrays, images)
         return self._episodes[episode_id]
+
+    def _film(self, digest: str, meta: Mapping[str, Any]) -> Sequence[U8]:
+        from recap.pool.blobs import BlobFrames  # only films need a decoder
+
+        return BlobFrames(self, digest, meta["n_frames"], meta["fps"])
 
     def descriptors(self, describer: Describer) -> Descriptors:
         """Every frame described; what the file has not is computed and kept in memory."""

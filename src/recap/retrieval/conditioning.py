@@ -44,29 +44,70 @@ def out_of(frame: F64, values: F64) -> F64:
     return out
 
 
+def pose_into(frame: F64, poses: F64) -> F64:
+    """Poses (..., 3) of the plane expressed in the frame."""
+    out = np.array(poses, np.float64)
+    out[..., :2] = into_frame(frame, out[..., :2])
+    out[..., 2] = out[..., 2] - frame[..., 2]
+    return out
+
+
 def build_conditioning(
-    view: PoolView, refs: Sequence[FrameRef], frame: F64, config: RetrievalConfig, widths: tuple[int, int]
+    view: PoolView, refs: Sequence[FrameRef], query: Episode, t: int, config: RetrievalConfig, action_dim: int
 ) -> Conditioning:
-    """The chunks that begin at `refs`, each in its own canonical frame; `frame` is the query's.
+    """The moment `t` of a query and the chunks that begin at `refs`, each in its own canonical frame.
 
     Args:
-        widths: of an action and of proprioception, for when there is nothing to take them from.
+        query: a demonstration, or what was observed so far (`as_episode`).
+        action_dim: width of an action, for when there is no chunk to take it from.
     """
-    horizon = config.chunk_size
-    actions = np.zeros((max(1, len(refs)), horizon, widths[0]), np.float32)
-    proprio = np.zeros((max(1, len(refs)), horizon, widths[1]), np.float32)
-    valid = np.zeros((max(1, len(refs)), horizon), np.bool_)
+    horizon, k = config.chunk_size, max(1, len(refs))
+    frame = frame_of(query, t, config)
+    now = np.asarray(query.proprio[t], np.float64)
+    object_now, goal_now = _poses(query, t, t + 1, frame, config)
+    actions = np.zeros((k, horizon, action_dim), np.float32)
+    proprio = np.zeros((k, horizon, len(now)), np.float32)
+    objects = np.zeros((k, horizon, object_now.shape[1]))
+    goals = np.zeros((k, len(goal_now)))
+    frames = np.zeros((k, len(frame)))
+    valid = np.zeros((k, horizon), np.bool_)
     last = []
-    for k, ref in enumerate(refs):
+    for i, ref in enumerate(refs):
         episode = view.episode(ref.episode_id)
+        own = frames[i] = frame_of(episode, ref.t, config)
         ahead = ref.t + np.arange(horizon)
-        valid[k] = ahead < len(episode)
+        valid[i] = ahead < len(episode)
         ahead = np.minimum(ahead, len(episode) - 1)
         last.append(FrameRef(ref.episode_id, int(ahead[-1])))
-        actions[k] = episode.actions[ahead]
-        proprio[k] = episode.proprio[ahead]
+        actions[i], proprio[i] = episode.actions[ahead], episode.proprio[ahead]
         if config.align != "off":
-            own = frame_of(episode, ref.t, config)
-            actions[k] = into(own, episode.actions[ahead].astype(np.float64))
-            proprio[k] = into(own, episode.proprio[ahead].astype(np.float64))
-    return Conditioning(frame, actions, proprio, valid, tuple(refs), tuple(last))
+            actions[i] = into(own, episode.actions[ahead].astype(np.float64))
+            proprio[i] = into(own, episode.proprio[ahead].astype(np.float64))
+        if objects.shape[2]:
+            poses, goals[i] = _poses(episode, ref.t, int(ahead[-1]) + 1, own, config)
+            objects[i] = poses[ahead - ref.t]
+    return Conditioning(
+        frame,
+        (into(frame, now) if config.align != "off" else now).astype(np.float32),
+        object_now[0] if len(object_now) else np.zeros(0),
+        goal_now,
+        actions,
+        proprio,
+        objects,
+        goals,
+        frames,
+        valid,
+        tuple(refs),
+        tuple(last),
+    )
+
+
+def _poses(episode: Episode, begin: int, end: int, frame: F64, config: RetrievalConfig) -> tuple[F64, F64]:
+    """The object's poses (t, 3) and the goal (3,) in the frame; of width 0 where they are not planar."""
+    name = config.object_name
+    if name not in episode.objects or episode.goal is None or len(episode.goal) != 3:
+        return np.zeros((end - begin, 0)), np.zeros(0)
+    poses, goal = object_poses(episode, name)[begin:end], goal_of(episode)
+    if config.align == "off":
+        return poses, goal
+    return pose_into(frame, poses), pose_into(frame, goal)

@@ -43,6 +43,12 @@ class RetrievalConfig:
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    @property
+    def metric_fingerprint(self) -> str:
+        """Of what decides which moment is near and how it is handed on, not of how the search is narrowed."""
+        parts = [dict(self.weights), dict(self.scales), self.align, self.object_name, self.chunk_size]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
     def __post_init__(self) -> None:
         one_of("alignment", self.align, ALIGNMENTS)
         if not any(self.weights.values()) or min([*self.weights.values(), *self.scene_weights.values()]) < 0:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from recap.errors import InputError
-from recap.evaluation.pictures import filmstrip, halved, write_png
+from recap.pictures import filmstrip, halved, write_png
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 5), (64, 200)])

@@ -1,0 +1,85 @@
+"""Images to latents and back: diffusers' Wan autoencoder, every image encoded alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from recap.features.images import check_frames
+from recap.types import F32, U8
+
+SMALL = {"base_dim": 16, "num_res_blocks": 1, "dim_mult": [1, 2, 4, 4]}  # 2.6 M parameters
+
+
+def build_autoencoder(channels: int = 16, **values: Any) -> nn.Module:
+    """An `AutoencoderKLWan` with fresh weights; small without arguments."""
+    from diffusers import AutoencoderKLWan
+
+    mean, std = [0.0] * channels, [1.0] * channels
+    chosen = {**SMALL, "z_dim": channels, "latents_mean": mean, "latents_std": std, **values}
+    network: nn.Module = AutoencoderKLWan(**chosen)
+    return network
+
+
+def to_pixels(images: U8) -> Tensor:
+    """(n, h, w, 3) bytes as (n, 3, h, w) in -1…1."""
+    return (
+        torch.from_numpy(np.ascontiguousarray(check_frames(images))).permute(0, 3, 1, 2).float() / 127.5 - 1
+    )
+
+
+def to_bytes(pixels: Tensor) -> U8:
+    """The inverse of `to_pixels`."""
+    scaled = ((pixels.detach().float().cpu().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+    found: U8 = scaled.permute(0, 2, 3, 1).contiguous().numpy()
+    return found
+
+
+class FrameEncoder(nn.Module):
+    """The autoencoder with its latents brought to mean 0 and deviation 1 a channel."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network: Any = network
+        config = self.network.config
+        self.register_buffer("mean", torch.tensor(config.latents_mean).view(1, -1, 1, 1))
+        self.register_buffer("std", torch.tensor(config.latents_std).view(1, -1, 1, 1))
+
+    def encode(self, pixels: Tensor) -> Tensor:
+        """(n, 3, h, w) in -1…1 to latents (n, c, h/8, w/8), normalised."""
+        latent: Tensor = self.network.encode(pixels[:, :, None]).latent_dist.mode()[:, :, 0]
+        return (latent.float() - self.mean) / self.std
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """The inverse of `encode`, as far as there is one."""
+        raw = latents * self.std + self.mean
+        found: Tensor = self.network.decode(raw[:, :, None].to(self.network.dtype)).sample[:, :, 0]
+        return found.float()
+
+    @torch.inference_mode()
+    def encode_images(self, images: U8, batch_size: int = 512) -> F32:
+        """Images (n, h, w, 3) to latents (n, c, h/8, w/8)."""
+        device, dtype = self.mean.device, self.network.dtype
+        parts = [
+            self.encode(to_pixels(images[i : i + batch_size]).to(device, dtype)).cpu()
+            for i in range(0, len(images), batch_size)
+        ]
+        return np.asarray(torch.cat(parts).numpy(), np.float32)
+
+    @torch.inference_mode()
+    def decode_images(self, latents: F32 | Tensor) -> U8:
+        """Latents to images (n, h, w, 3)."""
+        return to_bytes(self.decode(torch.as_tensor(latents).to(self.mean.device)))
+
+
+def latent_statistics(latents: Tensor) -> tuple[Sequence[float], Sequence[float]]:
+    """Mean and deviation of each channel of raw latents (n, c, h, w)."""
+    mean, std = latents.float().mean((0, 2, 3)), latents.float().std((0, 2, 3))
+    return [round(float(v), 6) for v in mean], [round(float(v), 6) for v in std.clamp_min(1e-4)]

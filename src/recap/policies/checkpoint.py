@@ -1,0 +1,184 @@
+"""A policy on disk: config.json, weights as safetensors and a model card; whole or not there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from recap.errors import DatasetError, InputError, did_you_mean
+from recap.policies.autoencoder import FrameEncoder, build_autoencoder
+from recap.policies.config import PolicyConfig, from_plain
+from recap.policies.network import load_strictly
+from recap.policies.policy import RetrievalStamp, Statistics, WamPolicy
+from recap.policies.wam import WorldActionModel
+
+FORMAT = "recap-policy-1"
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+SHIPPED = ("pusht-nano",)
+
+
+def save_pretrained(
+    policy: WamPolicy, path: Path, training: Mapping[str, Any] | None = None, *, half: bool = False
+) -> None:
+    """Write the policy to the directory `path`; one that is there already is replaced only by a whole one.
+
+    Args:
+        training: how it came to be, for its card.
+        half: store weights in 16 bits.
+    """
+    from safetensors.torch import save_file
+
+    partial, old = path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.old")
+    for left in (partial, old):
+        shutil.rmtree(left, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        dtype = torch.float16 if half else torch.float32
+        tensors = {f"network.{k}": v for k, v in policy.model.network.state_dict().items()}
+        if policy.encoder is not None:
+            tensors |= {f"autoencoder.{k}": v for k, v in policy.encoder.network.state_dict().items()}
+        weights = {k: v.detach().to("cpu", dtype).contiguous() for k, v in tensors.items()}
+        for name, table in (("mean", policy.statistics.mean), ("std", policy.statistics.std)):
+            weights |= {f"statistics.{slot}.{name}": torch.from_numpy(v.copy()) for slot, v in table.items()}
+        save_file(weights, partial / WEIGHTS)
+        (partial / WEIGHTS).chmod(0o644)
+        body = {
+            "format": FORMAT,
+            "policy": policy.config.to_json(),
+            "retrieval": asdict(policy.stamp),
+            "autoencoder": None if policy.encoder is None else _plain(policy.encoder.network.config),
+            "training": dict(training or {}),
+        }
+        (partial / CONFIG).write_text(json.dumps(body, indent=1) + "\n", "utf-8")
+        (partial / CARD).write_text(model_card(path.name, body, n_parameters(policy)), "utf-8")
+        if path.exists():
+            path.rename(old)
+        partial.rename(path)
+        shutil.rmtree(old, ignore_errors=True)
+    except BaseException as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        if old.exists() and not path.exists():
+            old.rename(path)
+        if isinstance(error, OSError):
+            raise DatasetError(
+                f"checkpoint {path} could not be written ({error.strerror or error}): "
+                "what was there before is kept"
+            ) from error
+        raise
+
+
+def from_pretrained(source: str | Path, device: str = "cpu") -> WamPolicy:
+    """Load a policy from a directory, or a shipped one by name; strictly."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = find_checkpoint(source)
+    try:
+        body = json.loads((path / CONFIG).read_text("utf-8"))
+        weights = load_file(path / WEIGHTS)
+    except (ValueError, OSError, SafetensorError) as error:
+        why = str(error).splitlines()[0]
+        raise DatasetError(f"checkpoint {path} is damaged ({why}): copy or train it again") from error
+    if not isinstance(body, dict) or body.get("format") != FORMAT:
+        raise DatasetError(f"checkpoint {path} is not of format {FORMAT}: it is of another version of recap")
+    config = PolicyConfig.from_json(body.get("policy") or {})
+    stamp: RetrievalStamp = from_plain(RetrievalStamp, body.get("retrieval"), "retrieval.")
+    parts: dict[str, dict[str, Tensor]] = {"network": {}, "autoencoder": {}, "statistics": {}}
+    for key, value in weights.items():
+        part, _, name = key.partition(".")
+        if part not in parts:
+            raise DatasetError(f"checkpoint {path} has an unknown weight '{key}': it is of another version")
+        parts[part][name] = value if part == "statistics" else value.float()
+    model = WorldActionModel(config)
+    load_strictly(model.network, parts["network"], str(path))
+    encoder = None
+    if body.get("autoencoder") is not None:
+        inner: nn.Module = build_autoencoder(**body["autoencoder"])
+        load_strictly(inner, parts["autoencoder"], str(path))
+        encoder = FrameEncoder(inner).to(device)
+    tables: dict[str, dict[str, np.ndarray[Any, Any]]] = {"mean": {}, "std": {}}
+    for key, value in parts["statistics"].items():
+        slot, _, which = key.rpartition(".")
+        tables[which][slot] = value.numpy().astype(np.float32)
+    return WamPolicy(model.to(device), Statistics(tables["mean"], tables["std"]), stamp, encoder)
+
+
+def find_checkpoint(source: str | Path) -> Path:
+    """The directory of a shipped policy by name, or of one by path."""
+    path = Path(source)
+    if str(source) in SHIPPED:
+        path = Path(str(files("recap") / "assets" / str(source)))
+    if not (path / CONFIG).is_file():
+        if "/" in str(source) or path.exists():
+            raise InputError(f"no checkpoint in {path}: it has no {CONFIG}; recap train makes one")
+        raise InputError(
+            f"there is no policy '{source}': {did_you_mean(str(source), SHIPPED)}, or give a path"
+        )
+    return path
+
+
+def is_checkpoint(source: str) -> bool:
+    """Whether there is a policy of that name or at that path."""
+    return source in SHIPPED or (Path(source) / CONFIG).is_file()
+
+
+def n_parameters(policy: WamPolicy) -> dict[str, int]:
+    """Of the network and of the autoencoder."""
+    count = {"network": sum(p.numel() for p in policy.model.network.parameters())}
+    if policy.encoder is not None:
+        count["autoencoder"] = sum(p.numel() for p in policy.encoder.network.parameters())
+    return count
+
+
+def model_card(name: str, body: Mapping[str, Any], count: Mapping[str, int]) -> str:
+    """What the policy is, for people."""
+    policy, training = body["policy"], body["training"]
+    inputs = {
+        "I": "camera image",
+        "S": "poses of object and goal",
+        "I+S": "camera image, poses of object and goal",
+    }
+    lines = [
+        "---",
+        "library_name: recap",
+        "tags: [robotics, retrieval, world-action-model]",
+        "---",
+        f"# {name}",
+        "",
+        "A retrieval-conditioned world-action model: given the moment and a chunk that another embodiment "
+        "did in a like moment, it denoises the action chunk and the future together.",
+        "",
+        f"- Parameters: {', '.join(f'{v / 1e6:.1f} M {k}' for k, v in count.items())}.",
+        f"- Inputs: proprioception, {inputs[policy['inputs']]}"
+        + ("; the retrieved chunk." if policy["retrieval"] else "; no retrieval."),
+        f"- Output: {policy['chunk_size']} actions of {policy['action_dim']} numbers, "
+        + ("a residual over the retrieved chunk." if policy["residual"] else "absolute."),
+        f"- Retrieval: `{body['retrieval']['preset']}`; a pool described otherwise is refused.",
+        f"- Sampling: {policy['sampling']['sampler']}, {policy['sampling']['n_steps']} steps, temperature "
+        f"{policy['sampling']['temperature']:g}; {policy['n_action_steps']} actions of a chunk are executed.",
+    ]
+    lines += [f"- {key.replace('_', ' ').capitalize()}: {value}." for key, value in training.items()]
+    lines += [
+        "",
+        "Use: `recap eval "
+        + name
+        + " --pusher triangle`, or `from_pretrained` of `recap.policies.checkpoint`.",
+        "It knows simulated PushT only and must not drive a real robot as it is.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The autoencoder's arguments, without what diffusers adds for itself; its channels by our name."""
+    values = {k: list(v) if isinstance(v, tuple) else v for k, v in config.items() if not k.startswith("_")}
+    return values

@@ -1,0 +1,154 @@
+"""What a policy is: its inputs, its slots and its network, as data that a checkpoint keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, TypeAlias
+
+from recap.errors import InputError, one_of
+
+Inputs: TypeAlias = Literal["I", "S", "I+S"]
+INPUTS = ("I", "S", "I+S")
+Sampler: TypeAlias = Literal["euler", "unipc"]
+SAMPLERS = ("euler", "unipc")
+VIEWS = ("board", "camera")
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """How a camera image becomes what the network sees.
+
+    What a camera sees that looks straight down on a plane (`board`) is warped, pixels to pixels, into the
+    canonical frame; what any other sees (`camera`) is only resized.
+    """
+
+    cameras: tuple[str, ...] = ("top",)
+    camera_size: int = 96  # px of a side, as the environment draws it
+    size: int = 64  # px of a side, as the network sees it
+    view: str = "board"
+    world: float = 512.0  # what the camera image spans, in units of the poses
+    span: float = 320.0  # what the canonical image spans, when aligned; the whole world when not
+    channels: int = 16  # of a latent
+    scale: int = 8  # px a latent's side
+
+    @property
+    def latent_size(self) -> int:
+        """Of a side."""
+        return self.size // self.scale
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Arguments of diffusers' `CosmosTransformer3DModel`; `nano` by default."""
+
+    num_attention_heads: int = 4
+    attention_head_dim: int = 64
+    num_layers: int = 8
+    mlp_ratio: float = 4.0
+    text_embed_dim: int = 64
+    adaln_lora_dim: int = 64
+    max_size: tuple[int, int, int] = (32, 32, 32)
+    patch_size: tuple[int, int, int] = (1, 2, 2)
+    rope_scale: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    concat_padding_mask: bool = False
+    use_crossattn_projection: bool = False
+    crossattn_proj_in_channels: int = 1024
+    encoder_hidden_states_channels: int = 1024
+    time_scale: float = 1000.0  # of the noise level, before it is embedded
+
+
+@dataclass(frozen=True)
+class SamplingConfig:
+    """How a chunk is drawn from the model."""
+
+    sampler: Sampler = "euler"
+    n_steps: int = 2
+    temperature: float = 1.0  # of the noise it begins from
+
+    def __post_init__(self) -> None:
+        one_of("sampler", self.sampler, SAMPLERS)
+        if self.n_steps < 1:
+            raise InputError(f"{self.n_steps} denoising steps denoise nothing: give 1 or more")
+        if not 0 <= self.temperature <= 2:
+            raise InputError(f"temperature {self.temperature} is out of range: give 0 to 2, such as 0.5")
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """Everything but the weights and the statistics."""
+
+    mode: str = "aligned"  # the retrieval preset it was trained with
+    inputs: Inputs = "I+S"  # images, state (poses of object and goal), or both; proprioception always
+    chunk_size: int = 8
+    action_dim: int = 2
+    proprio_dim: int = 2
+    pose_dim: int = 3  # of an object
+    retrieval: bool = True  # False: the slots of the retrieved chunk are left out
+    residual: bool = True  # False: actions as they are, in the canonical frame
+    future_image: bool = True
+    future_state: bool = True
+    n_retrieved_frames: int = 2  # 2: first and last of the chunk; more lie evenly between
+    image: ImageConfig = field(default_factory=ImageConfig)
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    text: str = "words"  # the instruction's encoder
+    n_action_steps: int = 8  # of a chunk that are executed, unless told otherwise
+
+    def __post_init__(self) -> None:
+        one_of("inputs", self.inputs, INPUTS)
+        one_of("view", self.image.view, VIEWS)
+        if not self.retrieval and self.residual:
+            raise InputError(
+                "a policy without retrieval has nothing to add a residual to: set residual=false"
+            )
+        if not 1 <= self.n_action_steps <= self.chunk_size:
+            raise InputError(f"n_action_steps {self.n_action_steps} is not within 1…{self.chunk_size}")
+        if self.n_retrieved_frames < 1:
+            raise InputError(f"n_retrieved_frames {self.n_retrieved_frames} shows nothing: give 1 or more")
+
+    @property
+    def sees(self) -> bool:
+        """Whether images go in."""
+        return "I" in self.inputs
+
+    @property
+    def measures(self) -> bool:
+        """Whether poses go in."""
+        return "S" in self.inputs
+
+    @property
+    def latent_size(self) -> int:
+        """Of a side of a slot: without images one patch is enough for a vector."""
+        patch = self.network.patch_size[1]
+        return self.image.latent_size if self.sees else patch
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> PolicyConfig:
+        """The inverse of `to_json`; unknown and missing keys are refused by name."""
+        parts: dict[str, type[Any]] = {
+            "image": ImageConfig,
+            "network": NetworkConfig,
+            "sampling": SamplingConfig,
+        }
+        known = dict(values)
+        for key, kind in parts.items():
+            known[key] = from_plain(kind, known.get(key), f"{key}.")
+        return from_plain(cls, known)
+
+
+def from_plain(kind: type[Any], values: Any, prefix: str = "") -> Any:
+    """A dataclass from its plain values: every key must be there, and no other."""
+    if not isinstance(values, Mapping):
+        raise InputError(
+            f"the policy's config lacks '{prefix.rstrip('.')}': it is damaged, or of another version"
+        )
+    names = {f.name for f in fields(kind)}
+    for key in sorted(names ^ set(values)):
+        what = "lacks" if key in names else "has an unknown key"
+        raise InputError(f"the policy's config {what} '{prefix}{key}': it is of another version of recap")
+    return kind(**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})

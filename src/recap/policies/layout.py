@@ -1,0 +1,136 @@
+"""The slots along time, in one table for training and inference; how a vector lies in a latent frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from recap.errors import InputError
+from recap.policies.config import PolicyConfig
+
+Kind: TypeAlias = Literal["image", "vector"]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One latent frame of the sequence."""
+
+    name: str
+    kind: Kind
+    denoised: bool = False
+    retrieved: bool = False  # absent when nothing was retrieved
+    width: int = 0  # of a vector
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The slots in order, and the shape they share."""
+
+    slots: tuple[Slot, ...]
+    channels: int
+    size: int  # of a side
+    patch: int  # of a side of what becomes one token
+
+    def __post_init__(self) -> None:
+        for slot in self.slots:
+            if slot.kind == "vector" and slot.width > self.channels * self.size**2:
+                raise InputError(
+                    f"slot '{slot.name}' holds {slot.width} numbers, a frame {self.channels * self.size**2}: "
+                    "use larger images or a shorter chunk"
+                )
+
+    def __getitem__(self, name: str) -> Slot:
+        return self.slots[self.index(name)]
+
+    def __contains__(self, name: str) -> bool:
+        return any(slot.name == name for slot in self.slots)
+
+    def index(self, name: str) -> int:
+        """Where the slot is along time."""
+        return [slot.name for slot in self.slots].index(name)
+
+    @property
+    def images(self) -> tuple[Slot, ...]:
+        """Those that hold images."""
+        return tuple(slot for slot in self.slots if slot.kind == "image")
+
+    @property
+    def vectors(self) -> tuple[Slot, ...]:
+        """Those that hold vectors."""
+        return tuple(slot for slot in self.slots if slot.kind == "vector")
+
+    @property
+    def n_tokens(self) -> int:
+        """Of the whole sequence."""
+        return len(self.slots) * (self.size // self.patch) ** 2
+
+    # A vector fills whole patches, so that every token of its slot holds it from its beginning; a vector
+    # that is longer than a patch runs over several.
+
+    def _patches(self, width: int) -> tuple[int, int, int]:
+        """Patches a copy takes, copies within each patch, and patches that are used at all."""
+        room = self.channels * self.patch**2
+        span = -(-width // room)
+        n_patches = (self.size // self.patch) ** 2
+        return span, max(1, room // width), n_patches // span * span
+
+    def write(self, vector: Tensor) -> Tensor:
+        """Vectors (..., width) as latent frames (..., c, h, w), repeated as often as they fit."""
+        width = vector.shape[-1]
+        lead = vector.shape[:-1]
+        room, n = self.channels * self.patch**2, self.size // self.patch
+        span, copies, used = self._patches(width)
+        whole = vector.repeat(*[1] * len(lead), copies)
+        whole = torch.nn.functional.pad(whole, (0, span * room - whole.shape[-1]))
+        tiled = whole.reshape(*lead, span, room).repeat(*[1] * len(lead), used // span, 1)
+        tiled = torch.nn.functional.pad(tiled, (0, 0, 0, n * n - used))  # (..., n², room)
+        grid = tiled.reshape(*lead, n, n, self.channels, self.patch, self.patch)
+        k = len(lead)
+        grid = grid.permute(*range(k), k + 2, k, k + 3, k + 1, k + 4)
+        return grid.reshape(*lead, self.channels, self.size, self.size)
+
+    def read(self, frame: Tensor, width: int) -> Tensor:
+        """The inverse of `write`: the mean of the copies in (..., c, h, w), (..., width)."""
+        lead = frame.shape[:-3]
+        room, n = self.channels * self.patch**2, self.size // self.patch
+        span, copies, used = self._patches(width)
+        k = len(lead)
+        grid = frame.reshape(*lead, self.channels, n, self.patch, n, self.patch)
+        tiled = grid.permute(*range(k), k + 1, k + 3, k, k + 2, k + 4).reshape(*lead, n * n, room)
+        whole = tiled[..., :used, :].reshape(*lead, used // span, span * room).mean(-2)
+        return whole[..., : copies * width].reshape(*lead, copies, width).mean(-2)
+
+
+STATE_WIDTH = 16  # object and goal in the frame, the object's turn in the world, and each relative to another
+POSE_WIDTH = 4  # x, y, cos, sin
+
+
+def build_layout(config: PolicyConfig) -> Layout:
+    """The table of slots that a config asks for."""
+    state, pose = (STATE_WIDTH, POSE_WIDTH) if config.measures else (0, 0)
+    horizon, cameras = config.chunk_size, config.image.cameras if config.sees else ()
+    slots: list[Slot] = []
+    if config.retrieval:
+        for i in range(config.n_retrieved_frames):
+            slots += [Slot(f"retrieved_frame_{i}/{c}", "image", retrieved=True) for c in cameras]
+        width = horizon * config.proprio_dim + state + pose
+        slots.append(Slot("retrieved_proprio", "vector", retrieved=True, width=width))
+        width = horizon * (config.action_dim + 1)  # each with whether the demonstration had it
+        slots.append(Slot("retrieved_action", "vector", retrieved=True, width=width))
+    slots += [Slot(f"frame/{c}", "image") for c in cameras]
+    slots.append(Slot("proprio", "vector", width=config.proprio_dim + state))
+    slots.append(Slot("action", "vector", denoised=True, width=horizon * config.action_dim))
+    if config.future_image:
+        slots += [Slot(f"future_frame/{c}", "image", denoised=True) for c in cameras]
+    if config.future_state:
+        slots.append(Slot("future_proprio", "vector", denoised=True, width=config.proprio_dim + pose))
+    return Layout(tuple(slots), config.image.channels, config.latent_size, config.network.patch_size[1])
+
+
+def frame_offsets(config: PolicyConfig) -> tuple[int, ...]:
+    """Which frames of a retrieved chunk are shown: the first, the last, and evenly between."""
+    n, last = config.n_retrieved_frames, config.chunk_size - 1
+    return (0,) if n == 1 else tuple(round(i * last / (n - 1)) for i in range(n))

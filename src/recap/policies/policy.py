@@ -1,0 +1,277 @@
+"""The policy: stateless and batched; it is given moments with their retrieved chunks and returns chunks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recap.errors import InputError
+from recap.features.language import HashedWords, TextEncoder, make_text_encoder
+from recap.policies.autoencoder import FrameEncoder
+from recap.policies.canonical import canonical_image
+from recap.policies.config import PolicyConfig
+from recap.policies.layout import frame_offsets
+from recap.policies.network import text_width
+from recap.policies.vectors import moment_of
+from recap.policies.wam import Batch, WorldActionModel
+from recap.types import F32, F64, U8, ActionChunk, Conditioning, Observation
+
+Generators = torch.Generator | Sequence[torch.Generator] | None
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Mean and deviation of every number of every vector slot, from the training data."""
+
+    mean: Mapping[str, F32]  # slot -> (width,)
+    std: Mapping[str, F32]
+
+    def normalise(self, slot: str, values: Tensor) -> Tensor:
+        """To mean 0 and deviation 1."""
+        mean, std = torch.from_numpy(self.mean[slot]), torch.from_numpy(self.std[slot])
+        return (values - mean.to(values.device)) / std.to(values.device)
+
+    def restore(self, slot: str, values: Tensor) -> Tensor:
+        """The inverse of `normalise`."""
+        mean, std = torch.from_numpy(self.mean[slot]), torch.from_numpy(self.std[slot])
+        return values * std.to(values.device) + mean.to(values.device)
+
+
+@dataclass(frozen=True)
+class RetrievalStamp:
+    """How a policy was trained to retrieve: what a pool must be described and searched by."""
+
+    preset: str
+    describer: str  # its fingerprint
+    config: str  # its metric fingerprint, scales included
+    object_name: str
+
+
+class Policy(Protocol):
+    """What an agent needs of any policy."""
+
+    config: PolicyConfig
+    stamp: RetrievalStamp
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the weights."""
+        ...
+
+    def predict_action_chunk(
+        self, observations: Sequence[Observation], given: Sequence[Conditioning], generator: Generators = None
+    ) -> list[ActionChunk]:
+        """One chunk a moment."""
+        ...
+
+    def encode_frames(self, images: Sequence[U8], frames: Sequence[F64]) -> F32:
+        """Latents of images in these canonical frames."""
+        ...
+
+
+class WamPolicy:
+    """A trained world-action model with all it needs to be used."""
+
+    def __init__(
+        self,
+        model: WorldActionModel,
+        statistics: Statistics,
+        stamp: RetrievalStamp,
+        encoder: FrameEncoder | None = None,
+        text: TextEncoder | None = None,
+    ) -> None:
+        self.model = model.eval()
+        self.config: PolicyConfig = model.config
+        self.statistics = statistics
+        self.stamp = stamp
+        self.encoder = None if encoder is None else encoder.eval()
+        self._text = text or text_encoder(self.config)
+        self._words: dict[str, Tensor] = {}
+        if self.config.sees and encoder is None:
+            raise InputError("the policy sees images and has no autoencoder: give one")
+        for slot in model.layout.vectors:
+            if slot.name not in statistics.mean or statistics.mean[slot.name].shape != (slot.width,):
+                raise InputError(f"the policy's statistics lack slot '{slot.name}': train it again")
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return next(self.model.parameters()).device
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of every weight, bit by bit, and of the statistics."""
+        digest = hashlib.sha256()
+        for part in (self.model, self.encoder):
+            for name, value in sorted(part.state_dict().items()) if part is not None else ():
+                digest.update(name.encode() + value.detach().float().cpu().contiguous().numpy().tobytes())
+        for table in (self.statistics.mean, self.statistics.std):
+            for name in sorted(table):
+                digest.update(name.encode() + np.ascontiguousarray(table[name]).tobytes())
+        return digest.hexdigest()[:12]
+
+    @property
+    def aligned(self) -> bool:
+        """Whether images are warped into the object's frame."""
+        return self.config.mode == "aligned"
+
+    def with_sampling(self, **changes: object) -> WamPolicy:
+        """The same weights, sampled in another way."""
+        config = replace(self.config, sampling=replace(self.config.sampling, **changes))  # type: ignore[arg-type]
+        other = WamPolicy.__new__(WamPolicy)
+        other.__dict__ = {**self.__dict__, "config": config}
+        return other
+
+    def encode_frames(self, images: Sequence[U8], frames: Sequence[F64]) -> F32:
+        """Latents (n, c, h, w) of camera images, each warped into its canonical frame."""
+        assert self.encoder is not None
+        warped = [
+            canonical_image(image, frame, self.config.image, self.aligned)
+            for image, frame in zip(images, frames, strict=True)
+        ]
+        return self.encoder.encode_images(np.stack(warped))
+
+    def decode_frames(self, latents: F32 | Tensor) -> U8:
+        """Pictures (n, h, w, 3), in the canonical frame."""
+        assert self.encoder is not None
+        return self.encoder.decode_images(latents)
+
+    def predict_action_chunk(
+        self, observations: Sequence[Observation], given: Sequence[Conditioning], generator: Generators = None
+    ) -> list[ActionChunk]:
+        """One chunk a moment, in that moment's canonical frame.
+
+        Args:
+            generator: what the noise comes from; one for each moment makes a chunk independent of the others.
+        """
+        if not given:
+            return []
+        for observation, conditioning in zip(observations, given, strict=True):
+            _check_finite(observation, conditioning)
+        moments = [moment_of(conditioning, self.config) for conditioning in given]
+        batch = self._batch(observations, given, [m.vectors for m in moments])
+        noise = self._noise(len(given), generator)
+        found = self.model.sample(batch, noise, self.config.sampling)
+        actions = self.statistics.restore("action", found["action"]).cpu().numpy()
+        shape = (self.config.chunk_size, self.config.action_dim)
+        future = None
+        if "future_proprio" in found:
+            future = self.statistics.restore("future_proprio", found["future_proprio"]).cpu().numpy()
+        latents = [found[s.name].cpu().numpy() for s in self.model.denoised if s.kind == "image"]
+        chunks = []
+        for i, moment in enumerate(moments):
+            predicted = actions[i].reshape(shape)
+            whole = predicted + moment.base if self.config.residual else predicted
+            chunks.append(
+                ActionChunk(
+                    whole.astype(np.float32),
+                    (whole - moment.base).astype(np.float32),
+                    np.stack([part[i] for part in latents]) if latents else None,
+                    None if future is None else future[i],
+                )
+            )
+        return chunks
+
+    def _batch(
+        self,
+        observations: Sequence[Observation],
+        given: Sequence[Conditioning],
+        vectors: list[dict[str, F32]],
+    ) -> Batch:
+        layout, config, n = self.model.layout, self.config, len(given)
+        values: dict[str, Tensor] = {}
+        present = torch.ones(n, len(layout.slots), dtype=torch.bool)
+        empty = torch.tensor([c.is_empty for c in given])
+        for i, slot in enumerate(layout.slots):
+            if slot.denoised:
+                continue
+            if slot.retrieved:
+                present[:, i] = ~empty
+            if slot.kind == "vector":
+                rows = [v.get(slot.name, self.statistics.mean[slot.name]) for v in vectors]
+                values[slot.name] = self.statistics.normalise(slot.name, torch.from_numpy(np.stack(rows)))
+        if config.sees:
+            values |= self._latents(observations, given)
+        device = self.device
+        text = torch.cat([self._encoded(o.task) for o in observations])
+        return Batch({k: v.to(device) for k, v in values.items()}, present.to(device), text.to(device))
+
+    def _latents(
+        self, observations: Sequence[Observation], given: Sequence[Conditioning]
+    ) -> dict[str, Tensor]:
+        """The image slots that are given."""
+        config, values = self.config, {}
+        cameras = config.image.cameras
+        for camera in cameras:
+            images = [_image(o, camera) for o in observations]
+            encoded = self.encode_frames(images, [c.frame for c in given])
+            values[f"frame/{camera}"] = torch.from_numpy(encoded)
+        if config.retrieval:
+            size = config.latent_size
+            shown = (len(frame_offsets(config)) * len(cameras), config.image.channels, size, size)
+            rows: list[F32] = []
+            for conditioning in given:
+                latents = np.zeros(shown, np.float32) if conditioning.is_empty else conditioning.latents
+                if latents is None or latents.shape != shown:
+                    raise InputError("the retrieved frames come without latents: an agent encodes them")
+                rows.append(latents)
+            stacked = torch.from_numpy(np.stack(rows))
+            names = [f"retrieved_frame_{i}/{c}" for i in range(config.n_retrieved_frames) for c in cameras]
+            values |= {name: stacked[:, i] for i, name in enumerate(names)}
+        return values
+
+    def _encoded(self, task: str) -> Tensor:
+        """The instruction as one token (1, 1, d), padded to the network's width."""
+        if task not in self._words:
+            row = torch.from_numpy(self._text.encode([task]))
+            wide = torch.nn.functional.pad(row, (0, text_width(self.config.network) - row.shape[1]))
+            self._words[task] = wide[:, None]
+        return self._words[task]
+
+    def _noise(self, n: int, generator: Generators) -> dict[str, Tensor]:
+        """Drawn on the CPU, so that a seed means the same everywhere."""
+        cpu = torch.device("cpu")
+        if generator is None or isinstance(generator, torch.Generator):
+            noise = self.model.draw_noise(n, generator, cpu)
+        else:
+            each = [self.model.draw_noise(1, one, cpu) for one in generator]
+            noise = {name: torch.cat([one[name] for one in each]) for name in each[0]}
+        return {name: value.to(self.device) for name, value in noise.items()}
+
+
+def text_encoder(config: PolicyConfig) -> TextEncoder:
+    """The encoder of instructions that the config names, no wider than the network takes."""
+    if config.text == "words":
+        return HashedWords(min(64, text_width(config.network)))
+    encoder = make_text_encoder(config.text)
+    if encoder.dim > text_width(config.network):
+        raise InputError(f"text encoder '{config.text}' is {encoder.dim} wide, the network takes fewer")
+    return encoder
+
+
+def _image(observation: Observation, camera: str) -> U8:
+    if camera not in observation.images:
+        known = sorted(observation.images) or "none"
+        raise InputError(f"the policy looks through camera '{camera}', and the observation has {known}")
+    return observation.images[camera]
+
+
+def _check_finite(observation: Observation, given: Conditioning) -> None:
+    numbers: dict[str, F32 | F64] = {
+        "proprioception": observation.proprio,
+        "the object's pose": given.object_now,
+        "the goal": given.goal_now,
+        "the retrieved chunk": given.actions,
+    }
+    for what, values in numbers.items():
+        if not np.isfinite(values).all():
+            raise InputError(
+                f"an observation holds a number that is not finite ({what}): nothing is predicted"
+            )

@@ -1,0 +1,124 @@
+"""Training the small autoencoder on the very pictures that the policy will see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from recap.errors import DatasetError, InputError
+from recap.policies.autoencoder import FrameEncoder, build_autoencoder, latent_statistics
+from recap.training.schedule import cosine
+from recap.types import U8
+
+# The latent is made robust by noise of a fixed size and kept from growing away from it: a sampled posterior,
+# whose noise is as large as the signal at first, learned five times slower.
+LATENT_NOISE = 0.1
+SIZE_WEIGHT = 1e-3
+
+
+def train_autoencoder(
+    pictures: U8,
+    *,
+    n_iterations: int,
+    batch_size: int,
+    seed: int,
+    device: torch.device,
+    learning_rate: float = 1e-3,
+    report: Callable[[int, float], None] | None = None,
+) -> FrameEncoder:
+    """A small Wan autoencoder, fitted to the pictures (m, h, w, 3) and their mirror images."""
+    torch.manual_seed(seed)
+    network: Any = build_autoencoder().to(device)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=0.01)
+    stored = torch.from_numpy(pictures).to(device)
+    generator = torch.Generator(device).manual_seed(seed)
+    bf16 = device.type == "cuda"
+    for step in range(n_iterations):
+        for group in optimizer.param_groups:
+            group["lr"] = cosine(learning_rate, step, n_iterations, n_iterations // 20)
+        rows = torch.randint(len(stored), (batch_size,), generator=generator, device=device)
+        pixels = stored[rows].permute(0, 3, 1, 2).float() / 127.5 - 1
+        if step % 2:
+            pixels = pixels.flip(-1)
+        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            latent = network.encode(pixels[:, :, None]).latent_dist.mode()
+            shaken = latent + LATENT_NOISE * torch.randn(latent.shape, generator=generator, device=device)
+            restored = unclamped(network, shaken)[:, :, 0]
+        error = restored.float() - pixels
+        loss = error.abs().mean() + 2 * error.square().mean() + SIZE_WEIGHT * latent.float().square().mean()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        if report is not None and (step % 50 == 0 or step + 1 == n_iterations):
+            report(step + 1, float(loss.detach()))
+    network.eval()
+    with torch.inference_mode():
+        some = stored[torch.linspace(0, len(stored) - 1, min(2048, len(stored))).long().to(device)]
+        parts = [
+            network.encode((part.permute(0, 3, 1, 2).float() / 127.5 - 1)[:, :, None]).latent_dist.mode()[
+                :, :, 0
+            ]
+            for part in torch.split(some, 256)
+        ]
+    mean, std = latent_statistics(torch.cat(parts).float().cpu())
+    network.register_to_config(latents_mean=mean, latents_std=std)
+    return FrameEncoder(network.requires_grad_(False)).to(device)
+
+
+def unclamped(network: nn.Module, latent: Tensor) -> Tensor:
+    """One latent frame decoded without the last clamp: on white paper it would let no gradient through."""
+    inner: Any = network
+    found: Tensor = inner.decoder(inner.post_quant_conv(latent))
+    return found
+
+
+def reconstruction(encoder: FrameEncoder, pictures: U8) -> float:
+    """Peak signal-to-noise ratio of pictures after encoding and decoding, dB."""
+    restored = encoder.decode_images(encoder.encode_images(pictures))
+    return psnr(restored, pictures)
+
+
+def psnr(a: U8, b: U8) -> float:
+    """Peak signal-to-noise ratio, dB."""
+    error = np.square(a.astype(np.float64) - b.astype(np.float64)).mean()
+    return float(10 * np.log10(255.0**2 / max(error, 1e-12)))
+
+
+def save_autoencoder(encoder: FrameEncoder, path: Path) -> None:
+    """As diffusers has it, for other runs to begin from."""
+    encoder.network.save_pretrained(path)
+
+
+def load_autoencoder(source: str, device: torch.device) -> FrameEncoder:
+    """A trained or published Wan autoencoder: a directory, its `vae` folder, or a hub name."""
+    from diffusers import AutoencoderKLWan
+
+    folder = Path(source)
+    place = str(folder / "vae") if (folder / "vae").is_dir() else source
+    subfolder = {} if folder.exists() else {"subfolder": "vae"}
+    try:
+        network = AutoencoderKLWan.from_pretrained(place, **subfolder)
+    except (OSError, ValueError) as error:
+        why = str(error).splitlines()[0]
+        kind = DatasetError if folder.exists() else InputError
+        raise kind(f"no autoencoder at '{source}': {why}") from error
+    return FrameEncoder(network.eval().requires_grad_(False)).to(device)
+
+
+def frozen_latents(encoder: FrameEncoder, pictures: U8, device: torch.device) -> Tensor:
+    """Latents (m, 2, c, h, w) of pictures and of their mirror images, in 16 bits on the device."""
+    parts = []
+    dtype = torch.float16 if device.type == "cuda" else torch.float32
+    for i in range(0, len(pictures), 1024):
+        both = []
+        for side in (pictures[i : i + 1024], pictures[i : i + 1024, :, ::-1]):
+            latents = encoder.encode_images(np.ascontiguousarray(side), 1024)
+            both.append(torch.from_numpy(latents).to(device, dtype))
+        parts.append(torch.stack(both, dim=1))
+    return torch.cat(parts)

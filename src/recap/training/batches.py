@@ -1,0 +1,166 @@
+"""Samples on the device, drawn and varied: the same step gives the same batch on any number of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from recap.policies.config import PolicyConfig
+from recap.policies.layout import build_layout
+from recap.policies.network import text_width
+from recap.policies.policy import Statistics, text_encoder
+from recap.policies.vectors import kinds_of
+from recap.policies.wam import Batch
+from recap.training.config import AugmentConfig
+from recap.training.data import Samples
+
+NO_AUGMENT = AugmentConfig(False, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+class BatchSource:
+    """Turns rows of samples into normalised batches.
+
+    Args:
+        latents: (m, 2, c, h, w) of every picture and its mirror image; empty for a policy without images.
+    """
+
+    def __init__(
+        self,
+        samples: Samples,
+        latents: Tensor,
+        statistics: Statistics,
+        config: PolicyConfig,
+        device: torch.device,
+    ) -> None:
+        self.samples, self.config, self.device = samples, config, device
+        self.layout = build_layout(config)
+        self.latents = latents
+        self._fixed = {k: torch.from_numpy(v).to(device) for k, v in samples.fixed.items()}
+        self._matched = {k: torch.from_numpy(v).to(device) for k, v in samples.matched.items()}
+        self._actions = torch.from_numpy(samples.actions).to(device)
+        self._base = torch.from_numpy(samples.base).to(device)
+        self._valid = torch.from_numpy(samples.valid).to(device)
+        self._weight = torch.from_numpy(samples.weight).to(device)
+        self._images = {k: torch.from_numpy(v).to(device) for k, v in samples.images.items()}
+        self._task = torch.from_numpy(samples.task).to(device)
+        rows = torch.from_numpy(text_encoder(config).encode(list(samples.tasks)))
+        wide = torch.nn.functional.pad(rows, (0, text_width(config.network) - rows.shape[1]))
+        self._text = wide[:, None].to(device)
+        self._mean = {k: torch.from_numpy(v).to(device) for k, v in statistics.mean.items()}
+        self._std = {k: torch.from_numpy(v).to(device) for k, v in statistics.std.items()}
+        world = 0.0 if config.mode == "aligned" else config.image.world
+        kinds = kinds_of(config)
+        self._flips = {name: _mirror_table(text, world, device) for name, text in kinds.items()}
+        act = kinds["retrieved_action"][: samples.actions.shape[1]]
+        self._flips["absolute"] = _mirror_table(act, world, device)
+        self._kinds = {
+            name: (_where(text, "XYxy", device), _where(text, "cs", device)) for name, text in kinds.items()
+        }
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def draw(self, n: int, augment: AugmentConfig, generator: torch.Generator) -> Batch:
+        """A random batch."""
+        device = self.device
+        rows = torch.randint(len(self), (n,), generator=generator, device=device)
+        return self.take(rows, augment, generator)
+
+    def take(self, rows: Tensor, augment: AugmentConfig, generator: torch.Generator) -> Batch:
+        """These rows (B,), varied."""
+        n, device = len(rows), self.device
+
+        def uniform() -> Tensor:
+            return torch.rand(n, generator=generator, device=device)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator, device=device)
+
+        weight = self._weight[rows]  # (B, k)
+        passed = (uniform()[:, None] > weight.cumsum(1)).sum(1).clamp_max(weight.shape[1] - 1)
+        matched = weight.sum(1) > 0
+        shown = matched & (uniform() >= augment.retrieval_dropout)
+        mirrored = uniform() < 0.5 if augment.mirror else torch.zeros(n, dtype=torch.bool, device=device)
+        seeing = uniform() >= augment.image_dropout
+        horizon, width = self.config.chunk_size, self.config.action_dim
+        values = {name: self._flip(name, table[rows], mirrored) for name, table in self._fixed.items()}
+        picked = {
+            name: self._flip(name, table[rows, passed], mirrored) for name, table in self._matched.items()
+        }
+        actions = self._flip("absolute", self._actions[rows], mirrored)
+        base = self._flip("absolute", self._base[rows, passed], mirrored)
+        if augment.chunk_noise > 0 and picked:
+            ramp = torch.linspace(0, 1, horizon, device=device)[None, :, None]
+            offset = normal(n, 2, width)
+            shift = augment.chunk_noise * (offset[:, :1] + ramp * offset[:, 1:])  # (B, H, a)
+            flat = shift.reshape(n, -1)
+            base = base + flat
+            picked["retrieved_action"][:, : flat.shape[1]] += flat
+            if width == self.config.proprio_dim:
+                picked["retrieved_proprio"][:, : flat.shape[1]] += flat
+        # Without a chunk the residual is over holding still, as it is at test time.
+        still = values["proprio"][:, :width].repeat(1, horizon)
+        base = torch.where(shown[:, None], base, still)
+        values |= picked
+        for name in ("proprio", "retrieved_proprio"):
+            if name in values:
+                values[name] = self._shaken(name, values[name], augment, normal)
+        values["action"] = actions - base if self.config.residual else actions
+        normalised = {
+            name: (value - self._mean[name]) / self._std[name]
+            for name, value in values.items()
+            if name in self.layout
+        }
+        normalised |= self._pictures(rows, passed, mirrored, augment, normal)
+        present = torch.ones(n, len(self.layout.slots), dtype=torch.bool, device=device)
+        for i, slot in enumerate(self.layout.slots):
+            if slot.retrieved:
+                present[:, i] &= shown
+            if slot.kind == "image":
+                present[:, i] &= seeing
+        return Batch(normalised, present, self._text[self._task[rows]], self._valid[rows])
+
+    def _flip(self, name: str, values: Tensor, mirrored: Tensor) -> Tensor:
+        sign, offset = self._flips[name]
+        return torch.where(mirrored[:, None], values * sign + offset, values)
+
+    def _shaken(
+        self, name: str, values: Tensor, augment: AugmentConfig, normal: Callable[..., Tensor]
+    ) -> Tensor:
+        """Measured as eyes would: a little off."""
+        places, turns = self._kinds[name]
+        amount = places * augment.state_noise + turns * augment.turn_noise
+        return values + amount * normal(*values.shape)
+
+    def _pictures(
+        self,
+        rows: Tensor,
+        passed: Tensor,
+        mirrored: Tensor,
+        augment: AugmentConfig,
+        normal: Callable[..., Tensor],
+    ) -> dict[str, Tensor]:
+        side = mirrored.long()
+        found: dict[str, Tensor] = {}
+        for slot in self.layout.images:
+            numbers = self._images[slot.name][rows]
+            if slot.retrieved:
+                numbers = numbers.gather(1, passed[:, None])[:, 0]
+            latent = self.latents[numbers, side].float()
+            if augment.latent_noise > 0 and not slot.denoised:
+                latent = latent + augment.latent_noise * normal(*latent.shape)
+            found[slot.name] = latent
+        return found
+
+
+def _mirror_table(kinds: str, world: float, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Sign and offset of each number under a mirror that swaps left and right."""
+    sign = torch.tensor([-1.0 if kind in "Xxs" else 1.0 for kind in kinds], device=device)
+    offset = torch.tensor([world if kind == "X" else 0.0 for kind in kinds], device=device)
+    return sign, offset
+
+
+def _where(kinds: str, which: str, device: torch.device) -> Tensor:
+    return torch.tensor([float(kind in which) for kind in kinds], device=device)

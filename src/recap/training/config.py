@@ -1,0 +1,201 @@
+"""What a training run is: its data, its policy and its schedule, by preset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from typing import Any, get_type_hints
+
+from recap.errors import InputError, did_you_mean, one_of
+from recap.policies.config import ImageConfig, PolicyConfig, SamplingConfig
+from recap.policies.network import COSMOS_2B, NANO, TINY
+
+
+@dataclass(frozen=True)
+class PairsConfig:
+    """How a moment of the pool is chosen for each moment of the target."""
+
+    k: int = 3
+    action_weight: float = 1.0  # of the chunk to come, which only training knows
+    allow_twin: bool = True  # whether the pool's demonstration of the same scene may be matched
+    n_candidates: int | None = None
+
+
+@dataclass(frozen=True)
+class AugmentConfig:
+    """What is varied at every step; none of it changes what is true."""
+
+    mirror: bool = True  # left and right: exact for a block and a pusher that are symmetric
+    chunk_noise: float = (
+        4.0  # px by which the retrieved chunk is shifted, smoothly; the residual takes it back
+    )
+    state_noise: float = 1.0  # px by which measured places are off, as eyes are
+    turn_noise: float = 0.01  # rad, likewise
+    retrieval_dropout: float = 0.1  # share of samples that see no retrieved chunk
+    image_dropout: float = 0.3  # share of samples that see no image
+    latent_noise: float = 0.1  # of a latent's deviation
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A whole training run."""
+
+    preset: str
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    pairs: PairsConfig = field(default_factory=PairsConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    target: str = (
+        "pusht-triangle"  # demonstrations of the robot: a standard name, a packed snapshot or a pool
+    )
+    pool: str = "pusht-9x100"  # demonstrations of the pool's embodiment
+    pool_angles: tuple[float, ...] = (-45.0, 45.0)  # goals of the pool that training may see; none: all
+    n_demonstrations: int = 0  # of the target that are used; 0: all
+    held_out: float = 0.1  # share of the target's demonstrations that only judge
+    seed: int = 0
+    batch_size: int = 512  # over all processes and accumulated steps
+    accumulate: int = 1
+    n_iterations: int = 3000
+    warm_up: int = 200
+    learning_rate: float = 6e-4
+    weight_decay: float = 0.05
+    action_loss: float = 16.0  # the paper's lambda
+    state_loss: float = 1.0
+    ema: float = 0.999  # 0: none
+    max_norm: float = 1.0
+    bf16: bool = True  # where the device has it
+    compile: bool = True  # where there is a GPU
+    checkpointing: bool = False  # recompute activations: slower, less memory
+    fsdp: bool = False
+    validate_every: int = 250
+    save_every: int = 1000
+    patience: int = 0  # validations without a better one until it stops; 0: never
+    weights: str | None = None  # a published transformer to begin from: directory or hub name
+    autoencoder: str | None = None  # a published or trained autoencoder; none: a small one is trained first
+    autoencoder_iterations: int = 3000
+    autoencoder_batch: int = 256
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+_NANO = PolicyConfig(network=NANO, sampling=SamplingConfig(n_steps=2))
+_NO_RETRIEVAL = replace(_NANO, mode="single", retrieval=False, residual=False)
+_WORLD = AugmentConfig(image_dropout=0.5)
+
+PRESETS: dict[str, TrainConfig] = {
+    "debug": TrainConfig(
+        "debug",
+        policy=PolicyConfig(network=TINY, image=ImageConfig(size=16)),
+        n_demonstrations=6,
+        held_out=0.34,
+        batch_size=16,
+        n_iterations=12,
+        warm_up=2,
+        validate_every=6,
+        save_every=6,
+        bf16=False,
+        compile=False,
+        autoencoder_iterations=4,
+        autoencoder_batch=8,
+    ),
+    "pusht-nano": TrainConfig("pusht-nano", policy=_NANO),
+    "pusht-nano-state": TrainConfig("pusht-nano-state", policy=replace(_NANO, inputs="S")),
+    "pusht-nano-image": TrainConfig(
+        "pusht-nano-image", policy=replace(_NANO, inputs="I"), augment=AugmentConfig(image_dropout=0.0)
+    ),
+    "pusht-nano-single": TrainConfig(
+        "pusht-nano-single", policy=replace(_NANO, mode="single"), augment=_WORLD
+    ),
+    "pusht-nano-oracle": TrainConfig(
+        "pusht-nano-oracle", policy=replace(_NANO, mode="oracle"), augment=_WORLD
+    ),
+    "pusht-nano-no-retrieval": TrainConfig("pusht-nano-no-retrieval", policy=_NO_RETRIEVAL),
+    # The paper's settings: 16 a GPU × 4 accumulated × 8 GPUs.
+    "cosmos-2b": TrainConfig(
+        "cosmos-2b",
+        policy=PolicyConfig(
+            network=COSMOS_2B,
+            chunk_size=16,
+            n_action_steps=1,
+            image=ImageConfig(camera_size=224, size=224),
+            sampling=SamplingConfig(n_steps=5),
+            inputs="I",
+            mode="single",
+        ),
+        pairs=PairsConfig(k=3, action_weight=0.1, n_candidates=5),
+        augment=AugmentConfig(
+            chunk_noise=0.0, state_noise=0.0, turn_noise=0.0, image_dropout=0.0, latent_noise=0.0
+        ),
+        batch_size=512,
+        accumulate=4,
+        n_iterations=20_000,
+        warm_up=2000,
+        learning_rate=1e-4,
+        action_loss=16.0,
+        checkpointing=True,
+        fsdp=True,
+        weights="nvidia/Cosmos-Predict2.5-2B",
+        autoencoder="nvidia/Cosmos-Predict2.5-2B",
+    ),
+}
+
+
+def preset(name: str, changes: Sequence[str] = ()) -> TrainConfig:
+    """A preset with changes such as `policy.inputs=S` or `n_iterations=100`."""
+    one_of("training preset", name, tuple(PRESETS))
+    config = PRESETS[name]
+    for change in changes:
+        path, equals, text = change.partition("=")
+        if not equals:
+            raise InputError(f"'{change}' is no setting: write key=value, such as policy.inputs=S")
+        config = _changed(config, path.strip().split("."), text.strip(), path)
+    return config
+
+
+def _changed(part: Any, path: Sequence[str], text: str, whole: str) -> Any:
+    """The part with one of its values replaced."""
+    names = [f.name for f in fields(part)]
+    if path[0] not in names:
+        raise InputError(f"there is no setting '{whole}': {did_you_mean(path[0], names)}")
+    old = getattr(part, path[0])
+    if is_dataclass(old):
+        if len(path) == 1:
+            raise InputError(
+                f"'{whole}' is a group: name one of its settings, such as {whole}.{fields(old)[0].name}"
+            )
+        return replace(part, **{path[0]: _changed(old, path[1:], text, whole)})
+    if len(path) > 1:
+        raise InputError(f"'{whole}' goes too deep: '{path[0]}' is one value")
+    return replace(part, **{path[0]: _parsed(text, get_type_hints(type(part))[path[0]], whole)})
+
+
+def _parsed(text: str, kind: Any, name: str) -> Any:
+    """The value of that kind."""
+    wanted = str(kind)
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        if "None" in wanted and text.lower() == "none":
+            return None
+        if wanted.startswith("tuple"):
+            each = float if "float" in wanted else int if "int" in wanted else str
+            return tuple(each(item) for item in text.split(",") if item)
+        if kind is int or wanted.startswith("int"):
+            return int(text)
+        if kind is float:
+            return float(text)
+        return text
+    except (ValueError, KeyError):
+        raise InputError(
+            f"'{text}' is no value for {name}: it is {getattr(kind, '__name__', wanted)}"
+        ) from None
+
+
+def from_json(values: Mapping[str, Any]) -> TrainConfig:
+    """The inverse of `TrainConfig.to_json`."""
+    plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    plain["policy"] = PolicyConfig.from_json(values["policy"])
+    plain["pairs"] = PairsConfig(**values["pairs"])
+    plain["augment"] = AugmentConfig(**values["augment"])
+    return TrainConfig(**plain)

@@ -1,0 +1,111 @@
+"""What a run leaves behind: metrics as JSON lines and tensorboard, and pictures of what it predicts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from recap.run_directory import write_whole
+
+if TYPE_CHECKING:
+    from recap.policies.policy import WamPolicy
+    from recap.training.batches import BatchSource
+    from recap.training.data import Samples
+
+METRICS = "metrics.jsonl"
+N_SHOWN = 6
+
+
+class Records:
+    """A run's files; one that is not enabled writes nothing."""
+
+    def __init__(self, out: Path, enabled: bool = True) -> None:
+        self.out, self.enabled = out, enabled
+        self._board: Any = None
+
+    def log(self, iteration: int, values: Mapping[str, Any]) -> None:
+        """Add a row."""
+        if not self.enabled:
+            return
+        with (self.out / METRICS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"iteration": iteration, **values}) + "\n")
+        board = self._tensorboard()
+        for name, value in values.items():
+            if board is not None and isinstance(value, (int, float)):
+                board.add_scalar(name, value, iteration)
+
+    def cut(self, iteration: int) -> None:
+        """Forget rows after an iteration that the run goes back to."""
+        file = self.out / METRICS
+        if self.enabled and file.exists():
+            lines = [line for line in file.read_text("utf-8").splitlines() if _iteration(line) <= iteration]
+            write_whole(file, "".join(f"{line}\n" for line in lines))
+
+    def write(self, name: str, values: Mapping[str, Any]) -> None:
+        """A JSON file."""
+        if self.enabled:
+            write_whole(self.out / name, json.dumps(values, indent=1) + "\n")
+
+    def picture(self, policy: WamPolicy, samples: Samples, source: BatchSource) -> None:
+        """`samples.png`: held-out moments, a row each: what was retrieved, now, predicted, what came."""
+        if not self.enabled or not policy.config.sees or not policy.config.future_image or not len(samples):
+            return
+        from recap.pictures import write_png
+        from recap.training.batches import NO_AUGMENT
+
+        device = source.device
+        rows = torch.linspace(0, len(samples) - 1, min(N_SHOWN, len(samples))).long().to(device)
+        generator = torch.Generator(device).manual_seed(0)
+        batch = source.take(rows, NO_AUGMENT, generator)
+        noise = policy.model.draw_noise(len(rows), generator, device)
+        found = policy.model.sample(batch, noise, policy.config.sampling)
+        columns = []
+        for slot in policy.model.layout.images:
+            if slot.denoised:
+                columns.append(policy.decode_frames(found[slot.name].float()))
+            columns.append(policy.decode_frames(batch.values[slot.name].float()))
+        write_png(
+            self.out / "samples.png", np.concatenate([np.concatenate(list(c)) for c in columns], axis=1)
+        )
+
+    def _tensorboard(self) -> Any:
+        if self._board is None:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError:
+                return None
+            self._board = SummaryWriter(str(self.out / "tensorboard"))
+        return self._board
+
+    def close(self) -> None:
+        """Write out what is waiting."""
+        if self._board is not None:
+            self._board.close()
+
+
+def git_state() -> dict[str, Any]:
+    """Commit and whether there are changes; empty outside a repository."""
+    try:
+        here = Path(__file__).parent
+        commit = _git(here, "rev-parse", "HEAD")
+        return {"commit": commit, "changed": bool(_git(here, "status", "--porcelain"))}
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def _iteration(line: str) -> int:
+    try:
+        return int(json.loads(line)["iteration"])
+    except (ValueError, KeyError, TypeError):
+        return 1 << 62  # a torn line
