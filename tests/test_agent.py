@@ -1,9 +1,11 @@
-"""The replay agent: retrieval without learning, alive to changes of the pool."""
+"""The agent: retrieval with a policy or without learning, alive to changes of the pool."""
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +14,15 @@ from episodes import observation_of, random_episode
 from recap.agent import RetrievalAgent
 from recap.collection import CollectSpec, demonstrate
 from recap.envs.pusht.env import PushTEnv
+from recap.errors import InputError
 from recap.evaluation.agents import Eyes, Trial, make_agent
 from recap.evaluation.rollouts import EvalSpec, run_trials
-from recap.pool.memory import MemoryPool
+from recap.policies.policy import Generators, WamPolicy
+from recap.pool.memory import MemoryPool, MemoryView
 from recap.retrieval.presets import preset
 from recap.retrieval.retriever import Retriever
-from recap.types import Episode
+from recap.types import F32, F64, U8, ActionChunk, Conditioning, Episode, Observation
+from toy_policy import drawn, toy_config, toy_policy
 
 TRIAL = Trial("0", 0.0, 700)
 
@@ -202,3 +207,165 @@ def test_another_process_appends_and_the_running_agent_uses_it(tmp_path: Path, d
     found = agent.retrieval(0)
     assert found is not None
     assert found.matches[0].ref.episode_id == demos[4].id
+
+
+class Watched:
+    """A policy that counts how it is called."""
+
+    def __init__(self, inner: WamPolicy) -> None:
+        self.inner, self.config, self.stamp, self.fingerprint = (
+            inner,
+            inner.config,
+            inner.stamp,
+            inner.fingerprint,
+        )
+        self.served: list[int] = []
+        self.encoded: list[int] = []
+
+    def predict_action_chunk(
+        self, observations: Sequence[Observation], given: Sequence[Conditioning], generator: Generators = None
+    ) -> list[ActionChunk]:
+        self.served.append(len(given))
+        return self.inner.predict_action_chunk(observations, given, generator)
+
+    def encode_frames(self, images: Sequence[U8], frames: Sequence[F64]) -> F32:
+        self.encoded.append(len(images))
+        return self.inner.encode_frames(images, frames)
+
+
+EPISODES = [drawn(random_episode(f"demo-{i}", i)) for i in range(6)]
+
+
+def seen(episode: Episode, t: int) -> Observation:
+    return replace(observation_of(episode, t), images={"top": episode.images["top"][t]})
+
+
+def with_policy(policy: Any, pool: MemoryPool | None = None, **options: Any) -> RetrievalAgent:
+    describer, config = preset("pusht-aligned")
+    agent = RetrievalAgent(Retriever(pool or MemoryPool(EPISODES), describer, config), policy, **options)
+    for slot in range(4):
+        agent.reset(slot, Trial("0", 0.0, 700 + slot))
+    return agent
+
+
+@pytest.fixture(scope="module")
+def state_policy() -> WamPolicy:
+    return toy_policy(toy_config(inputs="S"))
+
+
+@pytest.fixture(scope="module")
+def seeing_policy() -> WamPolicy:
+    return toy_policy()
+
+
+def test_one_call_of_the_policy_serves_all_slots(state_policy: WamPolicy) -> None:
+    policy = Watched(state_policy)
+    agent = with_policy(policy)
+    actions = agent.act([0, 1, 2], [seen(EPISODES[i], 0) for i in range(3)])
+    assert policy.served == [3]
+    assert actions.shape == (3, 2)
+    assert agent.image_size is None, "it needs no images"
+    alone = with_policy(state_policy).act([1], [seen(EPISODES[1], 0)])
+    assert np.allclose(actions[1], alone[0], atol=1e-2), "neighbours do not matter, noise included"
+
+
+def test_n_action_steps_is_how_long_a_chunk_lasts(state_policy: WamPolicy) -> None:
+    for n, options in ((8, {}), (2, {"n_action_steps": 2})):
+        policy = Watched(state_policy)
+        agent = with_policy(policy, **options)
+        for t in range(9):
+            agent.act([0], [seen(EPISODES[0], t)])
+        assert len(policy.served) == -(-9 // n)
+    with pytest.raises(InputError, match="n_action_steps 9 is not within 1…8"):
+        with_policy(state_policy, n_action_steps=9)
+
+
+def test_retrieved_frames_are_encoded_once(seeing_policy: WamPolicy) -> None:
+    policy = Watched(seeing_policy)
+    agent = with_policy(policy)
+    assert agent.image_size == 96
+    agent.act([0, 1], [seen(EPISODES[2], 4)] * 2)
+    assert policy.encoded == [2], "first and last frame of the one chunk that both retrieved"
+    plan = agent.plan(0)
+    assert plan is not None
+    assert plan.given.latents is not None
+    assert plan.given.latents.shape == (2, 16, 2, 2)
+    agent.reset(0, TRIAL)
+    agent.act([0], [seen(EPISODES[2], 4)])
+    assert policy.encoded == [2]
+    assert policy.served == [2, 1]
+
+
+def test_a_pool_without_images_is_refused_by_a_policy_that_looks(seeing_policy: WamPolicy) -> None:
+    blind = MemoryPool([replace(episode, images={}) for episode in EPISODES])
+    with pytest.raises(InputError, match=r"through camera 'top', and demonstration .* use a pool with"):
+        with_policy(seeing_policy, blind).act([0], [seen(EPISODES[0], 0)])
+
+
+def test_the_match_may_be_left_out_or_random(state_policy: WamPolicy) -> None:
+    moment = seen(EPISODES[0], 3)
+    none = with_policy(state_policy, matching="none")
+    none.act([0], [moment])
+    plan = none.plan(0)
+    assert plan is not None
+    assert plan.given.is_empty
+    refs = set()
+    for seed in range(5):
+        agent = with_policy(state_policy, matching="random")
+        agent.reset(0, Trial("0", 0.0, seed))
+        agent.act([0], [moment])
+        found = agent.retrieval(0)
+        assert found is not None
+        refs.add(found.matches[0].ref)
+    assert len(refs) > 2
+
+
+def test_a_random_match_is_fixed_by_the_trial_without_a_policy_too() -> None:
+    refs = []
+    for _ in range(2):
+        agent = with_policy(None, matching="random")
+        agent.act([0], [seen(EPISODES[0], 3)])
+        found = agent.retrieval(0)
+        assert found is not None
+        refs.append(found.matches[0].ref)
+    assert refs[0] == refs[1]
+
+
+def test_without_its_residual_a_policy_is_replay(state_policy: WamPolicy) -> None:
+    agent, plain = with_policy(state_policy, residual=False), replay(MemoryPool(EPISODES))
+    plain.reset(0, TRIAL)
+    for t in range(8):
+        moment = seen(EPISODES[1], t)
+        assert np.array_equal(agent.act([0], [moment]), plain.act([0], [moment]))
+    learned = with_policy(state_policy).act([0], [seen(EPISODES[1], 0)])
+    assert not np.allclose(learned, replay(MemoryPool(EPISODES)).act([0], [seen(EPISODES[1], 0)]))
+
+
+def test_a_policy_of_another_mode_or_robot_is_refused(state_policy: WamPolicy) -> None:
+    with pytest.raises(
+        InputError, match="was trained with retrieval 'pusht-single' and this is 'pusht-aligned'"
+    ):
+        with_policy(toy_policy(toy_config(inputs="S", mode="single")))
+    wide = [replace(e, actions=np.zeros((len(e), 3), np.float32)) for e in EPISODES]
+    with pytest.raises(InputError, match=r"the pool has 3-D actions .* it is of another robot"):
+        with_policy(state_policy, MemoryPool(wide)).act([0], [seen(EPISODES[0], 0)])
+
+
+@pytest.mark.parametrize("reaction", ["hold", "ignore"])
+def test_a_pool_that_is_emptied_on_the_way_is_safe(reaction: str, state_policy: WamPolicy) -> None:
+    pool = MemoryPool(EPISODES)
+    agent = with_policy(state_policy, pool, reaction=reaction)
+    agent.act([0], [seen(EPISODES[0], 0)])
+    pool._view = MemoryView([], pool.view().version + 1)
+    for t in range(1, 4):
+        moment = seen(EPISODES[0], t)
+        action = agent.act([0], [moment])[0]
+        assert np.isfinite(action).all()
+        assert np.array_equal(action, moment.proprio) == (reaction == "hold")
+
+
+def test_actions_stay_within_their_limits(state_policy: WamPolicy) -> None:
+    agent = with_policy(state_policy, limits=(250.0, 260.0))
+    for t in range(8):
+        action = agent.act([0], [seen(EPISODES[0], t)])
+        assert ((action >= 250) & (action <= 260)).all()

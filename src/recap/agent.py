@@ -104,7 +104,7 @@ class RetrievalAgent:
     def reset(self, slot: int, trial: object) -> None:
         """A new episode begins in that slot; a trial's seed is the seed of its noise."""
         self._episodes[slot] = None
-        if self.policy is not None:
+        if self.policy is not None or self.matching == "random":
             import torch
 
             self._dice[slot] = torch.Generator().manual_seed(int(getattr(trial, "seed", 0)))
@@ -151,6 +151,8 @@ class RetrievalAgent:
     def _plan(self, waiting: Sequence[tuple[int, _Episode]]) -> None:
         """Retrieve for each, predict for all together, and queue the actions in the world."""
         ready: list[tuple[int, _Episode, Retrieval, Conditioning]] = []
+        if waiting:
+            self._check_pool()
         for slot, episode in waiting:
             found = self._retrieve(slot, episode)
             # Written so that nan, a pool too small to tell, is unsure.
@@ -251,7 +253,6 @@ class RetrievalAgent:
             return []
         if self.policy is None:
             return [_as_it_is(given) for *_, given in ready]
-        self._check_pool()
         chunks = self.policy.predict_action_chunk(
             [episode.window[-1] for _, episode, *_ in ready],
             [given for *_, given in ready],

@@ -60,6 +60,7 @@ class CollectSpec:
     style: int | None = 0  # None: every demonstration has its own
     first_seed: int = FIRST_COLLECTION_SEED
     image_size: int = 96  # 0: no images
+    threshold: float = 0.95  # coverage at which a demonstration ends
 
     def __post_init__(self) -> None:
         Expert(pusher_named(self.pusher), block_named(self.block).name, self.speed)
@@ -69,6 +70,8 @@ class CollectSpec:
             )
         for angle in self.angles:
             PushTEnv(block=self.block, goal_angle=angle)
+        if not 0.5 <= self.threshold <= 0.99:
+            raise InputError(f"threshold {self.threshold} is out of range: give 0.5 to 0.99")
         if not (math.isfinite(self.noise) and 0 <= self.noise <= 50):
             raise InputError(f"noise {self.noise} is out of range: give 0 to 50 px")
         if self.image_size and (self.image_size % 2 or not 16 <= self.image_size <= 1024):
@@ -139,7 +142,7 @@ def _attempt(spec: CollectSpec, demo: Demo, attempt: int) -> Episode:
     style = demo.seed if spec.style is None else spec.style
     expert = Expert(spec.pusher, spec.block, spec.speed, style)
     expert.reset(demo.seed + attempt)
-    env = PushTEnv(pusher=spec.pusher, block=spec.block, goal_angle=demo.angle)
+    env = PushTEnv(spec.pusher, demo.angle, block=spec.block, success_threshold=spec.threshold)
     env.reset(seed=demo.seed)
     rng = np.random.default_rng([demo.seed, attempt])
     noise, noisy = np.zeros(2), False

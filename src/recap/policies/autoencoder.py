@@ -48,7 +48,7 @@ class FrameEncoder(nn.Module):
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network: Any = network
-        config = self.network.config
+        config: Any = self.network.config
         self.register_buffer("mean", torch.tensor(config.latents_mean).view(1, -1, 1, 1))
         self.register_buffer("std", torch.tensor(config.latents_std).view(1, -1, 1, 1))
 

@@ -38,6 +38,8 @@ def save_pretrained(
     from safetensors.torch import save_file
 
     partial, old = path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.old")
+    if old.exists() and not path.exists():
+        old.rename(path)  # an earlier writing was killed between its two renames
     for left in (partial, old):
         shutil.rmtree(left, ignore_errors=True)
     try:
@@ -90,24 +92,33 @@ def from_pretrained(source: str | Path, device: str = "cpu") -> WamPolicy:
         raise DatasetError(f"checkpoint {path} is damaged ({why}): copy or train it again") from error
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise DatasetError(f"checkpoint {path} is not of format {FORMAT}: it is of another version of recap")
-    config = PolicyConfig.from_json(body.get("policy") or {})
-    stamp: RetrievalStamp = from_plain(RetrievalStamp, body.get("retrieval"), "retrieval.")
     parts: dict[str, dict[str, Tensor]] = {"network": {}, "autoencoder": {}, "statistics": {}}
     for key, value in weights.items():
         part, _, name = key.partition(".")
         if part not in parts:
             raise DatasetError(f"checkpoint {path} has an unknown weight '{key}': it is of another version")
         parts[part][name] = value if part == "statistics" else value.float()
-    model = WorldActionModel(config)
+    try:
+        config = PolicyConfig.from_json(body.get("policy") or {})
+        stamp: RetrievalStamp = from_plain(RetrievalStamp, body.get("retrieval"), "retrieval.")
+        model = WorldActionModel(config)
+        kept = body.get("autoencoder")
+        inner: nn.Module | None = None if kept is None else build_autoencoder(**kept)
+    except (TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        why = str(error).splitlines()[0]
+        raise DatasetError(
+            f"checkpoint {path} has a value of another kind in its {CONFIG} ({why}): copy or train it again"
+        ) from error
     load_strictly(model.network, parts["network"], str(path))
     encoder = None
-    if body.get("autoencoder") is not None:
-        inner: nn.Module = build_autoencoder(**body["autoencoder"])
+    if inner is not None:
         load_strictly(inner, parts["autoencoder"], str(path))
         encoder = FrameEncoder(inner).to(device)
     tables: dict[str, dict[str, np.ndarray[Any, Any]]] = {"mean": {}, "std": {}}
     for key, value in parts["statistics"].items():
         slot, _, which = key.rpartition(".")
+        if which not in tables:
+            raise DatasetError(f"checkpoint {path} has an unknown weight 'statistics.{key}': it is damaged")
         tables[which][slot] = value.numpy().astype(np.float32)
     return WamPolicy(model.to(device), Statistics(tables["mean"], tables["std"]), stamp, encoder)
 

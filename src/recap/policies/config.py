@@ -138,7 +138,8 @@ class PolicyConfig:
         known = dict(values)
         for key, kind in parts.items():
             known[key] = from_plain(kind, known.get(key), f"{key}.")
-        return from_plain(cls, known)
+        found: PolicyConfig = from_plain(cls, known)
+        return found
 
 
 def from_plain(kind: type[Any], values: Any, prefix: str = "") -> Any:

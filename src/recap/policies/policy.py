@@ -97,8 +97,9 @@ class WamPolicy:
         if self.config.sees and encoder is None:
             raise InputError("the policy sees images and has no autoencoder: give one")
         for slot in model.layout.vectors:
-            if slot.name not in statistics.mean or statistics.mean[slot.name].shape != (slot.width,):
-                raise InputError(f"the policy's statistics lack slot '{slot.name}': train it again")
+            for table in (statistics.mean, statistics.std):
+                if slot.name not in table or table[slot.name].shape != (slot.width,):
+                    raise InputError(f"the policy's statistics lack slot '{slot.name}': train it again")
 
     @property
     def device(self) -> torch.device:

@@ -35,8 +35,6 @@ def write_packed(
     """Write a view, with what some describers say of it, to `path`; equal views give equal bytes."""
     from safetensors.numpy import save_file
 
-    from recap.pool.blobs import encode
-
     tensors: dict[str, NDArray[Any]] = {}
     parts: dict[str, list[NDArray[Any]]] = {key: [] for key in _KINDS}
     records = []
@@ -44,6 +42,8 @@ def write_packed(
         episode = view.episode(name)
         cameras = {}
         for camera, frames in episode.images.items() if images else ():
+            from recap.pool.blobs import encode  # only films need an encoder
+
             data = encode(frames, episode.fps)
             cameras[camera] = sha256(data)
             tensors[f"blob/{cameras[camera]}"] = np.frombuffer(data, np.uint8)

@@ -57,6 +57,7 @@ class TrainConfig:
     n_iterations: int = 3000
     warm_up: int = 200
     learning_rate: float = 6e-4
+    decay: bool = True  # to zero along a cosine; False: it stays, and the smoothed weights settle
     weight_decay: float = 0.05
     action_loss: float = 16.0  # the paper's lambda
     state_loss: float = 1.0

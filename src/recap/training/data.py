@@ -228,6 +228,7 @@ class _Builder:
         self.target, self.pool, self.pairs, self.config, self.album = target, pool, pairs, config, album
         self.retrieval = replace(retrieval_preset(f"pusht-{config.mode}")[1], chunk_size=config.chunk_size)
         self.k = 1 if pairs is None else pairs.match.shape[1]
+        self.retrieved = [slot for slot in build_layout(config).vectors if slot.retrieved]
         self.rows: dict[str, list[F32]] = {}
         self.pictures: dict[str, list[int]] = {}
         self.tasks: dict[str, int] = {}
@@ -271,9 +272,10 @@ class _Builder:
         if self.pairs is not None:
             weight = self.pairs.weight[self._row]
         row["weight"] = weight
-        for name in ("retrieved_proprio", "retrieved_action"):
-            if name in moments[0].vectors:
-                row[name] = self._padded([m.vectors[name] for m in moments])
+        for slot in self.retrieved:
+            # A moment without a match is never shown one: what stands in its place does not matter.
+            found = [m.vectors[slot.name] for m in moments if slot.name in m.vectors]
+            row[slot.name] = self._padded(found or [np.zeros(slot.width, np.float32)])
         row["base"] = self._padded([m.base.ravel() for m in moments])
         for key, value in row.items():
             self.rows.setdefault(key, []).append(value)
@@ -293,6 +295,9 @@ class _Builder:
             for i, offset in enumerate(frame_offsets(self.config)):
                 numbers = []
                 for one in given:
+                    if one.is_empty:
+                        numbers.append(0)  # any picture, never shown
+                        continue
                     shown = self.pool.episode(one.refs[0].episode_id)
                     begin = one.refs[0].t
                     at = min(begin + offset, len(shown) - 1)
@@ -320,8 +325,7 @@ class _Builder:
             flat = np.array(numbers, np.int64)
             images[slot] = flat.reshape(n, self.k) if slot.startswith("retrieved") else flat
         fixed = {"proprio": stacked["proprio"], "future_proprio": stacked["future_proprio"]}
-        names = [slot.name for slot in build_layout(self.config).vectors if slot.retrieved]
-        matched = {name: stacked[name] for name in names}
+        matched = {slot.name: stacked[slot.name] for slot in self.retrieved}
         return Samples(
             fixed,
             matched,

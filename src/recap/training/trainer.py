@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import math
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -113,6 +115,22 @@ def _held(out: Path, config: TrainConfig, accelerator: Accelerator) -> Iterator[
         yield
 
 
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C waits until the step is whole: half a step could not be resumed bit by bit."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals reach the main thread only
+        return
+    asked: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt
+
+
 class _Loss(nn.Module):
     """The model as distributed training wants it: losses from forward."""
 
@@ -207,14 +225,18 @@ class _Run:
         began = time.monotonic()
         first = self.iteration
         sums: dict[str, Tensor] = {}
+        n_summed = 0
         try:
             while self.iteration < config.n_iterations:
-                losses = self._step()
-                sums = {name: sums.get(name, 0.0) + loss for name, loss in losses.items()}
-                self.iteration += 1
+                with _undisturbed():
+                    losses = self._step()
+                    sums = {name: sums.get(name, 0.0) + loss for name, loss in losses.items()}
+                    self.iteration += 1
+                    n_summed += 1
                 if self.iteration % LOG_EVERY == 0 or self.iteration == config.n_iterations:
-                    self._log(sums, time.monotonic() - began, self.iteration - first)
-                    sums = {}
+                    means = {name: value / n_summed for name, value in sums.items()}
+                    self._log(means, time.monotonic() - began, self.iteration - first)
+                    sums, n_summed = {}, 0
                 due = self.iteration % config.validate_every == 0 or self.iteration == config.n_iterations
                 if due:
                     self._validate()
@@ -224,10 +246,13 @@ class _Run:
                     self._save()
                 self.report("iterations", self.iteration, config.n_iterations)
                 late = (
-                    config.patience
+                    due
+                    and config.patience > 0
                     and self.iteration - self.best_iteration >= config.patience * config.validate_every
                 )
-                if (due and late) or time.monotonic() - began > max_seconds:
+                overdue = time.monotonic() - began > max_seconds
+                asked = (due and config.patience > 0) or math.isfinite(max_seconds)
+                if asked and self._agreed(late or overdue):
                     break
         except KeyboardInterrupt:
             self._save()
@@ -250,6 +275,13 @@ class _Run:
             self.best_loss,
             time.monotonic() - began if not main else seconds,
         )
+
+    def _agreed(self, stop: bool) -> bool:
+        """Whether the main process, which alone validates, wants to stop: all must stop together."""
+        if self.accelerator.num_processes == 1:
+            return stop
+        vote = torch.tensor([float(stop and self.accelerator.is_main_process)], device=self.device)
+        return bool(self.accelerator.reduce(vote, "sum").item() > 0)
 
     def _step(self) -> dict[str, Tensor]:
         """One iteration: every draw depends on seed and iteration alone."""
@@ -290,9 +322,7 @@ class _Run:
         theirs = [p.data for p in self.raw.parameters()]
         torch._foreach_lerp_(ours, theirs, 1 - decay)
 
-    def _log(self, sums: dict[str, Tensor], seconds: float, n_done: int) -> None:
-        n = (self.iteration - 1) % LOG_EVERY + 1
-        means = {name: value / n for name, value in sums.items()}
+    def _log(self, means: dict[str, Tensor], seconds: float, n_done: int) -> None:
         if self.accelerator.num_processes > 1:
             means = {name: self.accelerator.reduce(value, "mean") for name, value in means.items()}
         row = {f"loss/{name}": float(value) for name, value in means.items()}
@@ -368,6 +398,8 @@ def judge(
 
 def learning_rate(config: TrainConfig, iteration: int) -> float:
     """At an iteration."""
+    if not config.decay:
+        return config.learning_rate * min(1.0, (iteration + 1) / max(1, config.warm_up))
     return cosine(config.learning_rate, iteration, config.n_iterations, config.warm_up)
 
 

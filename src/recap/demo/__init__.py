@@ -1,0 +1,1 @@
+"""The first look: a frozen policy gains a task because demonstrations are appended to its pool."""

@@ -1,0 +1,221 @@
+"""The demo in writing: a table for the terminal, and a page that needs nothing but its own folder."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from recap.demo.spec import (
+    ANGLE,
+    BLOCK,
+    KEYS,
+    POLICY,
+    DemoResult,
+    DemoSpec,
+    Gain,
+    Stage,
+    against_replay,
+    gain,
+)
+from recap.envs.pusht.tasks import angle_key
+from recap.evaluation.statistics import PairedDifference
+from recap.evaluation.summary import Rate
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+PAGE, FILM, STILL, RESULTS = "index.html", "demo.mp4", "demo.png", "demo.json"
+COLUMNS = (
+    "demos",
+    *(f"policy > {key}" for key in KEYS),
+    *(f"replay > {key}" for key in KEYS),
+    "gained",
+    "lost",
+)
+LEGEND = (
+    f"Successes of the same starts, with 95 % Wilson intervals in per cent. Gained and lost: starts of the "
+    f"policy against the row above, past {' / '.join(KEYS)}."
+)
+
+
+def table_rows(stages: Sequence[Stage]) -> list[list[str]]:
+    """One row a stage, as text."""
+    rows = []
+    for i, stage in enumerate(stages):
+        rates = [stage.rate(key, replay=replay) for replay in (False, True) for key in KEYS]
+        changes = ["–", "–"]
+        if i:
+            found = [gain(stages[i - 1], stage, key) for key in KEYS]
+            changes = [
+                " / ".join(str(len(each.gained)) for each in found),
+                " / ".join(str(len(each.lost)) for each in found),
+            ]
+        rows.append([str(stage.n_demonstrations), *map(_rate, rates), *changes])
+    return rows
+
+
+def _rate(rate: Rate) -> str:
+    low, high = rate.interval
+    return f"{rate.k}/{rate.n} [{100 * low:.0f}, {100 * high:.0f}]"
+
+
+def render_stages(stages: Sequence[Stage]) -> RenderableType:
+    """The table for a terminal of 80 columns."""
+    from rich.console import Group
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in COLUMNS:
+        # In two lines, so that the row fits.
+        table.add_column(name.replace(" > ", "\n> "), justify="right", no_wrap=True)
+    for row in table_rows(stages):
+        table.add_row(*(cell.replace("[", r"\[") for cell in row))
+    return Group(table, "", LEGEND)
+
+
+def conclusion(result: DemoResult) -> str:
+    """What came of it, in words that hold whatever it was; replay tells what the pool does by itself."""
+    last = result.stages[-1]
+    grown = [f"past {key} {_points(g.pairs)} ({_counted(g)})" for key, g in result.total.items()]
+    ahead = [f"past {key} {_points(against_replay(last, key))}" for key in KEYS]
+    return (
+        f"With {last.n_demonstrations} demonstrations instead of none, the policy's success changes by: "
+        f"{'; '.join(grown)}. Against replay alone, which uses no network, it then stands at: "
+        f"{'; '.join(ahead)}."
+    )
+
+
+def _points(pairs: PairedDifference) -> str:
+    low, high = pairs.interval
+    return f"{100 * pairs.difference:+.0f} points [{100 * low:+.0f}, {100 * high:+.0f}]"
+
+
+def _counted(found: Gain) -> str:
+    return f"starts gained: {len(found.gained)}, lost: {len(found.lost)}"
+
+
+def next_steps(spec: DemoSpec, pool: str) -> list[tuple[str, str]]:
+    """Commands to try now, and what each does."""
+    policy = [] if spec.policy == POLICY else ["--policy", spec.policy]
+    angle = "17" if spec.angle != 17 else angle_key(ANGLE)
+    block = "ell" if spec.block != "ell" else BLOCK
+    evaluation = ["recap", "eval", spec.policy, "--pusher", "triangle", "--block", spec.block]
+    evaluation += [f"--angles={angle_key(spec.angle)}", "--pool", pool, "--seeds", "500:520"]
+    lists = ["recap", "pool", "ls", pool]
+    return [
+        (shlex.join(["recap", "demo", "--angle", angle, *policy]), "another goal"),
+        (shlex.join(["recap", "demo", "--block", block, *policy]), "another block"),
+        (shlex.join(evaluation), "more starts, from the pool that the demo has filled"),
+        (shlex.join(lists), "what is in that pool"),
+    ]
+
+
+def page(result: DemoResult, pool: str) -> str:
+    """The whole page; film and still lie beside it."""
+    spec, stages = result.spec, result.stages
+    head = "".join(f"<th>{escape(name)}</th>" for name in COLUMNS)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in table_rows(stages)
+    )
+    absorbed = "".join(
+        f"<tr><td>{len(a.ids)}</td><td>{a.collect_s:.1f} s</td><td>{a.add_ms:.0f} ms</td>"
+        f"<td>{a.use_ms:.0f} ms</td><td>{a.total_ms:.0f} ms</td><td>{len(stage.retrieved)}</td></tr>"
+        for stage in stages
+        if (a := stage.absorbed) is not None
+    )
+    steps = "".join(
+        f"<li><code>{escape(command)}</code>: {escape(why)}.</li>" for command, why in next_steps(spec, pool)
+    )
+    size = f"{sum(result.n_parameters.values()) / 1e6:.1f} M parameters, {result.n_bytes / 1e6:.0f} MB"
+    before, after = result.fingerprints
+    task = f"{escape(spec.block)}, goal at {escape(angle_key(spec.angle))}°"
+    film = "one that was gained" if _is_gained(result) else "the one that improved most; none was gained"
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>ReCAP demo: {task}</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<h1>A frozen policy and a growing pool</h1>
+<p class="lead">{escape(conclusion(result))}</p>
+
+<h2>Same starts, same weights</h2>
+<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>
+<p class="note">{escape(LEGEND)} Replay acts out what is retrieved, a whole
+chunk at a time, without the policy: what the pool does by itself.</p>
+
+<h2>One start, before and after</h2>
+<video src="{FILM}" poster="{STILL}" controls muted loop playsinline></video>
+<p class="note">Start {result.film_seed}, {film}. From left to right: the board now; where the policy
+is given pictures, the future that it predicts, laid over the faded board; the moment of the pool that it
+follows. Twice the real speed.</p>
+<img src="{STILL}" alt="Moments of the episode before and after, with the predicted future and the
+retrieved frames">
+
+<h2>What was done</h2>
+<ol>
+<li>The policy <code>{escape(spec.policy)}</code> ({escape(size)}) was loaded and not trained further.</li>
+<li>The triangle was rolled out from {spec.n_seeds} starts (seeds {spec.seeds[0]} to {spec.seeds[-1]}) on
+the task: {task}. Its pool was empty.</li>
+<li>The disc, another pusher, showed the task: demonstrations by a scripted expert, from other starts,
+were appended to the live pool.</li>
+<li>The same starts were rolled out again after each helping.</li>
+</ol>
+<div class="wide"><table><thead><tr><th>appended</th><th>collected in</th><th>safe on disk after</th>
+<th>then retrieved after</th><th>absorbed in</th><th>demos used</th></tr></thead>
+<tbody>{absorbed}</tbody></table></div>
+<p class="note">Absorbed: from the call that adds them to the first retrieval that uses one. Demos used: how
+many of the pool's demonstrations the policy was given a moment of.</p>
+<dl>
+<dt>Fingerprint of the weights, first</dt><dd><code>{escape(before)}</code></dd>
+<dt>Fingerprint of the weights, last</dt><dd><code>{escape(after)}</code></dd>
+<dt>Time in all</dt><dd>{result.wall_s:.0f} s</dd>
+</dl>
+
+<h2>What to try next</h2>
+<ul>{steps}</ul>
+<p class="note">All numbers are in <a href="{RESULTS}">{RESULTS}</a>. A handful of starts shows how it
+works, not how well: for that, evaluate more of them.</p>
+</body>
+</html>
+"""
+
+
+def _is_gained(result: DemoResult) -> bool:
+    return any(result.film_seed in found.gained for found in result.total.values())
+
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1c1f23; --soft: #5c646d; --paper: #fcfcfb; --line: #d9dcdf;
+  --tint: #f1f3f4; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e8ea; --soft: #9aa3ab; --paper: #16181b; --line: #34393e; --tint: #212529; }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 50rem; color: var(--ink);
+  background: var(--paper); font: 1rem/1.55 system-ui, sans-serif; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .75rem; }
+h2 { font-size: 1.15rem; margin: 2.25rem 0 .6rem; }
+.lead { font-size: 1.08rem; }
+.note { color: var(--soft); font-size: .9rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .92rem; }
+th, td { text-align: right; padding: .4rem .6rem; border-bottom: 1px solid var(--line); }
+td { white-space: nowrap; }
+th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
+tbody tr:last-child td { font-weight: 600; }
+video, img { display: block; width: 100%; height: auto; background: #fff; border: 1px solid var(--line);
+  border-radius: 6px; margin: .5rem 0; }
+code { font: .9em ui-monospace, monospace; background: var(--tint); padding: .1em .3em; border-radius: 4px;
+  overflow-wrap: anywhere; }
+li { margin: .3rem 0; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; }
+dt { color: var(--soft); }
+dd { margin: 0; }
+a { color: inherit; }
+"""

@@ -1,0 +1,83 @@
+"""Images to latents and back."""
+
+import numpy as np
+import pytest
+import torch
+
+from recap.errors import DatasetError, InputError
+from recap.policies.autoencoder import FrameEncoder, build_autoencoder, latent_statistics, to_bytes, to_pixels
+from recap.training.autoencoder import frozen_latents, load_autoencoder, psnr, train_autoencoder, unclamped
+from recap.types import U8
+from toy_policy import toy_encoder
+
+
+@pytest.fixture
+def images() -> U8:
+    return np.random.default_rng(0).integers(0, 256, (5, 16, 24, 3), np.uint8)
+
+
+def test_an_eighth_of_each_side_and_16_channels(images: U8) -> None:
+    latents = toy_encoder().encode_images(images)
+    assert latents.shape == (5, 16, 2, 3)
+    assert toy_encoder().decode_images(latents).shape == images.shape
+
+
+def test_every_image_is_encoded_alone(images: U8) -> None:
+    together = toy_encoder().encode_images(images)
+    alone = np.concatenate([toy_encoder().encode_images(images[i : i + 1]) for i in range(5)])
+    assert np.allclose(together, alone, atol=1e-5)
+    assert np.allclose(together, toy_encoder().encode_images(images, batch_size=2), atol=1e-5)
+
+
+def test_bytes_survive_the_way_to_pixels_and_back(images: U8) -> None:
+    assert np.array_equal(to_bytes(to_pixels(images)), images)
+
+
+def test_latents_are_normalised_by_channel(images: U8) -> None:
+    network = toy_encoder().network
+    raw = network.encode(to_pixels(images)[:, :, None]).latent_dist.mode()[:, :, 0]
+    mean, std = latent_statistics(raw)
+    own = build_autoencoder(base_dim=8, latents_mean=mean, latents_std=std)
+    own.load_state_dict(network.state_dict())
+    latents = FrameEncoder(own.eval()).encode_images(images)
+    assert np.allclose(latents.mean((0, 2, 3)), 0, atol=1e-3)
+    assert np.allclose(latents.std((0, 2, 3), ddof=1), 1, atol=1e-2)
+
+
+def test_training_decodes_the_same_but_for_the_clamp(images: U8) -> None:
+    network = toy_encoder().network
+    latent = 30 * torch.randn(2, 16, 1, 2, 2, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        free = unclamped(network, latent)
+        assert torch.allclose(free.clamp(-1, 1), network.decode(latent).sample, atol=1e-5)
+
+
+def test_training_fits_the_pictures() -> None:
+    pictures = np.zeros((8, 16, 16, 3), np.uint8)
+    pictures[::2, 4:12, 4:12] = (255, 40, 40)
+    pictures[1::2, :8] = (40, 40, 255)
+
+    def quality(n_iterations: int) -> float:
+        encoder = train_autoencoder(
+            pictures, n_iterations=n_iterations, batch_size=4, seed=0, device=torch.device("cpu")
+        )
+        return psnr(encoder.decode_images(encoder.encode_images(pictures)), pictures)
+
+    assert quality(30) > quality(1) + 3
+
+
+def test_frozen_latents_hold_every_picture_and_its_mirror_image(images: U8) -> None:
+    latents = frozen_latents(toy_encoder(), images, torch.device("cpu"))
+    assert latents.shape == (5, 2, 16, 2, 3)
+    mirrored = toy_encoder().encode_images(np.ascontiguousarray(images[:, :, ::-1]))
+    assert np.allclose(latents[:, 1], mirrored, atol=1e-5)
+
+
+def test_a_directory_without_an_autoencoder_is_one_line(tmp_path: object) -> None:
+    with pytest.raises(DatasetError, match="no autoencoder at"):
+        load_autoencoder(str(tmp_path), torch.device("cpu"))
+
+
+def test_what_is_no_image_is_refused() -> None:
+    with pytest.raises(InputError):
+        toy_encoder().encode_images(np.zeros((1, 16, 16), np.uint8))

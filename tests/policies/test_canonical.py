@@ -1,0 +1,97 @@
+"""The camera image in the block's frame: pixels warped, nothing drawn."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from episodes import random_episode
+from recap.envs.pusht.env import PushTEnv
+from recap.envs.pusht.rendering import RenderedFrames
+from recap.errors import InputError
+from recap.geometry import out_of_frame
+from recap.policies.canonical import camera_image, canonical_image
+from recap.policies.config import ImageConfig
+from recap.types import F64, U8
+
+CONFIG = ImageConfig()
+BLOCK_COLOR = (143, 163, 184)
+HERE, THERE = np.array([256.0, 256.0, 0.3]), np.array([240.0, 270.0, -1.9])
+GOAL, PUSHER = np.array([40.0, -30.0, 0.8]), np.array([-60.0, 50.0])  # as the block sees them
+
+
+def scene(block: F64) -> U8:
+    """The same scene, laid somewhere else."""
+    place = out_of_frame(block, GOAL[:2])
+    episode = replace(
+        random_episode("scene", 0, 1),
+        objects={"block": block[None].astype(np.float32)},
+        goal=np.array([*place, block[2] + GOAL[2]], np.float32),
+        proprio=out_of_frame(block, PUSHER)[None].astype(np.float32),
+    )
+    return RenderedFrames(episode, CONFIG.camera_size)[0]
+
+
+def difference(a: U8, b: U8) -> float:
+    return float(np.abs(a.astype(float) - b).mean())
+
+
+def test_the_surroundings_look_the_same_whatever_the_pose() -> None:
+    a, b = scene(HERE), scene(THERE)
+    canonical = difference(canonical_image(a, HERE, CONFIG, True), canonical_image(b, THERE, CONFIG, True))
+    assert canonical < 5
+    assert canonical < difference(a, b) / 3
+
+
+def test_the_block_lies_in_the_middle_unturned() -> None:
+    env = PushTEnv()
+    env.reset(seed=700)
+    seen = env.observe(CONFIG.camera_size)
+    image = canonical_image(seen.images["top"], seen.objects["block"], CONFIG, True)
+    other = canonical_image(scene(HERE), HERE, CONFIG, True)
+    assert image.shape == (64, 64, 3)
+    a, b = (np.abs(i.astype(int) - BLOCK_COLOR).max(axis=-1) < 25 for i in (image, other))
+    assert (a & b).sum() > 0.8 * (a | b).sum() > 100, "the block of another start covers the same pixels"
+
+
+def test_beyond_the_camera_it_is_white() -> None:
+    image = canonical_image(np.zeros((96, 96, 3), np.uint8), np.array([0.0, 0.0, 0.0]), CONFIG, True)
+    assert (image[:30, :30] == 255).all()
+    assert (image[34:, 34:] == 0).all()
+
+
+def test_without_alignment_the_whole_image_is_only_resized() -> None:
+    image = scene(HERE)
+    assert np.array_equal(
+        canonical_image(image, HERE, CONFIG, False), canonical_image(image, THERE, CONFIG, False)
+    )
+    tilted = replace(CONFIG, view="camera")
+    assert np.array_equal(
+        canonical_image(image, HERE, tilted, True), canonical_image(image, HERE, CONFIG, False)
+    )
+
+
+def test_laid_back_over_the_camera_image_it_fits() -> None:
+    sharp = replace(CONFIG, size=192)
+    image = scene(THERE)
+    back = camera_image(canonical_image(image, THERE, sharp, True), THERE, sharp, True, image)
+    assert difference(back, image) < 4
+    blank = np.full_like(image, 7)
+    laid = camera_image(canonical_image(image, THERE, sharp, True), THERE, sharp, True, blank)
+    assert (laid[0, 0] == 7).all(), "outside it the camera image stays"
+    assert difference(laid[40:56, 40:56], image[40:56, 40:56]) < 8
+    assert camera_image(image[:64, :64], HERE, CONFIG, False, blank).shape == blank.shape
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        (np.zeros((64, 64, 3), np.uint8), "is 64×64 px and the policy was trained on 96×96"),
+        (np.zeros((96, 96, 3), np.float32), "of float32: give .h, w, 3. of bytes"),
+        (np.zeros((96, 96), np.uint8), "has shape .96, 96."),
+    ],
+)
+def test_another_size_or_kind_is_one_line(image: U8, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        canonical_image(image, HERE, CONFIG, True)
+    assert "\n" not in str(caught.value)

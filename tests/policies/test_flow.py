@@ -1,0 +1,79 @@
+"""Flow matching on paths that are known exactly."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from recap.errors import InputError
+from recap.policies.config import SamplingConfig
+from recap.policies.flow import noisy, solve, velocity
+
+TARGET = torch.tensor([[3.0, -2.0, 0.5], [10.0, 0.0, -7.0]])
+
+
+def towards_target(x: Tensor, level: float) -> Tensor:
+    """The exact velocity where all data is one point: away from it, along a straight line."""
+    return (x - TARGET) / level
+
+
+def drawn(seed: int) -> Tensor:
+    return torch.randn(2, 3, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("sampler", ["euler", "unipc"])
+@pytest.mark.parametrize("n_steps", [1, 2, 3, 5, 10])
+def test_the_exact_field_leads_to_the_data_in_any_number_of_steps(sampler: str, n_steps: int) -> None:
+    config = SamplingConfig(sampler, n_steps)  # type: ignore[arg-type]
+    assert torch.allclose(solve(towards_target, drawn(0), config), TARGET, atol=1e-3)
+
+
+def test_the_path_goes_from_data_to_noise_at_one_speed() -> None:
+    noise = drawn(1)
+    at = noisy(TARGET, noise, torch.tensor([0.0, 1.0]))
+    assert torch.equal(at[0], TARGET[0])
+    assert torch.equal(at[1], noise[1])
+    step = noisy(TARGET, noise, torch.full((2,), 0.75)) - noisy(TARGET, noise, torch.full((2,), 0.25))
+    assert torch.allclose(step, 0.5 * velocity(TARGET, noise), atol=1e-6)
+
+
+@pytest.mark.parametrize("sampler", ["euler", "unipc"])
+def test_each_step_asks_the_field_once_from_full_noise_down(sampler: str) -> None:
+    levels: list[float] = []
+
+    def field(x: Tensor, level: float) -> Tensor:
+        levels.append(level)
+        return towards_target(x, level)
+
+    solve(field, drawn(0), SamplingConfig(sampler, 4))  # type: ignore[arg-type]
+    assert len(levels) == 4
+    assert levels == sorted(levels, reverse=True)
+    assert levels[0] == pytest.approx(1.0, abs=2e-3)
+
+
+@pytest.mark.parametrize("sampler", ["euler", "unipc"])
+def test_equal_noise_gives_equal_samples(sampler: str) -> None:
+    config = SamplingConfig(sampler, 3)  # type: ignore[arg-type]
+
+    def field(x: Tensor, level: float) -> Tensor:
+        return torch.sin(x) * level
+
+    assert torch.equal(solve(field, drawn(4), config), solve(field, drawn(4), config))
+    assert not torch.equal(solve(field, drawn(4), config), solve(field, drawn(5), config))
+
+
+def test_temperature_is_how_much_of_the_noise_is_begun_from() -> None:
+    def begin(temperature: float) -> Tensor:
+        return solve(lambda x, level: torch.zeros_like(x), drawn(0), SamplingConfig("euler", 2, temperature))
+
+    assert torch.equal(begin(0.0), torch.zeros(2, 3))
+    assert torch.equal(begin(0.5), drawn(0) * 0.5)
+
+
+def test_bad_settings_are_refused() -> None:
+    for values, words in (
+        (("heun",), "unknown sampler 'heun'"),
+        (("euler", 0), "0 denoising steps denoise nothing"),
+        (("euler", 2, 3.0), "temperature 3.0 is out of range"),
+    ):
+        with pytest.raises(InputError, match=words):
+            SamplingConfig(*values)  # type: ignore[arg-type]

@@ -1,0 +1,141 @@
+"""The table of slots, and vectors as latent frames."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recap.errors import InputError
+from recap.policies.config import ImageConfig, PolicyConfig
+from recap.policies.layout import Layout, Slot, build_layout, frame_offsets
+from recap.policies.vectors import kinds_of
+
+ROOM = 16 * 2 * 2  # of a patch
+
+
+def names(config: PolicyConfig) -> list[str]:
+    return [slot.name for slot in build_layout(config).slots]
+
+
+@given(width=st.integers(1, 16 * 8 * 8), lead=st.sampled_from([(), (3,), (2, 2)]), seed=st.integers(0, 99))
+def test_what_is_written_is_read_whatever_its_width(width: int, lead: tuple[int, ...], seed: int) -> None:
+    layout = Layout((), channels=16, size=8, patch=2)
+    vector = torch.randn(*lead, width, generator=torch.Generator().manual_seed(seed))
+    frame = layout.write(vector)
+    assert frame.shape == (*lead, 16, 8, 8)
+    assert torch.allclose(layout.read(frame, width), vector, atol=1e-6)
+
+
+@pytest.mark.parametrize("width", [3, ROOM // 2, ROOM])
+def test_every_token_of_a_narrow_vector_holds_all_of_it(width: int) -> None:
+    layout = Layout((), channels=16, size=8, patch=2)
+    frame = layout.write(torch.arange(1.0, width + 1))
+    patches = frame.reshape(16, 4, 2, 4, 2).permute(1, 3, 0, 2, 4).reshape(16, ROOM)
+    assert torch.equal(patches, patches[:1].expand(16, ROOM))
+    assert torch.equal(patches[0, :width], torch.arange(1.0, width + 1))
+
+
+def test_reading_averages_over_the_copies() -> None:
+    layout = Layout((), channels=16, size=8, patch=2)
+    vector = torch.tensor([3.0, -1.0])
+    noise = torch.randn(16, 8, 8, generator=torch.Generator().manual_seed(0))
+    assert (layout.read(layout.write(vector) + noise, 2) - vector).abs().max() < 0.2  # 512 copies
+
+
+def test_all_slots_of_the_default() -> None:
+    layout = build_layout(PolicyConfig())
+    assert [(slot.name, slot.width) for slot in layout.slots] == [
+        ("retrieved_frame_0/top", 0),
+        ("retrieved_frame_1/top", 0),
+        ("retrieved_proprio", 8 * 2 + 16 + 4),
+        ("retrieved_action", 8 * (2 + 1)),
+        ("frame/top", 0),
+        ("proprio", 2 + 16),
+        ("action", 16),
+        ("future_frame/top", 0),
+        ("future_proprio", 2 + 4),
+    ]
+    assert [s.name for s in layout.slots if s.denoised] == ["action", "future_frame/top", "future_proprio"]
+    assert layout.n_tokens == 9 * 16
+
+
+def test_without_retrieval_its_slots_are_left_out() -> None:
+    assert names(PolicyConfig(retrieval=False, residual=False)) == [
+        "frame/top",
+        "proprio",
+        "action",
+        "future_frame/top",
+        "future_proprio",
+    ]
+
+
+def test_without_a_future_only_the_action_is_denoised() -> None:
+    layout = build_layout(PolicyConfig(future_image=False, future_state=False))
+    assert [slot.name for slot in layout.slots if slot.denoised] == ["action"]
+
+
+def test_more_frames_lie_evenly_within_the_chunk() -> None:
+    config = PolicyConfig(n_retrieved_frames=4)
+    assert [n for n in names(config) if n.startswith("retrieved_frame")] == [
+        f"retrieved_frame_{i}/top" for i in range(4)
+    ]
+    assert frame_offsets(config) == (0, 2, 5, 7)
+    assert frame_offsets(replace(config, n_retrieved_frames=2)) == (0, 7)
+    assert frame_offsets(replace(config, n_retrieved_frames=1)) == (0,)
+
+
+def test_two_cameras_have_a_slot_each() -> None:
+    config = PolicyConfig(image=ImageConfig(cameras=("top", "wrist")))
+    assert [slot.name for slot in build_layout(config).images] == [
+        "retrieved_frame_0/top",
+        "retrieved_frame_0/wrist",
+        "retrieved_frame_1/top",
+        "retrieved_frame_1/wrist",
+        "frame/top",
+        "frame/wrist",
+        "future_frame/top",
+        "future_frame/wrist",
+    ]
+
+
+def test_two_arms_of_ten_numbers_and_long_chunks_fit() -> None:
+    config = PolicyConfig(inputs="I", action_dim=20, proprio_dim=20, chunk_size=16, n_action_steps=16)
+    layout = build_layout(config)
+    assert layout["action"].width == 320 > ROOM
+    vector = torch.randn(2, 320)
+    assert torch.allclose(layout.read(layout.write(vector), 320), vector, atol=1e-6)
+    assert layout["proprio"].width == 20, "no pose goes in"
+
+
+def test_state_alone_is_one_token_a_slot() -> None:
+    layout = build_layout(PolicyConfig(inputs="S"))
+    assert not layout.images
+    assert layout.n_tokens == len(layout.slots) == 5
+
+
+def test_a_vector_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(InputError, match=r"slot 'x' holds 65 numbers, a frame 64: use larger images"):
+        Layout((Slot("x", "vector", width=65),), channels=16, size=2, patch=2)
+    with pytest.raises(InputError, match="slot 'retrieved_proprio' holds 84 numbers"):
+        build_layout(PolicyConfig(inputs="S", chunk_size=32))
+
+
+@pytest.mark.parametrize("inputs", ["I", "S", "I+S"])
+@pytest.mark.parametrize("residual", [True, False])
+def test_each_number_of_each_vector_has_a_kind(inputs: str, residual: bool) -> None:
+    config = PolicyConfig(inputs=inputs, residual=residual)  # type: ignore[arg-type]
+    kinds = kinds_of(config)
+    assert {s.name: s.width for s in build_layout(config).vectors} == {n: len(k) for n, k in kinds.items()}
+
+
+def test_a_config_that_makes_no_sense_is_refused() -> None:
+    for changes, words in (
+        ({"retrieval": False}, "nothing to add a residual to"),
+        ({"n_action_steps": 9}, "n_action_steps 9 is not within 1…8"),
+        ({"inputs": "IS"}, "unknown inputs 'IS'"),
+        ({"n_retrieved_frames": 0}, "shows nothing"),
+    ):
+        with pytest.raises(InputError, match=words):
+            PolicyConfig(**changes)  # type: ignore[arg-type]

@@ -1,0 +1,130 @@
+"""diffusers' transformer: its sizes, and weights that fit or are refused."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from recap.errors import DatasetError, InputError
+from recap.policies.config import NetworkConfig
+from recap.policies.network import (
+    COSMOS_2B,
+    NANO,
+    TINY,
+    build_network,
+    call_network,
+    load_pretrained_network,
+    text_width,
+)
+
+
+def n_parameters(config: NetworkConfig) -> int:
+    with torch.device("meta"):
+        network = build_network(config, 16)
+    return sum(p.numel() for p in network.parameters())
+
+
+@pytest.fixture(scope="module")
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return build_network(TINY, 16)
+
+
+@pytest.fixture
+def state(network: nn.Module) -> dict[str, Tensor]:
+    return {key: value.clone() for key, value in network.state_dict().items()}
+
+
+def test_the_paper_s_size_and_ours() -> None:
+    assert round(n_parameters(COSMOS_2B) / 1e9, 3) == 2.059
+    assert 9e6 < n_parameters(NANO) < 11e6
+
+
+def test_names_and_shapes_of_the_large_network_stay() -> None:
+    """As diffusers builds it; no published file is read here."""
+    with torch.device("meta"):
+        found = {key: tuple(v.shape) for key, v in build_network(COSMOS_2B, 16).state_dict().items()}
+    # 16 latent channels, the condition mask and the padding mask, in patches of 2 × 2.
+    assert found["patch_embed.proj.weight"] == (2048, 72)
+    assert found["crossattn_proj.0.weight"] == (1024, 100_352)
+    assert found["transformer_blocks.27.attn2.to_k.weight"] == (2048, 1024)
+    assert found["time_embed.t_embedder.linear_1.weight"] == (2048, 2048)
+    assert found["norm_out.linear_1.weight"] == (256, 2048)
+    assert found["proj_out.weight"] == (64, 2048)
+    assert text_width(COSMOS_2B) == 100_352
+
+
+def test_every_slot_has_a_noise_level_of_its_own(network: nn.Module) -> None:
+    frames, text = torch.randn(1, 16, 3, 2, 2), torch.randn(1, 1, 64)
+    given, level = torch.zeros(1, 3), torch.full((1, 3), 0.5)
+    with torch.inference_mode():
+        out = call_network(network, TINY, frames, given, level, text)
+        assert out.shape == frames.shape
+        for slot in range(3):
+            other = level.clone()
+            other[0, slot] = 0.9
+            assert not torch.allclose(out, call_network(network, TINY, frames, given, other, text))
+        marked = call_network(network, TINY, frames, torch.tensor([[1.0, 0, 0]]), level, text)
+    assert not torch.allclose(out, marked), "what is given is marked"
+
+
+@pytest.mark.parametrize("folder", ["", "transformer"])
+def test_weights_are_loaded_from_a_directory(folder: str, tmp_path: Path, state: dict[str, Tensor]) -> None:
+    (tmp_path / folder).mkdir(exist_ok=True)
+    keys = sorted(state)
+    for i, part in enumerate((keys[::2], keys[1::2])):  # large ones are published in parts
+        save_file({key: state[key] for key in part}, tmp_path / folder / f"part-{i}.safetensors")
+    torch.manual_seed(1)
+    other = build_network(TINY, 16)
+    load_pretrained_network(other, tmp_path)
+    assert all(torch.equal(value, state[key]) for key, value in other.state_dict().items())
+
+
+def test_weights_are_loaded_into_a_network_that_has_none_yet(
+    tmp_path: Path, state: dict[str, Tensor]
+) -> None:
+    save_file(state, tmp_path / "model.safetensors")
+    with torch.device("meta"):
+        empty = build_network(TINY, 16)
+    load_pretrained_network(empty, tmp_path / "model.safetensors")
+    assert not any(p.is_meta for p in empty.parameters())
+
+
+def test_any_key_that_does_not_fit_is_named_in_one_line(
+    tmp_path: Path, network: nn.Module, state: dict[str, Tensor]
+) -> None:
+    key = "transformer_blocks.1.attn1.to_q.weight"
+    without = {k: v for k, v in state.items() if k != key}
+    before = state[key].clone()
+    for changed, words in (
+        (without, f"lack '{key}': they are of another network"),
+        ({**without, "blocks.1.to_q.weight": state[key]}, f"lack '{key}'"),
+        ({**state, "extra": torch.zeros(1), "more": torch.zeros(1)}, "have an unknown 'extra' and 1 more"),
+        ({**state, key: state[key][:-1].clone()}, f"have another shape of '{key}'"),
+    ):
+        save_file(changed, tmp_path / "model.safetensors")
+        with pytest.raises(DatasetError) as caught:
+            load_pretrained_network(network, tmp_path)
+        assert words in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert torch.equal(network.state_dict()[key], before), "nothing was loaded halfway"
+
+
+def test_what_is_no_weights_is_one_line(
+    tmp_path: Path, network: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(DatasetError, match="no weights in"):
+        load_pretrained_network(network, tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"torn")
+    with pytest.raises(DatasetError, match="cannot be read"):
+        load_pretrained_network(network, tmp_path)
+    import huggingface_hub
+
+    def offline(*_: object, **__: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
+    with pytest.raises(InputError, match="no weights at 'someone/model': it is no directory, and the hub"):
+        load_pretrained_network(network, "someone/model")

@@ -1,0 +1,142 @@
+"""Action and future denoised together, what is given left as it is."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from recap.policies.config import SamplingConfig
+from recap.policies.wam import CLEAN_LEVEL, Batch, WorldActionModel
+from toy_policy import random_batch, toy_config
+
+
+@pytest.fixture(scope="module")
+def model() -> WorldActionModel:
+    torch.manual_seed(0)
+    return WorldActionModel(toy_config()).eval()
+
+
+@pytest.fixture(scope="module")
+def overfitted() -> tuple[WorldActionModel, Batch, list[float]]:
+    """State only, four samples by heart."""
+    torch.manual_seed(0)
+    model = WorldActionModel(toy_config(inputs="S"))
+    batch = random_batch(model, 4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    draw = torch.Generator().manual_seed(0)
+    many = Batch(
+        {k: v.repeat(8, 1) for k, v in batch.values.items()},
+        batch.present.repeat(8, 1),
+        batch.text.repeat(8, 1, 1),
+    )
+    history = []
+    for _ in range(250):
+        noise = model.draw_noise(32, draw, torch.device("cpu"))
+        losses = model.losses(many, noise, torch.rand(32, generator=draw))
+        loss = sum(value.mean() for value in losses.values())
+        assert isinstance(loss, Tensor)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        history.append(float(loss.detach()))
+    return model.eval(), batch, history
+
+
+def noise_of(model: WorldActionModel, n: int, seed: int = 0) -> dict[str, Tensor]:
+    return model.draw_noise(n, torch.Generator().manual_seed(seed), torch.device("cpu"))
+
+
+def test_a_slot_that_is_given_never_changes_while_sampling(
+    model: WorldActionModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[Tensor, Tensor, Tensor]] = []
+    assemble = WorldActionModel.assemble
+
+    def watched(*arguments: object) -> tuple[Tensor, Tensor, Tensor]:
+        seen.append(assemble(*arguments))  # type: ignore[arg-type]
+        return seen[-1]
+
+    monkeypatch.setattr(WorldActionModel, "assemble", watched)
+    batch = random_batch(model, 2)
+    model.sample(batch, noise_of(model, 2), SamplingConfig("euler", 4))
+    assert len(seen) == 4
+    for i, slot in enumerate(model.layout.slots):
+        frames = [frames[:, :, i] for frames, _, _ in seen]
+        if slot.denoised:
+            assert not torch.equal(frames[0], frames[1])
+            assert [float(level[0, i]) for *_, level in seen] == [1.0, 0.75, 0.5, 0.25]
+        else:
+            value = batch.values[slot.name]
+            clean = model.layout.write(value) if slot.kind == "vector" else value
+            assert all(torch.equal(frame, clean) for frame in frames)
+            assert all(float(level[0, i]) == pytest.approx(CLEAN_LEVEL) for *_, level in seen)
+        assert all(bool(given[0, i]) != slot.denoised for _, given, _ in seen)
+
+
+def test_an_absent_slot_is_marked_and_what_it_holds_does_not_matter(model: WorldActionModel) -> None:
+    batch = random_batch(model, 2)
+    absent = batch.present.clone()
+    retrieved = [i for i, slot in enumerate(model.layout.slots) if slot.retrieved]
+    absent[:, retrieved] = False
+    noise, level = noise_of(model, 2), torch.full((2,), 0.5)
+    gone = replace(batch, present=absent)
+    frames, given, levels = model.assemble(gone, noise, level)
+    assert (frames[:, :, retrieved] == 0).all()
+    assert (given[:, retrieved] == 0).all()
+    assert (levels[:, retrieved] == 1).all()
+    other = {name: value + 5 * ("retrieved" in name) for name, value in batch.values.items()}
+    with torch.inference_mode():
+        a, b = model(gone, noise, level), model(replace(gone, values=other), noise, level)
+        here = model(batch, noise, level)
+    assert torch.equal(a["action"], b["action"])
+    assert not torch.allclose(a["action"], here["action"])
+
+
+def test_a_vector_is_read_as_the_network_wrote_it(model: WorldActionModel) -> None:
+    batch, noise = random_batch(model, 3), noise_of(model, 3)
+    found = model(batch, noise, torch.full((3,), 0.5))
+    assert {name: tuple(value.shape) for name, value in found.items()} == {
+        "action": (3, 16),
+        "future_frame/top": (3, 16, 2, 2),
+        "future_proprio": (3, 6),
+    }
+
+
+def test_actions_that_the_demonstration_lacks_do_not_count(model: WorldActionModel) -> None:
+    batch, noise, level = random_batch(model, 2), noise_of(model, 2), torch.full((2,), 0.5)
+    weight = torch.ones(2, 16)
+    weight[:, 8:] = 0
+    with torch.inference_mode():
+        found = model(batch, {n: 0.5 * batch.values[n] + 0.5 * noise[n] for n in noise}, level)["action"]
+        error = (found - (noise["action"] - batch.values["action"])) ** 2
+        half = model.losses(replace(batch, weight=weight), noise, level)["action"]
+        whole = model.losses(batch, noise, level)["action"]
+    assert torch.allclose(half, error[:, :8].mean(1), atol=1e-5)
+    assert torch.allclose(whole, error.mean(1), atol=1e-5)
+
+
+def test_the_loss_falls_on_a_batch_it_sees_again(
+    overfitted: tuple[WorldActionModel, Batch, list[float]],
+) -> None:
+    *_, history = overfitted
+    assert sum(history[-20:]) < 0.35 * sum(history[:20])
+
+
+@pytest.mark.parametrize("sampler", ["euler", "unipc"])
+def test_the_sampler_recovers_what_was_learned(
+    overfitted: tuple[WorldActionModel, Batch, list[float]], sampler: str
+) -> None:
+    model, batch, _ = overfitted
+    found = model.sample(batch, noise_of(model, 4, 7), SamplingConfig(sampler, 8))  # type: ignore[arg-type]
+    for name in ("action", "future_proprio"):
+        own = (found[name] - batch.values[name]).square().mean()
+        others = (found[name] - batch.values[name].roll(1, 0)).square().mean()
+        assert own < 0.25 < others
+
+
+def test_samples_are_fixed_by_their_noise(model: WorldActionModel) -> None:
+    batch, config = random_batch(model, 2), SamplingConfig()
+    a, b = (model.sample(batch, noise_of(model, 2), config)["action"] for _ in range(2))
+    assert torch.equal(a, b)
+    assert not torch.equal(a, model.sample(batch, noise_of(model, 2, 1), config)["action"])

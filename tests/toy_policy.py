@@ -1,0 +1,127 @@
+"""A tiny untrained policy, moments to try it on, and demonstrations small enough to train it in a test."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from episodes import observation_of, random_episode
+from recap.envs.pusht.rendering import RenderedFrames
+from recap.policies.autoencoder import FrameEncoder, build_autoencoder
+from recap.policies.config import ImageConfig, PolicyConfig
+from recap.policies.layout import build_layout
+from recap.policies.network import TINY
+from recap.policies.policy import RetrievalStamp, Statistics, WamPolicy
+from recap.policies.wam import Batch, WorldActionModel
+from recap.pool.memory import MemoryPool, MemoryView
+from recap.pool.packed import write_packed
+from recap.retrieval.conditioning import build_conditioning
+from recap.retrieval.presets import preset
+from recap.types import Conditioning, Episode, FrameRef, Observation
+
+ANGLE = np.pi / 4
+
+
+def toy_config(**changes: Any) -> PolicyConfig:
+    """Images of 16 px and the smallest network."""
+    return replace(PolicyConfig(network=TINY, image=ImageConfig(size=16)), **changes)
+
+
+def toy_statistics(config: PolicyConfig) -> Statistics:
+    """As if every number spread by 50 px around 0."""
+    widths = {slot.name: slot.width for slot in build_layout(config).vectors}
+    return Statistics(
+        {name: np.zeros(width, np.float32) for name, width in widths.items()},
+        {name: np.full(width, 50.0, np.float32) for name, width in widths.items()},
+    )
+
+
+def toy_stamp(mode: str = "aligned") -> RetrievalStamp:
+    """Of the preset of that mode."""
+    describer, retrieval = preset(f"pusht-{mode}")
+    return RetrievalStamp(
+        f"pusht-{mode}", describer.fingerprint, retrieval.metric_fingerprint, retrieval.object_name
+    )
+
+
+@cache
+def toy_encoder() -> FrameEncoder:
+    """A small autoencoder with fresh weights."""
+    torch.manual_seed(0)
+    return FrameEncoder(build_autoencoder(base_dim=8).eval().requires_grad_(False))
+
+
+def toy_policy(config: PolicyConfig | None = None, seed: int = 0) -> WamPolicy:
+    """With fresh weights."""
+    config = config or toy_config()
+    torch.manual_seed(seed)
+    encoder = toy_encoder() if config.sees else None
+    return WamPolicy(WorldActionModel(config), toy_statistics(config), toy_stamp(config.mode), encoder)
+
+
+def drawn(episode: Episode) -> Episode:
+    """With its camera frames."""
+    return replace(episode, images={"top": RenderedFrames(episode, 96)})
+
+
+def moments(policy: WamPolicy, n: int) -> tuple[list[Observation], list[Conditioning]]:
+    """n different moments, each with another retrieved chunk."""
+    config = policy.config
+    retrieval = replace(preset(f"pusht-{config.mode}")[1], chunk_size=config.chunk_size)
+    observations, given = [], []
+    for i in range(n):
+        seen, shown = drawn(random_episode("seen", 2 * i)), drawn(random_episode("shown", 2 * i + 1))
+        ref = FrameRef("shown", 3 + i)
+        one = build_conditioning(MemoryView([shown]), [ref], seen, i, retrieval, config.action_dim)
+        if config.sees and config.retrieval:
+            frames = [shown.images["top"][3 + i], shown.images["top"][3 + i + config.chunk_size - 1]]
+            one = replace(one, latents=policy.encode_frames(frames, [one.frames[0]] * 2))
+        observation = observation_of(seen, i)
+        observations.append(replace(observation, images={"top": seen.images["top"][i]}))
+        given.append(one)
+    return observations, given
+
+
+def nothing_retrieved(observation: Observation, config: PolicyConfig) -> Conditioning:
+    """The same moment with an empty pool."""
+    from recap.retrieval.retriever import as_episode
+
+    retrieval = preset(f"pusht-{config.mode}")[1]
+    query = as_episode([observation], 1, 0)
+    return build_conditioning(MemoryView([]), [], query, 0, retrieval, config.action_dim)
+
+
+def random_batch(model: WorldActionModel, n: int, seed: int = 0) -> Batch:
+    """Noise in every slot, all present."""
+    draw = torch.Generator().manual_seed(seed)
+    values = {s.name: torch.randn(n, *model.shape(s), generator=draw) for s in model.layout.slots}
+    present = torch.ones(n, len(model.layout.slots), dtype=torch.bool)
+    return Batch(values, present, torch.randn(n, 1, model.config.network.text_embed_dim, generator=draw))
+
+
+def demonstrations(embodiment: str, seeds: range, n: int = 12) -> list[Episode]:
+    """Half of goal -45°, half of +45°; equal seeds are equal scenes."""
+    episodes = []
+    for seed in seeds:
+        wander = random_episode(f"{embodiment}-{seed}", seed, n, ANGLE if seed % 2 else -ANGLE)
+        episodes.append(replace(wander, embodiment=embodiment))
+    return episodes
+
+
+def write_demonstrations(folder: Path, n_target: int = 6, n_pool: int = 6) -> tuple[str, str]:
+    """Target and pool as packed files, drawn when they are looked at; every second scene has a twin."""
+    for name, embodiment, seeds in (
+        ("target", "triangle", range(n_target)),
+        ("pool", "disc", range(0, 2 * n_pool, 2)),
+    ):
+        episodes = demonstrations(embodiment, seeds)
+        if name == "pool":  # of both goals, though its scenes are the even ones
+            episodes = [
+                replace(e, goal=np.array([256, 256, (-1) ** i * ANGLE], np.float32))
+                for i, e in enumerate(episodes)
+            ]
+        write_packed(MemoryPool(episodes).view(), folder / f"{name}.safetensors")
+    return str(folder / "target.safetensors"), str(folder / "pool.safetensors")

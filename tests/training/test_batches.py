@@ -1,0 +1,163 @@
+"""Samples drawn and varied, without changing what is true."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from recap.policies.vectors import kinds_of
+from recap.policies.wam import Batch
+from recap.training.autoencoder import frozen_latents
+from recap.training.batches import NO_AUGMENT, BatchSource, _mirror_table
+from recap.training.config import AugmentConfig, TrainConfig
+from recap.training.data import TrainingData, build_data
+from recap.types import Episode
+from toy_policy import demonstrations, toy_encoder
+
+Configure = Callable[..., TrainConfig]
+CPU = torch.device("cpu")
+
+
+def source_of(data: TrainingData, config: TrainConfig) -> BatchSource:
+    latents = torch.zeros(0)
+    if config.policy.sees:
+        latents = frozen_latents(toy_encoder(), data.pictures, CPU)
+    return BatchSource(data.train, latents, data.statistics, config.policy, CPU)
+
+
+@pytest.fixture(scope="module")
+def seeing(data: TrainingData, configure: Configure) -> BatchSource:
+    return source_of(data, configure())
+
+
+@pytest.fixture(scope="module")
+def source(state_data: TrainingData, configure: Configure) -> BatchSource:
+    return source_of(state_data, configure("policy.inputs=S"))
+
+
+def dice(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def everything(source: BatchSource, augment: AugmentConfig, seed: int = 0) -> Batch:
+    return source.take(torch.arange(len(source)), augment, dice(seed))
+
+
+def world_action(source: BatchSource, batch: Batch) -> torch.Tensor:
+    return batch.values["action"] * source._std["action"] + source._mean["action"]
+
+
+def mirrored(episode: Episode) -> Episode:
+    """Left and right swapped, as in a mirror beside the board."""
+    sign, width = np.array([-1, 1], np.float32), np.array([512, 0], np.float32)
+    pose = np.array([-1, 1, -1], np.float32)
+    offset = np.array([512, 0, 0], np.float32)
+    assert episode.goal is not None
+    return replace(
+        episode,
+        proprio=episode.proprio * sign + width,
+        actions=episode.actions * sign + width,
+        objects={"block": episode.objects["block"] * pose + offset},
+        goal=episode.goal * pose + offset,
+    )
+
+
+@pytest.mark.parametrize("world", [0.0, 512.0])
+def test_mirroring_twice_is_the_identity(world: float, configure: Configure) -> None:
+    for kinds in kinds_of(configure().policy).values():
+        sign, offset = _mirror_table(kinds, world, CPU)
+        values = torch.randn(len(kinds))
+        once = values * sign + offset
+        assert torch.allclose(once * sign + offset, values, atol=1e-4)
+        assert not torch.equal(once, values)
+
+
+@pytest.mark.parametrize("mode", ["aligned", "single"])
+def test_a_mirrored_sample_is_a_sample_of_the_mirrored_scene(mode: str, configure: Configure) -> None:
+    config = configure("policy.inputs=S", f"policy.mode={mode}", "pairs.k=1")
+    target, pool = demonstrations("triangle", range(6)), demonstrations("disc", range(10, 18))
+    data = build_data(target, pool, config)
+    other = build_data([mirrored(e) for e in target], [mirrored(e) for e in pool], config)
+    source = source_of(data, config)
+    beyond = source_of(replace(other, statistics=data.statistics), config)
+    plain, image = everything(source, NO_AUGMENT), everything(beyond, NO_AUGMENT)
+    found = everything(source, replace(NO_AUGMENT, mirror=True))
+    n_swapped = 0
+    for row in range(len(source)):
+        same, swapped = (
+            all(torch.allclose(found.values[n][row], b.values[n][row], atol=2e-2) for n in found.values)
+            for b in (plain, image)
+        )
+        assert same != swapped
+        n_swapped += swapped
+    assert 0.2 * len(source) < n_swapped < 0.8 * len(source)
+
+
+def test_the_same_dice_give_the_same_batch(seeing: BatchSource) -> None:
+    a, b, c = (seeing.draw(8, AugmentConfig(), dice(seed)) for seed in (3, 3, 4))
+    assert all(torch.equal(a.values[name], b.values[name]) for name in a.values)
+    assert torch.equal(a.present, b.present)
+    assert not torch.equal(a.values["action"], c.values["action"])
+
+
+def test_dropped_retrieval_is_absent_and_the_residual_is_over_holding_still(source: BatchSource) -> None:
+    batch = everything(source, replace(NO_AUGMENT, retrieval_dropout=1.0))
+    retrieved = torch.tensor([slot.retrieved for slot in source.layout.slots])
+    assert not batch.present[:, retrieved].any()
+    assert batch.present[:, ~retrieved].all()
+    here = torch.from_numpy(source.samples.fixed["proprio"][:, :2]).repeat(1, 8)
+    wanted = torch.from_numpy(source.samples.actions) - here
+    assert torch.allclose(world_action(source, batch), wanted, atol=1e-2)
+
+
+def test_a_share_of_samples_sees_no_retrieved_chunk_or_no_image(seeing: BatchSource) -> None:
+    batch = seeing.draw(400, AugmentConfig(retrieval_dropout=0.25, image_dropout=0.5), dice())
+    chunk = batch.present[:, seeing.layout.index("retrieved_action")].float().mean()
+    frame = batch.present[:, seeing.layout.index("frame/top")].float().mean()
+    assert chunk == pytest.approx(0.75, abs=0.08)
+    assert frame == pytest.approx(0.5, abs=0.08)
+    assert batch.present[:, seeing.layout.index("proprio")].all()
+
+
+def test_a_shifted_chunk_is_taken_back_by_the_residual(source: BatchSource) -> None:
+    plain = everything(source, NO_AUGMENT)
+    shaken = everything(source, replace(NO_AUGMENT, chunk_noise=4.0))
+    name = "retrieved_action"
+    std, mean = source._std[name], source._mean[name]
+    chunks = [(b.values[name] * std + mean)[:, :16] for b in (plain, shaken)]
+    assert not torch.allclose(*chunks, atol=0.5)
+    whole = [world_action(source, b) + c for b, c in zip((plain, shaken), chunks, strict=True)]
+    assert torch.allclose(*whole, atol=2e-2)
+    valid = [b.values[name][:, 16:] for b in (plain, shaken)]
+    assert torch.equal(*valid)
+
+
+def test_measured_places_are_off_and_targets_are_not(source: BatchSource) -> None:
+    plain, shaken = (everything(source, replace(NO_AUGMENT, state_noise=noise)) for noise in (0.0, 1.0))
+    assert not torch.equal(plain.values["proprio"], shaken.values["proprio"])
+    for name in ("action", "future_proprio"):
+        assert torch.equal(plain.values[name], shaken.values[name])
+
+
+def test_latents_are_those_of_the_sample_s_pictures(seeing: BatchSource) -> None:
+    batch = everything(seeing, NO_AUGMENT)
+    for name in ("frame/top", "future_frame/top"):
+        numbers = torch.from_numpy(seeing.samples.images[name])
+        assert torch.equal(batch.values[name], seeing.latents[numbers, 0])
+    noisy = everything(seeing, replace(NO_AUGMENT, latent_noise=0.1))
+    assert not torch.equal(noisy.values["frame/top"], batch.values["frame/top"])
+    assert torch.equal(noisy.values["future_frame/top"], batch.values["future_frame/top"])
+
+
+def test_matches_are_drawn_by_their_weight(source: BatchSource, tmp_path: Path) -> None:
+    rows = torch.zeros(3000, dtype=torch.long)
+    batch = source.take(rows, NO_AUGMENT, dice())
+    name = "retrieved_action"
+    chunk = batch.values[name] * source._std[name] + source._mean[name]
+    each = torch.from_numpy(source.samples.matched[name][0])  # (k, width)
+    picked = torch.cdist(chunk, each).argmin(dim=1)
+    share = torch.bincount(picked, minlength=3) / len(rows)
+    assert torch.allclose(share, torch.from_numpy(source.samples.weight[0]), atol=0.04)

@@ -1,0 +1,168 @@
+"""From demonstrations to arrays."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recap.errors import InputError
+from recap.policies.layout import build_layout
+from recap.pool.memory import MemoryView
+from recap.retrieval.presets import preset as retrieval_preset
+from recap.standard_pools import open_pool
+from recap.training import data as module
+from recap.training.config import TrainConfig
+from recap.training.data import TrainingData, build_data, load_data, pairs_for, split
+from recap.types import Episode
+from toy_policy import demonstrations, drawn
+
+Configure = Callable[..., TrainConfig]
+
+
+def test_the_split_keeps_scenes_apart_and_demonstrations_whole() -> None:
+    target = demonstrations("triangle", range(20)) + demonstrations("disc", range(20))
+    train, held_out = split(target, 0.25)
+    assert len(train) + len(held_out) == 40
+    assert len({e.scene_id for e in held_out}) == 5
+    assert not {e.scene_id for e in train} & {e.scene_id for e in held_out}
+    assert split(target, 0.25) == (train, held_out), "no dice are thrown"
+
+
+def test_none_to_judge_by_is_refused() -> None:
+    for n, share in ((1, 0.5), (6, 0.01)):
+        with pytest.raises(InputError, match="leaves none to judge by"):
+            split(demonstrations("triangle", range(n)), share)
+
+
+def test_every_moment_has_its_row(data: TrainingData, configure: Configure) -> None:
+    assert data.n_episodes == (4, 2, 6)
+    assert len(data.train) == 4 * 12
+    assert len(data.held_out) == 2 * 12
+    layout = build_layout(configure().policy)
+    for samples, k in ((data.train, 3), (data.held_out, 1)):
+        widths = {n: v.shape for n, v in (samples.fixed | samples.matched).items()}
+        for slot in layout.vectors:
+            if slot.name != "action":
+                shape = (len(samples), k, slot.width) if slot.retrieved else (len(samples), slot.width)
+                assert widths[slot.name] == shape
+        for slot in layout.images:
+            numbers = samples.images[slot.name]
+            assert numbers.shape == ((len(samples), k) if slot.retrieved else (len(samples),))
+            assert 0 <= numbers.min() <= numbers.max() < len(data.pictures)
+        assert np.allclose(samples.weight.sum(axis=1), 1)
+    assert data.pictures.shape[1:] == (16, 16, 3)
+
+
+def test_actions_past_the_end_of_a_demonstration_do_not_count(data: TrainingData) -> None:
+    valid = data.train.valid.reshape(4, 12, 8, 2)
+    assert (valid[:, :5] == 1).all()
+    assert (valid[:, 11, 0] == 1).all()
+    assert (valid[:, 11, 1:] == 0).all()
+
+
+def test_statistics_are_of_the_training_side(data: TrainingData) -> None:
+    for name, values in data.train.fixed.items():
+        assert np.allclose(data.statistics.mean[name], values.mean(axis=0), rtol=1e-3, atol=1e-2)
+    residual = (data.train.actions[:, None] - data.train.base).reshape(-1, 16)
+    assert np.allclose(data.statistics.std["action"], residual.std(axis=0), rtol=1e-3)
+    assert np.allclose(data.statistics.std["proprio"][2:6], 1), "the block is always the origin"
+
+
+def test_pairs_are_kept_under_a_fingerprint_and_used_again(
+    cache: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configure("policy.inputs=S")
+    first = load_data(config)
+    kept = sorted((cache / "recap/pairs").iterdir())
+    assert len(kept) == 2, "one for each side"
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("found again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "find_pairs", never)
+        again = load_data(config)
+        with pytest.raises(AssertionError, match="found again"):
+            load_data(replace(config, pairs=replace(config.pairs, k=2)))
+    assert np.array_equal(first.train.base, again.train.base)
+    kept[0].write_bytes(b"torn")
+    assert np.array_equal(load_data(config).train.base, first.train.base), "a damaged cache is made anew"
+
+
+def scenes_matched(
+    config: TrainConfig, target: list[Episode], pool: list[Episode], training: bool
+) -> list[bool]:
+    """Whether each match is of its own moment's scene."""
+    views = MemoryView(target), MemoryView(pool)
+    pairs = pairs_for(*views, config, training)
+    own = [target[int(number)].scene_id for number, _ in pairs.target]
+    return [
+        views[1].episode(ref.episode_id).scene_id == own[row]
+        for row in range(len(own))
+        for ref in pairs.refs(row)
+    ]
+
+
+def test_the_same_scene_may_teach_but_never_judges(configure: Configure) -> None:
+    target, pool = demonstrations("triangle", range(4)), demonstrations("disc", range(8))
+    config = configure()
+    assert any(scenes_matched(config, target, pool, True))
+    assert not any(scenes_matched(config, target, pool, False))
+    strict = replace(config, pairs=replace(config.pairs, allow_twin=False))
+    assert not any(scenes_matched(strict, target, pool, True))
+
+
+def test_only_goals_that_training_may_see_are_taken_from_the_pool(configure: Configure) -> None:
+    half = load_data(replace(configure("policy.inputs=S"), pool_angles=(45.0,)))
+    assert half.n_episodes == (4, 2, 3)
+    with pytest.raises(InputError, match=r"holds no demonstration of goals .10.0,."):
+        load_data(replace(configure("policy.inputs=S"), pool_angles=(10.0,)))
+
+
+def test_fewer_demonstrations_are_spread_evenly(configure: Configure) -> None:
+    config = configure("policy.inputs=S", "n_demonstrations=3")
+    assert load_data(config).n_episodes == (2, 1, 6)
+
+
+def test_without_retrieval_no_pool_is_needed(configure: Configure) -> None:
+    config = configure("policy.inputs=S", "policy.residual=false", "policy.retrieval=false")
+    view = open_pool(config.target).view()
+    found = build_data([view.episode(i) for i in view.episode_ids], [], config)
+    assert not found.train.matched
+    assert (found.train.weight == 0).all()
+
+
+@pytest.mark.parametrize("inputs", ["S", "I+S"])
+def test_a_moment_without_any_match_is_learned_from_without_one(inputs: str, configure: Configure) -> None:
+    target, pool = demonstrations("triangle", range(4)), demonstrations("disc", range(1))
+    config = configure(f"policy.inputs={inputs}")
+    config = replace(config, held_out=0.5, pairs=replace(config.pairs, allow_twin=False))
+    twins = [drawn(e) for e in target], [drawn(e) for e in pool]
+    found = build_data(*twins, config)
+    matched = np.concatenate([found.train.weight.sum(axis=1), found.held_out.weight.sum(axis=1)])
+    assert sorted(set(matched.round(3))) == [0, 1], "the only demonstration of the pool is of one's own scene"
+    for samples in (found.train, found.held_out):
+        assert all(len(values) == len(samples) for values in samples.matched.values())
+        assert all(len(values) == len(samples) for values in samples.images.values())
+
+
+def test_the_stamp_is_that_of_the_retrieval(data: TrainingData) -> None:
+    describer, config = retrieval_preset("pusht-aligned")
+    assert data.stamp.describer == describer.fingerprint
+    assert data.stamp.config == config.metric_fingerprint
+
+
+def test_what_cannot_be_learned_from_is_refused(configure: Configure) -> None:
+    config = configure("policy.inputs=S")
+    pool = demonstrations("disc", range(4))
+    with pytest.raises(InputError, match="holds no demonstration: there is nothing to learn"):
+        build_data([], pool, config)
+    wide = [
+        replace(e, actions=np.zeros((len(e), 3), np.float32)) for e in demonstrations("triangle", range(4))
+    ]
+    with pytest.raises(InputError, match=r"has 3-D actions, the policy 2-D: set policy.action_dim"):
+        build_data(wide, pool, config)
+    with pytest.raises(InputError, match="retrieves chunks of 8, the policy wants 4"):
+        load_data(configure("policy.inputs=S", "policy.n_action_steps=4", "policy.chunk_size=4"))

@@ -1,0 +1,269 @@
+"""The training loop: whole runs of the smallest network."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from recap.errors import InputError, RunDirectoryError
+from recap.policies.checkpoint import from_pretrained
+from recap.run_directory import hold_run_directory
+from recap.training import trainer
+from recap.training.config import TrainConfig, preset
+from recap.training.data import TrainingData
+from recap.training.schedule import cosine
+from recap.training.trainer import Outcome, describe_plan, read_metrics, train
+
+Configure = Callable[..., TrainConfig]
+STATE = ("policy.inputs=S", "n_iterations=6", "validate_every=3", "save_every=2", "batch_size=8")
+
+
+def run(config: TrainConfig, out: Path, data: TrainingData, **options: Any) -> Outcome:
+    return train(config, out, data=data, device="cpu", **options)
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    return load_file(out / "state.safetensors")
+
+
+def rows(out: Path, name: str) -> list[dict[str, Any]]:
+    return [row for row in read_metrics(out) if name in row]
+
+
+@pytest.fixture(scope="module")
+def straight(
+    configure: Configure, state_data: TrainingData, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Six iterations without a stop."""
+    out = tmp_path_factory.mktemp("runs") / "straight"
+    run(configure(*STATE), out, state_data)
+    return out
+
+
+def test_a_run_of_images_and_state_leaves_all_its_files(
+    configure: Configure, data: TrainingData, tmp_path: Path
+) -> None:
+    told: list[tuple[str, int, int]] = []
+    tried: list[int] = []
+
+    def roll_out(iteration: int, policy: object) -> dict[str, float]:
+        tried.append(iteration)
+        return {"success_0.85": 0.5}
+
+    out = tmp_path / "run"
+    outcome = run(
+        configure("n_iterations=4", "validate_every=2", "accumulate=2"),
+        out,
+        data,
+        progress=lambda *step: told.append(step),
+        rollout=roll_out,
+        rollout_every=2,
+    )
+    for name in (
+        "config.json",
+        "run.json",
+        "metrics.jsonl",
+        "samples.png",
+        "state.safetensors",
+        "autoencoder",
+    ):
+        assert (out / name).exists(), name
+    for name in ("best", "last"):
+        assert from_pretrained(out / name).config == configure().policy
+    assert (outcome.iterations, outcome.best, outcome.last) == (4, out / "best", out / "last")
+    assert [row["iteration"] for row in rows(out, "held_out/action")] == [2, 4]
+    assert outcome.best_loss == min(row["held_out/action"] for row in rows(out, "held_out/action"))
+    assert rows(out, "loss/future_frame/top")[0]["iteration"] == 4
+    assert tried == [2, 4]
+    assert rows(out, "rollout")[0]["rollout"] == {"success_0.85": 0.5}
+    assert ("autoencoder", 4, 4) in told
+    assert told[-1] == ("iterations", 4, 4)
+    facts = json.loads((out / "run.json").read_text("utf-8"))
+    assert facts["demonstrations"] == "4 of the target, 2 held out, 6 of the pool"
+    assert facts["moments"] == 48
+    card = (out / "best" / "README.md").read_text("utf-8")
+    assert "Preset: debug." in card
+
+
+def test_a_run_that_was_stopped_goes_on_bit_by_bit(
+    configure: Configure, state_data: TrainingData, straight: Path, tmp_path: Path
+) -> None:
+    def stop_at_3(what: str, done: int, total: int) -> None:
+        if (what, done) == ("iterations", 3):
+            raise KeyboardInterrupt
+
+    config, out = configure(*STATE), tmp_path / "run"
+    with pytest.raises(
+        KeyboardInterrupt, match="stopped at iteration 3 of 6: kept; the same command resumes"
+    ):
+        run(config, out, state_data, progress=stop_at_3)
+    assert not (out / "last").exists()
+    outcome = run(config, out, state_data)
+    assert outcome.iterations == 6
+    one, other = weights(straight), weights(out)
+    assert all(torch.equal(value, other[key]) for key, value in one.items())
+    assert rows(out, "held_out/action") == rows(straight, "held_out/action")
+    assert from_pretrained(out / "last").fingerprint == from_pretrained(straight / "last").fingerprint
+
+
+def test_ctrl_c_in_mid_step_waits_for_its_end(
+    configure: Configure,
+    state_data: TrainingData,
+    straight: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    smooth = trainer._Run._smooth
+
+    def pressed(self: Any) -> None:
+        if self.iteration == 2:  # its weights are stepped, not yet smoothed
+            os.kill(os.getpid(), signal.SIGINT)
+        smooth(self)
+
+    config, out = configure(*STATE), tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer._Run, "_smooth", pressed)
+        with pytest.raises(KeyboardInterrupt, match="stopped at iteration 3 of 6"):
+            run(config, out, state_data)
+    run(config, out, state_data)
+    assert all(torch.equal(value, weights(out)[key]) for key, value in weights(straight).items())
+
+
+def test_a_run_out_of_time_stops_without_complaint_and_goes_on(
+    configure: Configure, state_data: TrainingData, straight: Path, tmp_path: Path
+) -> None:
+    config, out = configure(*STATE), tmp_path / "run"
+    for n in (1, 2):
+        assert run(config, out, state_data, max_seconds=0).iterations == n
+    assert run(config, out, state_data).iterations == 6
+    assert all(torch.equal(value, weights(out)[key]) for key, value in weights(straight).items())
+    # What is logged is a mean over what was run, not over what would have been.
+    (row,) = rows(out, "loss/action")
+    (whole,) = rows(straight, "loss/action")
+    assert row["loss/action"] == pytest.approx(whole["loss/action"], rel=0.5)
+
+
+def test_a_run_that_is_done_stays_as_it_is(
+    configure: Configure, state_data: TrainingData, straight: Path
+) -> None:
+    before = weights(straight)
+    assert run(configure(*STATE), straight, state_data).iterations == 6
+    assert all(torch.equal(value, weights(straight)[key]) for key, value in before.items())
+
+
+def test_seeds_differ(configure: Configure, state_data: TrainingData, straight: Path, tmp_path: Path) -> None:
+    run(configure(*STATE, "seed=1"), tmp_path / "run", state_data)
+    assert (
+        from_pretrained(tmp_path / "run/last").fingerprint != from_pretrained(straight / "last").fingerprint
+    )
+
+
+def test_accumulated_steps_are_one_batch(
+    configure: Configure, state_data: TrainingData, straight: Path, tmp_path: Path
+) -> None:
+    run(configure(*STATE, "accumulate=4"), tmp_path / "run", state_data)
+    (one,), (four,) = rows(straight, "loss/action"), rows(tmp_path / "run", "loss/action")
+    assert four["loss/future_proprio"] == pytest.approx(one["loss/future_proprio"], rel=1e-4)
+
+
+def test_it_stops_when_it_no_longer_improves(
+    configure: Configure, state_data: TrainingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = iter([3.0, 1.0, 2.0, 2.0, 2.0])
+    monkeypatch.setattr(trainer, "judge", lambda *_: ({"action": next(losses)}, 0.0))
+    config = configure("policy.inputs=S", "n_iterations=20", "validate_every=1", "patience=2", "batch_size=4")
+    outcome = run(config, tmp_path / "run", state_data)
+    assert (outcome.iterations, outcome.best_iteration, outcome.best_loss) == (4, 2, 1.0)
+    body = json.loads((outcome.best / "config.json").read_text("utf-8"))
+    assert body["training"]["iteration"] == 2
+
+
+def test_a_directory_in_use_or_of_another_run_is_refused(
+    configure: Configure, state_data: TrainingData, straight: Path, tmp_path: Path
+) -> None:
+    config = configure(*STATE)
+    with (
+        hold_run_directory(tmp_path / "held", config.to_json()),
+        pytest.raises(RunDirectoryError, match="is in use by another process"),
+    ):
+        run(config, tmp_path / "held", state_data)
+    with pytest.raises(RunDirectoryError, match="holds a run with another learning_rate"):
+        run(replace(config, learning_rate=1.0), straight, state_data)
+
+
+def test_a_batch_that_cannot_be_shared_out_is_refused(
+    configure: Configure, state_data: TrainingData, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        InputError, match="batch_size 8 is not divisible by 1 processes × 3 accumulated steps"
+    ):
+        run(configure(*STATE, "accumulate=3"), tmp_path / "run", state_data)
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from recap.training import trainer
+from recap.training.config import preset
+from dataclasses import replace
+target, pool, out = sys.argv[1:]
+changes = ["policy.inputs=S", "n_iterations=2", "validate_every=1", "patience=5", "batch_size=8"]
+config = replace(preset("debug", changes), target=target, pool=pool)
+trainer.LOG_EVERY = 1
+trainer.train(config, Path(out), device="cpu")
+"""
+
+
+def test_two_processes_do_the_same_as_one(
+    files: tuple[str, str], configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
+    done = subprocess.run(
+        [*command, str(script), *files, str(tmp_path / "two")],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    monkeypatch.setattr(trainer, "LOG_EVERY", 1)
+    changes = ["policy.inputs=S", "n_iterations=2", "validate_every=1", "patience=5", "batch_size=8"]
+    train(configure(*changes), tmp_path / "one", device="cpu")
+    for name in ("loss/action", "loss/future_proprio", "held_out/action"):
+        one, two = ([row[name] for row in rows(tmp_path / n, name)] for n in ("one", "two"))
+        assert len(one) == 2
+        assert two == pytest.approx(one, rel=1e-5, abs=1e-5)
+
+
+def test_the_learning_rate_rises_in_a_line_and_falls_along_a_cosine() -> None:
+    rates = [cosine(1.0, i, 100, 10) for i in range(101)]
+    assert rates[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
+    assert rates[55] == pytest.approx(0.5)
+    assert rates[100] == pytest.approx(0)
+
+
+def test_the_plan_is_made_without_the_weights() -> None:
+    plan = describe_plan(preset("cosmos-2b"), 8)
+    assert round(plan["parameters"] / 1e9, 3) == 2.059
+    assert plan["batch"] == "16 × 4 × 8 = 512"
+    assert plan["slots"][-3:] == ["action *", "future_frame/top *", "future_proprio *"]
+    assert plan["tokens"] == 9 * 14 * 14
+    assert plan["samples"] == 20_000 * 512
