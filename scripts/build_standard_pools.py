@@ -18,11 +18,16 @@ from recap.pool.lerobot import LeRobotDataset
 from recap.pool.memory import MemoryView
 from recap.pool.packed import write_packed
 
+# Pools by name; the triangle starts where the disc of the first pool does at the same goals.
 SPECS = {
-    "pusht-9x100": CollectSpec("disc", tuple(map(float, range(-60, 61, 15))), 100, image_size=0),
-    "pusht-25x40": CollectSpec(
-        "disc", tuple(map(float, range(-60, 61, 5))), 40, first_seed=110_000, image_size=0
-    ),
+    "pusht-9x100": [CollectSpec("disc", tuple(map(float, range(-60, 61, 15))), 100, image_size=0)],
+    "pusht-25x40": [
+        CollectSpec("disc", tuple(map(float, range(-60, 61, 5))), 40, first_seed=110_000, image_size=0)
+    ],
+    "pusht-triangle": [
+        CollectSpec("triangle", (-45.0,), 100, first_seed=100_100, image_size=0),
+        CollectSpec("triangle", (45.0,), 100, first_seed=100_700, image_size=0),
+    ],
 }
 
 
@@ -31,12 +36,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("src/recap/assets"))
     out = parser.parse_args().out
-    for name, spec in SPECS.items():
+    for name, specs in SPECS.items():
         with tempfile.TemporaryDirectory() as folder:
-            dataset = Path(folder) / name
-            with progress_bar(name) as progress:
-                collect(spec, dataset, workers=os.cpu_count() or 1, progress=progress)
-            write_packed(MemoryView(list(LeRobotDataset.open(dataset))), out / f"{name}.safetensors")
+            episodes = []
+            for number, spec in enumerate(specs):
+                dataset = Path(folder) / str(number)
+                with progress_bar(name) as progress:
+                    collect(spec, dataset, workers=os.cpu_count() or 1, progress=progress)
+                episodes += list(LeRobotDataset.open(dataset))
+            write_packed(MemoryView(episodes), out / f"{name}.safetensors")
         print(f"{out / name}.safetensors: {(out / f'{name}.safetensors').stat().st_size / 1e6:.1f} MB")
 
 

@@ -19,6 +19,7 @@ IMAGE_SIZE = 96
 # name -> what is in it; `python scripts/build_standard_pools.py` makes them anew.
 STANDARD_POOLS = {
     "pusht-9x100": "the disc at 9 goals, -60 to 60 degrees by 15, 100 demonstrations each",
+    "pusht-triangle": "the triangle at -45 and +45 degrees, 100 each, from the scenes of pusht-9x100",
     "pusht-25x40": "the disc at 25 goals, -60 to 60 degrees by 5, 40 demonstrations each",
 }
 DEFAULT = "pusht-9x100"

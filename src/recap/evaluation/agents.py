@@ -201,7 +201,10 @@ def _retrieving(spec: EvalSpec, policy: Any = None) -> Agent:
     from recap.retrieval.retriever import Retriever
     from recap.standard_pools import open_pool
 
-    retriever = Retriever(open_pool(spec.pool), *preset(f"{spec.env}-{spec.mode}", spec.n_candidates))
+    describer, config = preset(f"{spec.env}-{spec.mode}", spec.n_candidates)
+    if policy is not None:
+        config = replace(config, chunk_size=policy.config.chunk_size)
+    retriever = Retriever(open_pool(spec.pool), describer, config)
     reaction: Any = spec.reaction
     matching: Any = spec.matching
     return RetrievalAgent(

@@ -43,10 +43,14 @@ class Pairs:
 
 
 def training_preset(
-    name: str, n_candidates: int | None = None, action_weight: float = ACTION_WEIGHT
+    name: str,
+    n_candidates: int | None = None,
+    action_weight: float = ACTION_WEIGHT,
+    chunk_size: int | None = None,
 ) -> tuple[TermDescriber, RetrievalConfig]:
     """An inference preset with the action term that only training has."""
     describer, config = preset(name, n_candidates)
+    config = config if chunk_size is None else replace(config, chunk_size=chunk_size)
     if config.align == "goal":
         raise InputError(f"preset '{name}' has no action term in the goal's frame: align to the object")
     frame = config.object_name if config.align == "object" else None

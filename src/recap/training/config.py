@@ -26,11 +26,9 @@ class AugmentConfig:
     """What is varied at every step; none of it changes what is true."""
 
     mirror: bool = True  # left and right: exact for a block and a pusher that are symmetric
-    chunk_noise: float = (
-        4.0  # px by which the retrieved chunk is shifted, smoothly; the residual takes it back
-    )
-    state_noise: float = 1.0  # px by which measured places are off, as eyes are
-    turn_noise: float = 0.01  # rad, likewise
+    chunk_noise: float = 2.0  # px of smooth shift of the retrieved chunk; the residual takes it back
+    state_noise: float = 0.2  # px by which measured places are off, as eyes are
+    turn_noise: float = 0.002  # rad, likewise
     retrieval_dropout: float = 0.1  # share of samples that see no retrieved chunk
     image_dropout: float = 0.3  # share of samples that see no image
     latent_noise: float = 0.1  # of a latent's deviation
@@ -54,10 +52,10 @@ class TrainConfig:
     seed: int = 0
     batch_size: int = 512  # over all processes and accumulated steps
     accumulate: int = 1
-    n_iterations: int = 3000
+    n_iterations: int = 1800
     warm_up: int = 200
     learning_rate: float = 6e-4
-    decay: bool = True  # to zero along a cosine; False: it stays, and the smoothed weights settle
+    decay: bool = False  # to zero along a cosine; False: it stays, and the smoothed weights settle
     weight_decay: float = 0.05
     action_loss: float = 16.0  # the paper's lambda
     state_loss: float = 1.0
@@ -72,15 +70,15 @@ class TrainConfig:
     patience: int = 0  # validations without a better one until it stops; 0: never
     weights: str | None = None  # a published transformer to begin from: directory or hub name
     autoencoder: str | None = None  # a published or trained autoencoder; none: a small one is trained first
-    autoencoder_iterations: int = 3000
-    autoencoder_batch: int = 256
+    autoencoder_iterations: int = 2800
+    autoencoder_batch: int = 128
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
 
 
-_NANO = PolicyConfig(network=NANO, sampling=SamplingConfig(n_steps=2))
+_NANO = PolicyConfig(network=NANO, sampling=SamplingConfig(n_steps=2, temperature=0.5), n_action_steps=4)
 _NO_RETRIEVAL = replace(_NANO, mode="single", retrieval=False, residual=False)
 _WORLD = AugmentConfig(image_dropout=0.5)
 
@@ -133,6 +131,7 @@ PRESETS: dict[str, TrainConfig] = {
         n_iterations=20_000,
         warm_up=2000,
         learning_rate=1e-4,
+        decay=True,
         action_loss=16.0,
         checkpointing=True,
         fsdp=True,

@@ -128,14 +128,11 @@ def pairs_for(target: PoolView, pool: PoolView, config: TrainConfig, for_trainin
     name = f"pusht-{config.policy.mode}"
     chosen = config.pairs if for_training else PairsConfig(1, 0.0, False, config.pairs.n_candidates)
     if for_training and chosen.action_weight > 0:
-        describer, retrieval = training_preset(name, chosen.n_candidates, chosen.action_weight)
+        describer, retrieval = training_preset(
+            name, chosen.n_candidates, chosen.action_weight, config.policy.chunk_size
+        )
     else:
         describer, retrieval = retrieval_preset(name, chosen.n_candidates)
-    if retrieval.chunk_size != config.policy.chunk_size:
-        raise InputError(
-            f"preset {name} retrieves chunks of {retrieval.chunk_size}, the policy wants "
-            f"{config.policy.chunk_size}"
-        )
     digest = hashlib.sha256()
     digest.update(json.dumps([asdict(chosen), describer.fingerprint, retrieval.fingerprint]).encode())
     for view in (target, pool):
