@@ -37,6 +37,21 @@ SEEDS = "42:92"
 @click.option(
     "--reaction", default="ignore", show_default=True, help="To low confidence: ignore, hold, stop."
 )
+@click.option(
+    "--action-steps", type=int, metavar="N", help="Actions of a chunk to execute.  [default: the agent's]"
+)
+@click.option("--hindsight/--no-hindsight", default=None, help="Retrieve parts too.  [default: the agent's]")
+@click.option("--denoising-steps", type=int, metavar="N", help="Of a policy.  [default: its own]")
+@click.option("--temperature", type=float, help="Of a policy's noise.  [default: its own]")
+@click.option("--sampler", help="Of a policy: euler or unipc.  [default: its own]")
+@click.option(
+    "--matching",
+    default="retrieved",
+    show_default=True,
+    help="What a policy is given: retrieved, random, none.",
+)
+@click.option("--residual/--no-residual", default=True, help="Without it what is retrieved is acted out.")
+@click.option("--device", default="cpu", show_default=True, help="Where a policy computes.")
 @click.option("--workers", type=int, metavar="N", help="Processes on this machine.  [default: one a core]")
 @click.option("--batch-size", type=int, metavar="N", default=8, show_default=True, help="Episodes in each.")
 @click.option("--ray", "ray_address", metavar="ADDRESS", help="Run on this Ray cluster instead: host:port.")
@@ -58,6 +73,14 @@ def evaluate(
     objects: str,
     min_confidence: float,
     reaction: str,
+    action_steps: int | None,
+    hindsight: bool | None,
+    denoising_steps: int | None,
+    temperature: float | None,
+    sampler: str | None,
+    matching: str,
+    residual: bool,
+    device: str,
     workers: int | None,
     batch_size: int,
     ray_address: str | None,
@@ -67,13 +90,15 @@ def evaluate(
 ) -> int:
     """Roll out an agent and count its successes.
 
-    AGENT is expert, replay, still, or package.module:factory for your own. A stopped evaluation is resumed by
-    the same command. Results are in DIR/eval_info.json. The exit code is 1 when any episode was an error.
+    AGENT is expert, replay, still, a policy (pusht-nano, or a path), or package.module:factory for your own.
+    A stopped evaluation is resumed by the same command. Results are in DIR/eval_info.json. The exit code is 1
+    when any episode was an error.
 
     \b
     Example:
       recap eval expert --pusher triangle --angles=-30,45 --seeds 500:505 --out runs/first
       recap eval replay --pusher triangle --mode aligned --objects pixels --seeds 500:505 --out runs/replay
+      recap eval pusht-nano --pusher triangle --angles=-30,0 --seeds 500:505 --out runs/nano
     """
     from recap.cli.ranges import parse_angles, parse_seeds
     from recap.cli.terminal import progress_bar, show
@@ -96,6 +121,14 @@ def evaluate(
         objects=objects,
         min_confidence=min_confidence,
         reaction=reaction,
+        n_action_steps=action_steps,
+        hindsight=hindsight,
+        denoising_steps=denoising_steps,
+        temperature=temperature,
+        sampler=sampler,
+        matching=matching,
+        residual=residual,
+        device=device,
     )
     choice = parse_choice(record, spec) if record is not None else None
     if out is None:

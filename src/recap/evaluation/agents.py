@@ -197,6 +197,7 @@ def _retrieving(spec: EvalSpec, policy: Any = None) -> Agent:
     from recap.agent import RetrievalAgent
     from recap.envs.pusht.blocks import block_named
     from recap.envs.pusht.drawing import BOARD_SIZE
+    from recap.retrieval.hindsight import HindsightPool
     from recap.retrieval.presets import preset
     from recap.retrieval.retriever import Retriever
     from recap.standard_pools import open_pool
@@ -204,7 +205,11 @@ def _retrieving(spec: EvalSpec, policy: Any = None) -> Agent:
     describer, config = preset(f"{spec.env}-{spec.mode}", spec.n_candidates)
     if policy is not None:
         config = replace(config, chunk_size=policy.config.chunk_size)
-    retriever = Retriever(open_pool(spec.pool), describer, config)
+    source = open_pool(spec.pool)
+    wanted = policy is not None and policy.config.hindsight if spec.hindsight is None else spec.hindsight
+    if wanted:
+        source = HindsightPool(source, config.object_name)
+    retriever = Retriever(source, describer, config)
     reaction: Any = spec.reaction
     matching: Any = spec.matching
     return RetrievalAgent(

@@ -58,6 +58,7 @@ class EvalSpec:
     temperature: float | None = None
     sampler: str | None = None
     matching: str = "retrieved"  # or `random`, `none`: what the match is worth
+    hindsight: bool | None = None  # parts of demonstrations are retrieved too; None as the agent has it
     residual: bool = True  # False: what is retrieved is acted out as it is
     device: str = "cpu"  # where a policy computes
 
@@ -127,6 +128,7 @@ class EvalSpec:
                 temperature=None if values["temperature"] is None else float(values["temperature"]),
                 sampler=None if values["sampler"] is None else str(values["sampler"]),
                 matching=str(values["matching"]),
+                hindsight=None if values["hindsight"] is None else bool(values["hindsight"]),
                 residual=bool(values["residual"]),
                 device=str(values["device"]),
             )

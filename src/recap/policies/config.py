@@ -94,6 +94,7 @@ class PolicyConfig:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     text: str = "words"  # the instruction's encoder
     n_action_steps: int = 8  # of a chunk that are executed, unless told otherwise
+    hindsight: bool = False  # whether parts of demonstrations are retrieved too, unless told otherwise
 
     def __post_init__(self) -> None:
         one_of("inputs", self.inputs, INPUTS)

@@ -78,7 +78,9 @@ class TrainConfig:
         return asdict(self)
 
 
-_NANO = PolicyConfig(network=NANO, sampling=SamplingConfig(n_steps=2, temperature=0.5), n_action_steps=4)
+_NANO = PolicyConfig(
+    network=NANO, sampling=SamplingConfig(n_steps=2, temperature=0.5), n_action_steps=4, hindsight=True
+)
 _NO_RETRIEVAL = replace(_NANO, mode="single", retrieval=False, residual=False)
 _WORLD = AugmentConfig(image_dropout=0.5)
 
