@@ -115,6 +115,18 @@ def test_styles_vary_by_demonstration() -> None:
     assert not np.array_equal(demonstrate(vary, demo).actions[:30], demonstrate(SPEC, demo).actions[:30])
 
 
+def test_a_demonstration_ends_at_the_threshold() -> None:
+    demo = SPEC.demos()[2]
+    early, late = (demonstrate(replace(SPEC, threshold=t, image_size=0), demo) for t in (0.6, 0.95))
+    n = len(early)
+    assert n < len(late)
+    assert np.array_equal(early.actions, late.actions[:n]), "until then they are the same"
+    env = PushTEnv(goal_angle=demo.angle, success_threshold=0.6)
+    env.reset(seed=demo.seed)
+    passed = [env.step(action)[2] for action in early.actions.astype(float)]
+    assert passed == [False] * (n - 1) + [True]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -127,6 +139,8 @@ def test_styles_vary_by_demonstration() -> None:
         ({"block": "L"}, "unknown block"),
         ({"image_size": 33}, "even number"),
         ({"speed": 9.0}, "speed"),
+        ({"threshold": 0.4}, "threshold 0.4 is out of range: give 0.5 to 0.99"),
+        ({"threshold": 1.0}, "threshold 1.0 is out of range"),
     ],
 )
 def test_bad_settings_are_refused_before_anything_is_written(changes: dict[str, object], words: str) -> None:

@@ -13,15 +13,28 @@ from recap.retrieval.presets import preset
 from recap.standard_pools import STANDARD_POOLS, open_pool
 
 
-@pytest.mark.parametrize(("name", "n", "angles"), [("pusht-9x100", 900, 9), ("pusht-25x40", 1000, 25)])
-def test_holds_what_its_name_says(name: str, n: int, angles: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "n", "angles", "pusher"),
+    [
+        ("pusht-9x100", 900, 9, "disc"),
+        ("pusht-25x40", 1000, 25, "disc"),
+        ("pusht-triangle", 200, 2, "triangle"),
+    ],
+)
+def test_holds_what_its_name_says(name: str, n: int, angles: int, pusher: str) -> None:
     view = open_pool(name).view()
     assert len(view.episode_ids) == n
     episodes = [view.episode(i) for i in view.episode_ids]
     assert len({e.attributes["goal_angle"] for e in episodes}) == angles
-    assert {e.embodiment for e in episodes} == {"disc"}
+    assert {e.embodiment for e in episodes} == {pusher}
     assert all(e.success for e in episodes)
     assert min(int(e.attributes["seed"]) for e in episodes) >= 100_000, "no evaluation seed among them"
+
+
+def test_the_triangle_solves_scenes_of_the_disc() -> None:
+    disc, triangle = (open_pool(name).view() for name in ("pusht-9x100", "pusht-triangle"))
+    shown = {disc.episode(i).scene_id for i in disc.episode_ids}
+    assert {triangle.episode(i).scene_id for i in triangle.episode_ids} <= shown
 
 
 def test_is_what_the_expert_collects_today() -> None:
@@ -68,4 +81,4 @@ def test_unknown_pools_are_refused(tmp_path: Path) -> None:
         open_pool("pusht-9x10")
     with pytest.raises(DatasetError, match="no packed pool"):
         open_pool(str(tmp_path / "none.safetensors"))
-    assert set(STANDARD_POOLS) == {"pusht-9x100", "pusht-25x40"}
+    assert set(STANDARD_POOLS) == {"pusht-9x100", "pusht-triangle", "pusht-25x40"}

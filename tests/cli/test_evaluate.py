@@ -97,6 +97,10 @@ def test_errors_of_the_agent_are_exit_code_1(
         (["still", "--ray", "127.0.0.1:1"], "cannot reach a Ray cluster at '127.0.0.1:1'"),
         (["no.such:agent"], "cannot import 'no.such' for agent 'no.such:agent'"),
         ([], "Missing argument 'AGENT'"),
+        (["still", "--matching", "rando"], "unknown matching 'rando': did you mean 'random'?"),
+        (["pusht-nono"], "unknown agent 'pusht-nono': did you mean 'pusht-nano'?"),
+        (["runs/none/best"], "no checkpoint in runs/none/best: it has no config.json"),
+        (["replay", "--action-steps", "9"], "n_action_steps 9 is not within 1…8"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
@@ -105,6 +109,29 @@ def test_bad_input_is_one_line_and_exit_code_2(
     code, out, err = call(capsys, "eval", *arguments, "--out", tmp_path / "run")
     assert (code, out) == (2, "")
     assert err.startswith("recap: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--mode", "single"], "was trained in mode aligned: give --mode aligned"),
+        (["--sampler", "euclid"], "unknown sampler 'euclid': did you mean 'euler'?"),
+        (["--denoising-steps", "0"], "0 denoising steps denoise nothing"),
+        (["--temperature", "3"], "temperature 3.0 is out of range"),
+        (["--action-steps", "9"], "n_action_steps 9 is not within 1…8"),
+    ],
+)
+def test_a_policy_that_cannot_be_run_so_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, options: list[str], message: str
+) -> None:
+    from recap.policies.checkpoint import save_pretrained
+    from toy_policy import toy_config, toy_policy
+
+    save_pretrained(toy_policy(toy_config(inputs="S")), tmp_path / "policy")
+    code, out, err = call(capsys, "eval", tmp_path / "policy", *options, "--out", tmp_path / "run")
+    assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
 

@@ -41,7 +41,7 @@ def test_factories_of_both_kinds() -> None:
     [
         (
             "exprt",
-            r"unknown agent 'exprt': did you mean 'expert'\? \(your own is named package",
+            r"unknown agent 'exprt': did you mean 'expert'\? \(a policy is named by its path",
         ),
         ("no_such_module:make", "cannot import 'no_such_module' for agent .*ModuleNotFoundError"),
         ("toy_agents:Wander", "no function 'Wander' in toy_agents: did you mean 'Wanderer'?"),

@@ -30,6 +30,22 @@ def test_spec_round_trip_and_trials() -> None:
     assert len(EvalSpec("still").trials()) == 450
 
 
+def test_settings_of_a_policy_survive_json() -> None:
+    spec = EvalSpec(
+        "pusht-nano",
+        n_action_steps=2,
+        denoising_steps=5,
+        temperature=0.0,
+        sampler="unipc",
+        matching="random",
+        hindsight=False,
+        residual=False,
+        device="cuda",
+    )
+    assert EvalSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    assert EvalSpec.from_json({"agent": "pusht-nano"}) == EvalSpec("pusht-nano"), "None stays None"
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -45,6 +61,8 @@ def test_spec_round_trip_and_trials() -> None:
         ({"max_steps": 0}, "max_steps 0"),
         ({"thresholds": (0.95, 0.85)}, "not rising fractions"),
         ({"thresholds": ()}, "not rising fractions"),
+        ({"matching": "retrieve"}, "unknown matching 'retrieve': did you mean 'retrieved'"),
+        ({"reaction": "halt"}, "unknown reaction 'halt'"),
     ],
 )
 def test_spec_refuses(change: dict[str, object], message: str) -> None:
@@ -62,6 +80,8 @@ def test_spec_from_json_refuses_other_things() -> None:
         EvalSpec.from_json({**values, "colour": 1})
     with pytest.raises(InputError, match="another kind"):
         EvalSpec.from_json({**values, "seeds": 3})
+    with pytest.raises(InputError, match="another kind"):
+        EvalSpec.from_json({**values, "denoising_steps": "two"})
 
 
 def test_results_do_not_depend_on_batch_size_or_order() -> None:

@@ -25,6 +25,8 @@ from recap.policies.checkpoint import WEIGHTS, find_checkpoint, from_pretrained,
 from recap.policies.policy import WamPolicy
 from recap.pool.memory import MemoryPool
 from recap.pool.store import Pool
+from recap.pool.view import PoolSource
+from recap.retrieval.hindsight import HindsightPool, origin
 from recap.retrieval.presets import preset
 from recap.retrieval.retriever import Retriever
 from recap.run_directory import hold_run_directory, write_whole
@@ -96,7 +98,9 @@ class _Run:
         self.spec, self.policy, self.pool = spec, policy, pool
         self.workers, self.voice = workers, voice
         self.retrieval = preset(policy.stamp.preset)
-        self.retriever = Retriever(pool, *self.retrieval)
+        name = self.retrieval[1].object_name
+        self.source: PoolSource = HindsightPool(pool, name) if policy.config.hindsight else pool
+        self.retriever = Retriever(self.source, *self.retrieval)
         self.symmetry = block_named(spec.block).symmetry
         self.agent = self._agent(policy)  # the same one at every stage
         self.traces: list[list[Trace]] = []  # stage by stage, by seed
@@ -153,7 +157,7 @@ class _Run:
         found = self.retriever.retrieve(query)
         used = time.perf_counter()
         ids = tuple(episode.id for episode in episodes)
-        if not found.matches or found.matches[0].ref.episode_id not in ids:
+        if not found.matches or origin(found.matches[0].ref.episode_id) not in ids:
             raise RecapError(f"pool {self.pool.uri} does not answer with what was added: report this")
         absorbed = Absorbed(ids, collect_s, 1000 * (added - began), 1000 * (used - added), version)
         self.voice.say(
@@ -170,7 +174,7 @@ class _Run:
         replay, _ = self._roll_out(self._agent(None), what + "replay")
         self.traces.append(traces)
         refs = [ref for trace in traces for plan in trace.plans if plan for ref in plan.given.refs]
-        retrieved = tuple(sorted({ref.episode_id for ref in refs}))
+        retrieved = tuple(sorted({origin(ref.episode_id) for ref in refs}))
         return Stage(n_demonstrations, policy, replay, retrieved, absorbed)
 
     def _roll_out(self, agent: RetrievalAgent, what: str) -> tuple[tuple[EpisodeResult, ...], list[Trace]]:
@@ -223,7 +227,7 @@ def _film(result: DemoResult, run: _Run, out: Path) -> None:
     """The video of one start before and after, and its still."""
     spec, stages = result.spec, result.stages
     at = spec.seeds.index(result.film_seed)
-    view = run.pool.view()
+    view = run.source.view()
     reels = []
     with run.voice.bar("film") as progress:
         for done, i in enumerate((0, len(stages) - 1)):

@@ -7,6 +7,7 @@ goal, where whole demonstrations have little to show, such parts do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -25,11 +26,12 @@ MIN_MOVED = 2.0  # px; a push that moved less shows nothing
 LEAD = 25  # steps before a push that belong to it
 MIN_LENGTH = 7
 MARK = "@"  # between the id of a demonstration and which part it is
+_PART = re.compile(rf"{MARK}\d+-\d+\Z")
 
 
 def origin(episode_id: str) -> str:
     """The demonstration that a part was cut from; of a whole one, itself."""
-    return episode_id.rsplit(MARK, 1)[0] if MARK in episode_id else episode_id
+    return _PART.sub("", episode_id)
 
 
 def parts_of(episode: Episode, object_name: str) -> list[Episode]:
