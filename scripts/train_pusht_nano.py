@@ -2,9 +2,9 @@
 
     python scripts/train_pusht_nano.py --out runs/nano --seeds 0 1 2
 
-About five minutes on one H200 for three seeds. Beside each checkpoint lie its config, metrics and log;
-`--evaluate` also rolls each out as soon as it is trained, in processes of their own, and writes `results.json`.
-Demonstrations are read from packed snapshots: neither Lance nor a video decoder is needed.
+About six minutes on one H200 for the first seed, two for each further. Beside each checkpoint lie its config,
+metrics and log; `--evaluate` also rolls each out as soon as it is trained, in processes of their own, into
+`results.json`. Demonstrations come from packed snapshots: neither Lance nor a video decoder is needed.
 """
 
 from __future__ import annotations

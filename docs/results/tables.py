@@ -208,6 +208,76 @@ def confidence() -> str:
     return table(["moments", "n", *(f"alarms at {rate}" for rate in rates)], rows)
 
 
+def policies() -> str:
+    """Evaluations of policies, with replay in the same protocol."""
+    out = []
+    for row in load("policy")["rows"]:
+        groups = row["success"]
+        cells = [
+            rate(groups[g][t]) if g in groups else "–" for g in ("seen", "unseen") for t in ("0.85", "0.95")
+        ]
+        out.append((row["name"], row["seeds"], *cells))
+    return table(["run", "seeds", "seen > 0.85", "seen > 0.95", "unseen > 0.85", "unseen > 0.95"], out)
+
+
+def tried() -> str:
+    """What was tried on development seeds."""
+    rows = [
+        (r["what"], f"{r['n']}", f"{100 * r['s85']:.1f}", f"{100 * r['s95']:.1f}")
+        for r in load("policy_tried")["rows"]
+    ]
+    return table(["what", "episodes", "> 0.85, %", "> 0.95, %"], rows)
+
+
+def future() -> str:
+    """The predicted future against copying the present."""
+    rows = [
+        (
+            r["what"],
+            f"{r['psnr_db']:.2f}",
+            f"{r['ink_psnr_db']:.2f}",
+            f"{r['block_px']:.2f}",
+            f"{r['block_deg']:.2f}",
+        )
+        for r in load("policy_future")["rows"]
+    ]
+    return table(
+        ["future", "PSNR, dB", "… where something changed, dB", "block, px RMS", "block, ° RMS"], rows
+    )
+
+
+def big_network() -> str:
+    """The 2B network on one GPU."""
+    rows = []
+    for r in load("policy_gpu")["rows"]:
+        if "ms" not in r:
+            continue
+        extra = f"{r['error']:.1e}" if "error" in r else ""
+        if "samples_per_s" in r:
+            extra = (
+                f"{r['samples_per_s']:.0f} samples/s, {r['tokens_per_s']:.0f} tokens/s, "
+                f"{r['peak_gib']:.0f} GiB, "
+                f"MFU {100 * r['mfu_goal']:.0f} % nominal, {100 * r['mfu_measured']:.0f} % of measured"
+            )
+        rows.append((r["name"], f"{r['ms']:.1f}", f"{r['floor_ms']:.1f}", extra))
+    return table(["what", "ms, median", "floor, ms", "error, or rates"], rows)
+
+
+def small_network() -> str:
+    """One chunk on the CPU."""
+    rows = [
+        (
+            r["name"],
+            f"{r['p50_ms']:.1f}",
+            f"{r['p90_ms']:.1f}",
+            f"{r['floor_ms']:.1f}" if r.get("floor_ms") else "",
+        )
+        for r in load("policy_cpu")["rows"]
+        if "p50_ms" in r
+    ]
+    return table(["what", "p50, ms", "p90, ms", "floor, ms"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "environment": environment,
     "expert": expert,
@@ -227,6 +297,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "pairs": pairs,
     "live": live,
     "stress": stress,
+    "policies": policies,
+    "policy-tried": tried,
+    "policy-future": future,
+    "cosmos-2b": big_network,
+    "nano-cpu": small_network,
 }
 
 

@@ -94,7 +94,7 @@ def test_ids_tell_where_a_part_is_from() -> None:
     assert origin(whole.id) == whole.id
     assert origin("me@home/3") == "me@home/3", "a name with the mark in it is not a part's"
     assert origin("me@home/3@0-22") == "me@home/3"
-    assert len({whole.scene_id, *(part.scene_id for part in parts)}) == 3, "another goal is another scene"
+    assert {part.scene_id for part in parts} == {whole.scene_id}, "or excluding a scene would leave its parts"
 
 
 class Film(LazySequence[U8]):
@@ -216,3 +216,11 @@ def test_near_a_rest_a_part_is_retrieved(demo: Episode) -> None:
     assert found.matches[0].distance == pytest.approx(8**0.5, abs=0.1)
     whole = Retriever(pool, *preset("pusht-aligned")).retrieve(query)
     assert whole.matches[0].distance > found.matches[0].distance
+
+
+def test_excluding_a_demonstration_excludes_its_parts(demo: Episode) -> None:
+    retriever = Retriever(HindsightPool(MemoryPool([demo])), *preset("pusht-aligned"))
+    index = retriever.index()
+    assert len(index.episode_ids) > 1
+    for name in (demo.id, demo.scene_id):
+        assert index.hidden_by(frozenset({name})) == list(range(len(index.episode_ids)))

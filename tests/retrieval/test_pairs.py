@@ -69,3 +69,11 @@ def test_the_action_term_matches_what_comes_next() -> None:
 def test_an_empty_pool_has_no_pairs() -> None:
     with pytest.raises(InputError, match="pool is empty"):
         find_pairs(MemoryView(TARGET), Retriever(MemoryPool(), *training_preset("pusht-aligned")))
+
+
+def test_the_action_term_is_as_long_as_the_chunk_and_weighs_the_same() -> None:
+    for chunk_size in (4, 16):
+        describer, config = training_preset("pusht-aligned", action_weight=0.5, chunk_size=chunk_size)
+        assert config.chunk_size == chunk_size
+        assert describer.dims["action"] == 2 * chunk_size
+        assert config.weights["action"] * chunk_size == pytest.approx(0.5)

@@ -164,5 +164,12 @@ def test_what_cannot_be_learned_from_is_refused(configure: Configure) -> None:
     ]
     with pytest.raises(InputError, match=r"has 3-D actions, the policy 2-D: set policy.action_dim"):
         build_data(wide, pool, config)
-    with pytest.raises(InputError, match="retrieves chunks of 8, the policy wants 4"):
-        load_data(configure("policy.inputs=S", "policy.n_action_steps=4", "policy.chunk_size=4"))
+
+
+@pytest.mark.parametrize("action_weight", [0.0, 1.0])
+def test_chunks_are_as_long_as_the_policy_wants_them(action_weight: float, configure: Configure) -> None:
+    lengths = "policy.n_action_steps=4", "policy.chunk_size=4"
+    found = load_data(configure("policy.inputs=S", *lengths, f"pairs.action_weight={action_weight}"))
+    for samples in (found.train, found.held_out):
+        assert samples.actions.shape[-1] == samples.base.shape[-1] == samples.valid.shape[-1] == 4 * 2
+    assert found.train.weight.any()

@@ -72,7 +72,6 @@ def _part(episode: Episode, first: int, rest: int, goal: F64) -> Episode:
     return replace(
         episode,
         id=f"{episode.id}{MARK}{first}-{rest}",
-        scene_id=f"{episode.scene_id}{MARK}{rest}",
         timestamps=episode.timestamps[first:end],
         proprio=episode.proprio[first:end],
         actions=actions,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from recap.compiled import compiled_reordering
 from recap.errors import DatasetError
 from recap.retrieval.config import RetrievalConfig
+from recap.retrieval.hindsight import origin
 from recap.types import F32, F64, Descriptors
 
 I64 = NDArray[np.int64]
@@ -75,10 +76,20 @@ class Index:
         """Numbers of the episodes that are named, themselves or by their scene."""
         if not exclude:
             return []
-        hidden = {self.rows_of[name] for name in exclude if name in self.rows_of}
+        hidden: set[int] = set()
         for name in exclude:
+            hidden.update(self.rows_of_origin.get(name, ()))
             hidden.update(self.rows_of_scene.get(name, ()))
+            hidden.update([self.rows_of[name]] if name in self.rows_of else [])
         return sorted(hidden)
+
+    @cached_property
+    def rows_of_origin(self) -> dict[str, list[int]]:
+        """Demonstration -> numbers of itself and its parts."""
+        rows: dict[str, list[int]] = {}
+        for i, name in enumerate(self.episode_ids):
+            rows.setdefault(origin(name), []).append(i)
+        return rows
 
     @cached_property
     def rows_of_scene(self) -> dict[str, list[int]]:
