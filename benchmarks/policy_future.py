@@ -25,11 +25,17 @@ from recap.training.data import _views, build_data, split
 N_MOMENTS = 192
 
 
+def _pair(text: str) -> tuple[int, float]:
+    steps, temperature = text.split(":")
+    return int(steps), float(temperature)
+
+
 def main() -> None:
     """Predict, compare, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--policy", default="pusht-nano")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--sampling", type=_pair, nargs="*", default=[(2, 0.5), (2, 1.0), (5, 1.0)])
     arguments = parser.parse_args()
     torch.set_num_threads(2)
     policy = from_pretrained(arguments.policy)
@@ -65,7 +71,7 @@ def main() -> None:
     pose_then = samples.fixed["future_proprio"][rows][:, 2:]
     pose_now = np.tile(np.array([0.0, 0.0, 1.0, 0.0]), (len(rows), 1))
     found = [_row("copying the present", now, then, changed, pose_now, pose_then)]
-    for steps, temperature in ((2, 0.5), (2, 1.0), (5, 1.0), (10, 1.0)):
+    for steps, temperature in arguments.sampling:
         sampling = replace(policy.config.sampling, n_steps=steps, temperature=temperature)
         parts, poses = [], []
         for chunk in torch.arange(len(rows)).split(64):
