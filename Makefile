@@ -22,7 +22,7 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip $(VENV)
 
 $(VENV)/.base: $(BIN)/python pyproject.toml constraints.txt
-	@echo "Installing recap into $(VENV) (once; about half a minute) …"
+	@echo "Installing recap into $(VENV) (once; a minute or two) …"
 	@$(PIP) --editable .
 	@$(BIN)/python -c 'import cv2' 2>/dev/null || $(MAKE) --no-print-directory headless-opencv
 	@touch $@
