@@ -16,11 +16,10 @@ import numpy as np
 import torch
 
 from recap.policies.checkpoint import from_pretrained
-from recap.standard_pools import open_pool
 from recap.training.autoencoder import psnr
 from recap.training.batches import NO_AUGMENT, BatchSource
 from recap.training.config import preset
-from recap.training.data import _views, build_data, split
+from recap.training.data import build_data, demonstrations, of_goals, split
 
 N_MOMENTS = 192
 
@@ -40,8 +39,8 @@ def main() -> None:
     torch.set_num_threads(2)
     policy = from_pretrained(arguments.policy)
     config = replace(preset("pusht-nano"), policy=policy.config)
-    _, held_out = split(_views(open_pool(config.target).view(), (), 0), config.held_out)
-    pool = _views(open_pool(config.pool).view(), config.pool_angles, 0)
+    _, held_out = split(demonstrations(config.target), config.held_out)
+    pool = of_goals(demonstrations(config.pool), config.pool_angles)
     data = build_data(held_out, pool, replace(config, held_out=0.5))
     pictures = data.pictures
     assert policy.encoder is not None

@@ -28,6 +28,10 @@ SPECS = {
         CollectSpec("triangle", (-45.0,), 100, first_seed=100_100, image_size=0),
         CollectSpec("triangle", (45.0,), 100, first_seed=100_700, image_size=0),
     ],
+    "pusht-triangle-near": [
+        CollectSpec("triangle", (-45.0, 45.0), 400, first_seed=200_000, image_size=0, near=40.0)
+    ],
+    "pusht-near": [CollectSpec("disc", (-45.0, 45.0), 400, first_seed=200_000, image_size=0, near=40.0)],
 }
 
 
@@ -35,8 +39,11 @@ def main() -> None:
     """Collect and pack each of them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("src/recap/assets"))
-    out = parser.parse_args().out
-    for name, specs in SPECS.items():
+    parser.add_argument("--only", nargs="*", default=list(SPECS), help="pools by name")
+    arguments = parser.parse_args()
+    out = arguments.out
+    for name in arguments.only:
+        specs = SPECS[name]
         with tempfile.TemporaryDirectory() as folder:
             episodes = []
             for number, spec in enumerate(specs):

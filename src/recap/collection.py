@@ -16,6 +16,7 @@ from recap.envs.pusht.blocks import block_named
 from recap.envs.pusht.env import PushTEnv
 from recap.envs.pusht.expert import Expert
 from recap.envs.pusht.pushers import pusher_named
+from recap.envs.pusht.starts import start_near_goal
 from recap.envs.pusht.tasks import (
     ACTION_SPACE,
     FIRST_COLLECTION_SEED,
@@ -61,6 +62,7 @@ class CollectSpec:
     first_seed: int = FIRST_COLLECTION_SEED
     image_size: int = 96  # 0: no images
     threshold: float = 0.95  # coverage at which a demonstration ends
+    near: float = 0.0  # px and degrees from its goal within which the block begins; 0: anywhere
 
     def __post_init__(self) -> None:
         Expert(pusher_named(self.pusher), block_named(self.block).name, self.speed)
@@ -74,6 +76,8 @@ class CollectSpec:
             raise InputError(f"threshold {self.threshold} is out of range: give 0.5 to 0.99")
         if not (math.isfinite(self.noise) and 0 <= self.noise <= 50):
             raise InputError(f"noise {self.noise} is out of range: give 0 to 50 px")
+        if not (math.isfinite(self.near) and 0 <= self.near <= 100):
+            raise InputError(f"near {self.near} is out of range: give 0 (anywhere) to 100 px")
         if self.image_size and (self.image_size % 2 or not 16 <= self.image_size <= 1024):
             raise InputError(
                 f"image size {self.image_size} cannot be filmed: give 0, or an even number from 16 to 1024"
@@ -144,6 +148,8 @@ def _attempt(spec: CollectSpec, demo: Demo, attempt: int) -> Episode:
     expert.reset(demo.seed + attempt)
     env = PushTEnv(spec.pusher, demo.angle, block=spec.block, success_threshold=spec.threshold)
     env.reset(seed=demo.seed)
+    if spec.near:
+        env.reset(options={"reset_to_state": start_near_goal(env, spec.near)})
     rng = np.random.default_rng([demo.seed, attempt])
     noise, noisy = np.zeros(2), False
     observations: list[Observation] = []
@@ -156,7 +162,7 @@ def _attempt(spec: CollectSpec, demo: Demo, attempt: int) -> Episode:
         fresh = spec.noise * math.sqrt(1 - NOISE_MEMORY**2) * rng.normal(size=2)
         noise = NOISE_MEMORY * noise + noisy * fresh
         success = env.step(np.clip(actions[-1] + noise, 0, 512))[2]
-    scene = scene_id(spec.block, demo.angle, demo.seed)
+    scene = scene_id(spec.block, demo.angle, demo.seed) + ("/near" if spec.near else "")
     return Episode(
         id=f"{scene}/{spec.pusher}",
         scene_id=scene,
@@ -175,6 +181,7 @@ def _attempt(spec: CollectSpec, demo: Demo, attempt: int) -> Episode:
         attributes={
             "block": spec.block,
             "goal_angle": demo.angle,
+            "near": spec.near,
             "noise": spec.noise,
             "seed": demo.seed,
             "speed": spec.speed,

@@ -62,6 +62,20 @@ def test_actions_past_the_end_of_a_demonstration_do_not_count(data: TrainingData
     assert (valid[:, 11, 1:] == 0).all()
 
 
+def test_several_workers_build_the_same(configure: Configure, cache: Path) -> None:
+    config = configure()
+    alone, shared = load_data(config), load_data(config, workers=2)
+    for side in ("train", "held_out"):
+        a, b = getattr(alone, side), getattr(shared, side)
+        for table in ("fixed", "matched"):
+            for name, values in getattr(a, table).items():
+                assert np.array_equal(values, getattr(b, table)[name])
+        for name in ("actions", "base", "valid", "weight", "task"):
+            assert np.array_equal(getattr(a, name), getattr(b, name))
+        for slot, numbers in a.images.items():
+            assert np.array_equal(alone.pictures[numbers], shared.pictures[b.images[slot]])
+
+
 def test_statistics_are_of_the_training_side(data: TrainingData) -> None:
     for name, values in data.train.fixed.items():
         assert np.allclose(data.statistics.mean[name], values.mean(axis=0), rtol=1e-3, atol=1e-2)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from recap.errors import DatasetError, InputError
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder, latent_statistics
+from recap.policies.checkpoint import SHIPPED, from_pretrained
 from recap.training.schedule import cosine
 from recap.types import U8
 
@@ -106,10 +107,15 @@ def save_autoencoder(encoder: FrameEncoder, path: Path) -> None:
 
 
 def load_autoencoder(source: str, device: torch.device) -> FrameEncoder:
-    """A trained or published Wan autoencoder: a directory, its `vae` folder, or a hub name."""
+    """A Wan autoencoder: of one of our policies, or published (a directory, its `vae` folder, a hub name)."""
     from diffusers import AutoencoderKLWan
 
     folder = Path(source)
+    if source in SHIPPED or (folder / "model.safetensors").is_file():
+        encoder = from_pretrained(source, str(device)).encoder
+        if encoder is None:
+            raise InputError(f"policy '{source}' has no autoencoder: it sees no images")
+        return encoder
     place = str(folder / "vae") if (folder / "vae").is_dir() else source
     subfolder = {} if folder.exists() else {"subfolder": "vae"}
     try:

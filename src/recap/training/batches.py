@@ -14,7 +14,7 @@ from recap.policies.policy import Statistics, text_encoder
 from recap.policies.vectors import kinds_of
 from recap.policies.wam import Batch
 from recap.training.config import AugmentConfig
-from recap.training.data import Samples
+from recap.training.samples import Samples
 
 NO_AUGMENT = AugmentConfig(False, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 

@@ -42,10 +42,9 @@ class TrainConfig:
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     pairs: PairsConfig = field(default_factory=PairsConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
-    target: str = (
-        "pusht-triangle"  # demonstrations of the robot: a standard name, a packed snapshot or a pool
-    )
-    pool: str = "pusht-9x100"  # demonstrations of the pool's embodiment
+    # Demonstrations by standard name, packed snapshot or pool; several are separated by commas.
+    target: str = "pusht-triangle"  # of the robot
+    pool: str = "pusht-9x100"  # of the pool's embodiment
     pool_angles: tuple[float, ...] = (-45.0, 45.0)  # goals of the pool that training may see; none: all
     n_demonstrations: int = 0  # of the target that are used; 0: all
     held_out: float = 0.1  # share of the target's demonstrations that only judge

@@ -16,7 +16,7 @@ from recap.run_directory import write_whole
 if TYPE_CHECKING:
     from recap.policies.policy import WamPolicy
     from recap.training.batches import BatchSource
-    from recap.training.data import Samples
+    from recap.training.samples import Samples
 
 METRICS = "metrics.jsonl"
 N_SHOWN = 6

@@ -228,5 +228,11 @@ class PushTEnv(StockPushTEnv):  # type: ignore[misc]
         del info["n_contacts"]  # not counted here
         return info
 
+    def coverage_at(self, pose: F64) -> float:
+        """What the coverage would be with the block there."""
+        return (
+            float(shared_area(transform_points(pose, self.shape.parts), self._goal_parts)) / self.shape.area
+        )
+
     def _get_coverage(self) -> float:
         return float(shared_area(self._block_parts(), self._goal_parts)) / self.shape.area
