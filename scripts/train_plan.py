@@ -10,7 +10,7 @@ A plan is a JSON file:
      "agents": {"replay": {"seeds": [500, 520]}}}
 
 The autoencoder is that of a policy; without one the first run trains it. Each policy is rolled out as soon as
-it is trained, on seeds from the first up to the last of two, in processes of their own and into `results.json`;
+it is trained, on seeds from the first of two up to the second, in processes of their own, into `evaluations/`;
 `agents` are others to roll out beside it. Beside each checkpoint lie its config, metrics and log.
 Demonstrations come from packed snapshots: neither Lance nor a video decoder is needed. A run that is there
 already is not trained again, and no run begins after `--stop-after` seconds.
@@ -26,7 +26,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recap.evaluation.rollouts import EvalSpec
+    from recap.types import EpisodeResult
 
 BEGAN = time.time()
 N_PARALLEL = 35  # episodes that one process rolls out side by side
@@ -37,78 +41,59 @@ def log(*words: object) -> None:
     print(f"[{time.time() - BEGAN:6.1f}]", *words, flush=True)
 
 
-def evaluate(job: tuple[str, str, dict[str, Any], str]) -> dict[str, Any]:
-    """Roll one checkpoint out; a row for each episode."""
+def evaluate(spec: EvalSpec) -> list[EpisodeResult]:
+    """Roll one part of an evaluation out."""
     import torch
 
     from recap.evaluation.agents import make_agent
-    from recap.evaluation.rollouts import EvalSpec, run_trials
+    from recap.evaluation.rollouts import run_trials
 
     torch.set_num_threads(1)
-    name, path, changes, device = job
-    began = time.time()
-    spec = EvalSpec(path, pusher="triangle", device=device, **changes)
-    results = list(run_trials(make_agent(path, spec), spec, spec.trials(), N_PARALLEL))
-    errors = [r.error for r in results if r.outcome == "error"]
-    if errors:
-        log("ERROR", name, str(errors[0])[-500:])
-    return {
-        "name": name,
-        "spec": {**spec.to_json(), "agent": name},
-        "seconds": round(time.time() - began, 1),
-        "episodes": [
-            {
-                "seed": r.seed,
-                "angle": r.task,
-                "outcome": r.outcome,
-                "steps": r.steps,
-                "max_coverage": round(r.max_coverage, 4),
-                "first_step": dict(r.first_step),
-            }
-            for r in results
-        ],
-    }
+    return list(run_trials(make_agent(spec.agent, spec), spec, spec.trials(), N_PARALLEL))
 
 
 class Rollouts:
-    """Evaluations that run in processes of their own while training goes on."""
+    """Evaluations that run in processes of their own while training goes on; each ends as a run directory."""
 
-    def __init__(self, out: Path, n_workers: int) -> None:
-        self.out = out
+    def __init__(self, out: Path, n_workers: int, device: str) -> None:
+        self.out, self.device = out, device
         self._pool = multiprocessing.get_context("spawn").Pool(n_workers)
-        self._waiting: dict[str, list[Any]] = {}
-        self._rows: dict[str, dict[str, Any]] = {}
+        self._waiting: dict[str, tuple[EvalSpec, list[Any]]] = {}
 
-    def start(self, name: str, agent: str, changes: dict[str, Any], device: str) -> None:
-        """Begin one, its seeds ([first, end]) spread over the processes."""
-        chosen = dict(changes)
-        first, end = chosen.pop("seeds")
-        n_angles = len(chosen.get("angles", range(9)))
-        step = max(1, N_PARALLEL // n_angles)
-        parts = [{**chosen, "seeds": tuple(range(a, min(a + step, end)))} for a in range(first, end, step)]
-        jobs = [(name, agent, part, device) for part in parts]
-        self._waiting[name] = [self._pool.apply_async(evaluate, (job,)) for job in jobs]
+    def start(self, name: str, agent: str, changes: dict[str, Any]) -> None:
+        """Begin one, its seeds (from the first of two up to the second) spread over the processes."""
+        from recap.evaluation.rollouts import EvalSpec
+
+        chosen = {key: tuple(value) if isinstance(value, list) else value for key, value in changes.items()}
+        chosen["seeds"] = tuple(range(*changes["seeds"]))
+        spec = EvalSpec(agent, pusher="triangle", device=self.device, **chosen)
+        step = max(1, N_PARALLEL // len(spec.angles))
+        parts = [spec.seeds[i : i + step] for i in range(0, len(spec.seeds), step)]
+        jobs = [self._pool.apply_async(evaluate, (replace(spec, seeds=part),)) for part in parts]
+        self._waiting[name] = spec, jobs
 
     def gather(self, until: float) -> bool:
         """Write down what is done; whether all is, waiting until that time."""
         while True:
-            for name, parts in list(self._waiting.items()):
-                if all(part.ready() for part in parts):
+            for name, (spec, jobs) in list(self._waiting.items()):
+                if all(job.ready() for job in jobs):
                     del self._waiting[name]
-                    self._finish(name, [part.get() for part in parts])
+                    self._finish(name, spec, [result for job in jobs for result in job.get()])
             if not self._waiting or time.time() >= until:
                 return not self._waiting
             time.sleep(0.5)
 
-    def _finish(self, name: str, parts: list[dict[str, Any]]) -> None:
-        whole = {**parts[0], "episodes": [episode for part in parts for episode in part["episodes"]]}
-        whole["spec"]["seeds"] = sorted({episode["seed"] for episode in whole["episodes"]})
-        self._rows[name] = whole
-        unseen = [e for e in whole["episodes"] if e["angle"] not in ("-45", "+45")]
-        shares = [sum(e["max_coverage"] > c for e in unseen) / max(1, len(unseen)) for c in (0.85, 0.95)]
-        seconds = max(part["seconds"] for part in parts)
-        log("EVALUATED", name, len(unseen), "unseen:", [round(s, 3) for s in shares], f"{seconds} s")
-        (self.out / "results.json").write_text(json.dumps(list(self._rows.values())), "utf-8")
+    def _finish(self, name: str, spec: EvalSpec, results: list[EpisodeResult]) -> None:
+        from recap.evaluation.run_directory import open_run
+        from recap.evaluation.summary import summarise
+
+        with open_run(self.out / "evaluations" / name, spec) as run:
+            for result in results:
+                run.append(result)
+            summary = summarise(spec, run.sorted_results())
+            run.write_info(summary.to_json())
+        for group in summary.groups:
+            log("EVALUATED", name, group.name, {key: str(rate) for key, rate in group.rates.items()})
 
 
 def spoken_progress(name: str, rollouts: Rollouts) -> Callable[[str, int, int], None]:
@@ -147,9 +132,9 @@ def main() -> None:
     plan = json.loads(arguments.plan.read_text("utf-8"))
     out: Path = arguments.out
     out.mkdir(parents=True, exist_ok=True)
-    rollouts = Rollouts(out, arguments.eval_workers)
+    rollouts = Rollouts(out, arguments.eval_workers, arguments.eval_device)
     for name, changes in plan.get("agents", {}).items():
-        rollouts.start(name, changes.pop("agent", name), changes, arguments.eval_device)
+        rollouts.start(name, changes.pop("agent", name), changes)
     loaded: tuple[object, TrainingData] | None = None
     autoencoder = plan.get("autoencoder")
     for run in plan["runs"]:
@@ -189,7 +174,7 @@ def main() -> None:
                 f"{outcome.seconds:.0f} s",
             )
             for title, changes in run.get("evaluate", {}).items():
-                rollouts.start(f"{name}/{title}", str(folder), changes, arguments.eval_device)
+                rollouts.start(f"{name}-{title}", str(folder), changes)
             rollouts.gather(0)
     log("all there" if rollouts.gather(deadline) else "stopped before all was evaluated")
 
