@@ -43,7 +43,8 @@ ALLOWED = {
     "evaluation": MIDDLE | {"agent", "policies", "assembly"},
     "demo": MIDDLE | {"agent", "policies", "evaluation", "collection"},
     "serving": MIDDLE | {"agent", "policies", "assembly"},
-    "cli": MIDDLE | {"agent", "policies", "assembly", "training", "evaluation", "collection", "demo", "serving"},
+    "cli": MIDDLE
+    | {"agent", "policies", "assembly", "training", "evaluation", "collection", "demo", "serving"},
     "__main__": {"cli"},
 }
 

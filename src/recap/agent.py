@@ -201,7 +201,10 @@ class RetrievalAgent:
         retrieved = time.perf_counter()
         chunks = self._predict(ready)
         predicted = time.perf_counter()
-        self.timings_ms = {"retrieval": 1000 * (retrieved - started), "policy": 1000 * (predicted - retrieved)}
+        self.timings_ms = {
+            "retrieval": 1000 * (retrieved - started),
+            "policy": 1000 * (predicted - retrieved),
+        }
         for (_, episode, found, given), chunk in zip(ready, chunks, strict=True):
             episode.plan = Plan(found, given, chunk)
             n = self.n_action_steps
