@@ -19,7 +19,15 @@ def test_every_line_is_one_that_prometheus_reads() -> None:
     assert 'recap_policy_seconds{quantile="0.5"} NaN' in lines
     names = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(set(names)) == len(names)
-    wanted = ("retrieval", "policy", "batch_size", "pool_version", "confidence", "queue_length", "connections")
+    wanted = (
+        "retrieval",
+        "policy",
+        "batch_size",
+        "pool_version",
+        "confidence",
+        "queue_length",
+        "connections",
+    )
     for name in (*wanted, "errors_total", "busy_total", "deadline_misses_total"):
         assert any(found.startswith(f"recap_{name}") for found in names)
 

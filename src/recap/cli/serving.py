@@ -97,5 +97,6 @@ def serve(
     try:
         run(build_app(service), spec, ready)
     except KeyboardInterrupt:
-        click.echo("Stopped.")
+        pass
+    click.echo("Stopped.")
     return 0

@@ -10,6 +10,7 @@ from contextlib import suppress
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from recap.errors import InputError
 from recap.serving.batching import Batcher
 from recap.serving.guard import as_json, make_guard
 from recap.serving.policy_socket import PolicySocket
@@ -70,9 +71,12 @@ async def start(app: web.Application, spec: ServeSpec) -> tuple[web.AppRunner, i
     await runner.setup()
     try:
         await web.TCPSite(runner, spec.host, spec.port).start()
-    except BaseException:
+    except OSError as error:
         await runner.cleanup()
-        raise
+        why = error.strerror or str(error)
+        raise InputError(
+            f"cannot listen on {spec.host} port {spec.port} ({why}): give another --port"
+        ) from error
     return runner, int(runner.addresses[0][1])
 
 

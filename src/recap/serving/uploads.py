@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 import stat
 import tempfile
 import zipfile
@@ -31,6 +33,7 @@ WIRE_TYPES = ("application/msgpack", "application/x-msgpack", "application/vnd.m
 CHUNK = 2**16
 MAX_SIDE = 4096  # px of a film
 MAX_NAME = 500  # characters of an id
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 TEXTS = ("id", "scene_id", "task", "embodiment", "action_space", "source")
 KEYS = frozenset(
     (*TEXTS, "fps", "timestamps", "proprio", "actions", "objects", "goal", "images", "success", "attributes")
@@ -45,6 +48,9 @@ async def add_upload(
     if kind not in (*ZIP_TYPES, *WIRE_TYPES):
         raise InputError(f"an upload of {kind} is not known: send application/zip, or application/msgpack")
     skip = request.query.get("skip_existing", "").lower() in ("1", "true", "yes")
+    name = request.query.get("name")
+    if name is not None and not _NAME.fullmatch(name):
+        raise InputError(f"'{name[:40]}' is no name for a dataset: give letters, digits, dots and dashes")
     loop = asyncio.get_running_loop()
     with tempfile.TemporaryDirectory(prefix="recap-upload-") as folder:
         file = Path(folder) / "upload"
@@ -57,9 +63,8 @@ async def add_upload(
 
         def work() -> tuple[int, list[str]]:
             if kind in ZIP_TYPES:
-                return _add_zip(file, Path(folder) / "unpacked", pool, limits, skip)
-            episode = read_episode(file.read_bytes(), limits)
-            return _add([episode], pool, skip)
+                return _add([*_zipped(file, Path(folder) / "unpacked", name, limits)], pool, skip)
+            return _add([read_episode(file.read_bytes(), limits)], pool, skip)
 
         return await loop.run_in_executor(threads, work)
 
@@ -150,17 +155,26 @@ def _film(message: Mapping[str, Any], key: str) -> Any:
     return value
 
 
-def _add_zip(file: Path, folder: Path, pool: Pool, limits: Limits, skip: bool) -> tuple[int, list[str]]:
+def _zipped(file: Path, folder: Path, name: str | None, limits: Limits) -> list[Episode]:
+    """The episodes of a LeRobot v3 dataset; those without an id of ours are called by the dataset's name."""
     unpack(file, folder, limits)
-    root = _root(folder)
+    found = _root(folder)
+    if name is None:
+        # One that lies at the top of its zip has no name: what it holds gives it one.
+        name = f"upload-{_digest(file)[:12]}" if found == folder else found.name
+    root = found.rename(folder.parent / name)
     try:
         _check_tables(root, limits)
         _check_films(root)
-        episodes = list(open_source(root, format="lerobot"))
+        return list(open_source(root, format="lerobot"))
     except RecapError as error:
         # The folder is ours and means nothing to whoever sent the zip.
         raise InputError(str(error).replace(str(root), "the upload")) from error
-    return _add(episodes, pool, skip)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").hexdigest()
 
 
 def _add(episodes: list[Episode], pool: Pool, skip: bool) -> tuple[int, list[str]]:
