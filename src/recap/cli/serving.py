@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import click
 
@@ -94,9 +95,7 @@ def serve(
             f"Next: curl http://{shown}:{bound}/api/pool?limit=3, or see docs/how-to/serve-a-policy.md"
         )
 
-    try:
+    with suppress(KeyboardInterrupt):
         run(build_app(service), spec, ready)
-    except KeyboardInterrupt:
-        pass
     click.echo("Stopped.")
     return 0
