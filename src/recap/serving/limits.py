@@ -27,7 +27,7 @@ class Limits:
     header_timeout_s: float = 30.0  # for the head of a request
     max_connections: int = 256
     max_waiting: int = 128  # requests; one more is answered busy
-    max_batch: int = 16  # requests that are served by one call
+    max_batch: int = 8  # requests that are served by one call; on a CPU more only wait longer
     send_timeout_s: float = 10.0  # a client that does not take its reply is dropped
     budget_ms: float | None = None  # a slower reply is a missed deadline; None: as long as a chunk lasts
     box: tuple[float, float] = (0.0, 512.0)  # every number of an action
