@@ -12,7 +12,7 @@ from aiohttp.typedefs import Handler
 
 from recap.errors import InputError
 from recap.serving.batching import Batcher
-from recap.serving.guard import as_json, make_guard
+from recap.serving.guard import make_guard, make_teller
 from recap.serving.policy_socket import PolicySocket
 from recap.serving.pool_routes import add_pool_routes
 from recap.serving.service import Reply, Request, ServeSpec, Service
@@ -25,7 +25,7 @@ MAX_BODY = 64 * 1024  # of everything but an upload
 
 def build_app(service: Service) -> web.Application:
     """The server as an application that others may add routes to."""
-    app = web.Application(middlewares=[make_guard(service), as_json], client_max_size=MAX_BODY)
+    app = web.Application(middlewares=[make_guard(service), make_teller(service)], client_max_size=MAX_BODY)
     limits = service.spec.limits
     batcher: Batcher[Request, Reply] = Batcher(
         service.serve, service.metrics, limits.max_waiting, limits.max_batch
