@@ -54,6 +54,10 @@ def build_app(service: Service) -> web.Application:
     async def goodbye(_: web.Application) -> None:
         await socket.close()
 
+    async def harden(_: web.Request, response: web.StreamResponse) -> None:
+        response.headers.setdefault("X-Content-Type-Options", "nosniff")
+
+    app.on_response_prepare.append(harden)
     app.router.add_get("/", root)
     app.router.add_get("/healthz", health)
     app.router.add_get("/metrics", metrics)
