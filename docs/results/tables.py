@@ -287,7 +287,7 @@ def serving() -> str:
         rows.append(
             (
                 f"{r['name']}, {r['seconds']:.0f} s",
-                f"{r['replies_per_s']:.1f}",
+                f"{r['replies_per_s']:.1f} ({r['replies_per_cpu_s']:.1f})",
                 f"{r['batch_mean']:.1f}",
                 f"{r['latency_p50_s']:.1f} / {r['latency_p99_s']:.1f}",
                 f"{few}…{many}",
@@ -298,7 +298,14 @@ def serving() -> str:
                 f"{low:.0f} → {high:.0f}",
             )
         )
-    heads = ["server", "replies/s", "mean batch", "reply p50 / p99, s", "replies a client", "longest queue"]
+    heads = [
+        "server",
+        "replies/s (a CPU-second)",
+        "mean batch",
+        "reply p50 / p99, s",
+        "replies a client",
+        "longest queue",
+    ]
     return table([*heads, "busy", "errors", "health p50 / p99 / max, ms", "memory, MiB"], rows)
 
 
