@@ -298,15 +298,9 @@ def serving() -> str:
                 f"{low:.0f} → {high:.0f}",
             )
         )
-    heads = [
-        "server",
-        "replies/s (a CPU-second)",
-        "mean batch",
-        "reply p50 / p99, s",
-        "replies a client",
-        "longest queue",
-    ]
-    return table([*heads, "busy", "errors", "health p50 / p99 / max, ms", "memory, MiB"], rows)
+    heads = ["server", "replies/s (a CPU-second)", "mean batch", "reply p50 / p99, s", "replies a client"]
+    heads += ["longest queue", "busy", "errors", "health p50 / p99 / max, ms", "memory, MiB"]
+    return table(heads, rows)
 
 
 def fuzz() -> str:

@@ -15,7 +15,8 @@ from recap.serving.batching import Batcher
 from recap.serving.guard import make_guard, make_teller
 from recap.serving.policy_socket import PolicySocket
 from recap.serving.pool_routes import add_pool_routes
-from recap.serving.service import Reply, Request, ServeSpec, Service
+from recap.serving.service import Reply, Request, Service
+from recap.serving.spec import ServeSpec
 
 SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
 BATCHER: web.AppKey[Batcher[Request, Reply]] = web.AppKey("batcher", Batcher)

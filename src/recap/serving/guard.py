@@ -11,7 +11,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from recap.errors import RecapError
-from recap.serving.service import ServeSpec, Service, one_line
+from recap.serving.service import Service, one_line
+from recap.serving.spec import ServeSpec
 
 COOKIE = "recap-token"
 OPEN_PATHS = ("/healthz",)  # for whoever watches over the server; tells nothing
