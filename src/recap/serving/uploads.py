@@ -58,9 +58,13 @@ async def add_upload(
     file = folder / "upload"
 
     def work() -> tuple[int, list[str]]:
-        if kind in ZIP_TYPES:
-            return _add(_zipped(file, folder / "unpacked", name, limits), pool, skip)
-        return _add([read_episode(file.read_bytes(), limits)], pool, skip)
+        try:
+            if kind in ZIP_TYPES:
+                return _add(_zipped(file, folder / "unpacked", name, limits), pool, skip)
+            return _add([read_episode(file.read_bytes(), limits)], pool, skip)
+        except RecapError as error:
+            # The folder is ours and means nothing to whoever sent the upload.
+            raise InputError(str(error).replace(f"{folder}/", "")) from error
 
     try:
         with file.open("wb") as out:
@@ -168,13 +172,9 @@ def _zipped(file: Path, folder: Path, name: str | None, limits: Limits) -> list[
         # One that lies at the top of its zip has no name: what it holds gives it one.
         name = f"upload-{_digest(file)[:12]}" if found == folder else found.name
     root = found.rename(folder.parent / name)
-    try:
-        _check_tables(root, limits)
-        _check_films(root)
-        return list(open_source(root, format="lerobot"))
-    except RecapError as error:
-        # The folder is ours and means nothing to whoever sent the zip.
-        raise InputError(str(error).replace(str(root), "the upload")) from error
+    _check_tables(root, limits)
+    _check_films(root)
+    return list(open_source(root, format="lerobot"))
 
 
 def _digest(file: Path) -> str:
