@@ -82,6 +82,27 @@ def test_a_demonstration_added_in_mid_chunk_is_used_at_the_next_step() -> None:
     assert found.matches[0].ref.episode_id == "demo-6"
 
 
+def test_a_chunk_may_be_planned_on_demand() -> None:
+    episodes = [random_episode(f"demo-{i}", i) for i in range(6)]
+    by_step, by_chunk = replay(MemoryPool(episodes)), replay(MemoryPool(episodes))
+    for agent in (by_step, by_chunk):
+        agent.reset(0, TRIAL)
+    seen = observation_of(episodes[2], 4)
+    chunk = by_chunk.replan([0], [seen])[0]
+    assert chunk is not None
+    assert chunk.shape == (8, 2)
+    for action in chunk:
+        assert np.array_equal(by_step.act([0], [seen])[0], action)
+    by_chunk.replan([0], [seen])
+    found = by_chunk.retrieval(0)
+    assert found is not None
+    assert found.matches[0].distance == pytest.approx(6.0, abs=0.1), "a match that led nowhere is avoided"
+    blind = replace(seen, objects={})
+    assert by_chunk.replan([0], [blind]) == [None]
+    by_chunk.release(0)
+    assert by_chunk.retrieval(0) is None
+
+
 def test_low_confidence_may_hold_instead() -> None:
     episodes = [random_episode(f"demo-{i}", i) for i in range(30)]
     stranger = random_episode("stranger", 999)
@@ -294,6 +315,22 @@ def test_retrieved_frames_are_encoded_once(seeing_policy: WamPolicy) -> None:
     agent.act([0], [seen(EPISODES[2], 4)])
     assert policy.encoded == [2]
     assert policy.served == [2, 1]
+
+
+def test_a_pool_that_changes_between_two_slots_of_a_call_disturbs_neither(seeing_policy: WamPolicy) -> None:
+    class Growing(MemoryPool):
+        n_looks = 0
+
+        def view(self) -> MemoryView:
+            self.n_looks += 1
+            if self.n_looks == 3:
+                self.add(EPISODES[5])
+            return super().view()
+
+    agent = with_policy(seeing_policy, Growing(EPISODES[:4]))
+    agent.act([0, 1], [seen(EPISODES[2], 4), seen(EPISODES[5], 4)])
+    versions = [found.pool_version for slot in (0, 1) if (found := agent.retrieval(slot)) is not None]
+    assert versions == [1, 2]
 
 
 def test_a_pool_without_images_is_refused_by_a_policy_that_looks(seeing_policy: WamPolicy) -> None:

@@ -1,0 +1,112 @@
+"""Who may come in: a token where others can reach the server, and no stranger's page where they cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from recap.errors import RecapError
+from recap.serving.service import Service, one_line
+from recap.serving.spec import ServeSpec
+
+COOKIE = "recap-token"
+OPEN_PATHS = ("/healthz",)  # for whoever watches over the server; tells nothing
+log = logging.getLogger("recap.serving")
+LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
+
+
+def refusal(status: int, text: str) -> web.Response:
+    """An error as every route sends it."""
+    return web.json_response({"error": text}, status=status)
+
+
+def make_guard(service: Service) -> Middleware:
+    """The middleware that lets requests in."""
+    spec, metrics = service.spec, service.metrics
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        why = _stranger(request, spec)
+        if why is not None:
+            metrics.refused.add()
+            return refusal(403, why)
+        if spec.token is not None and request.path not in OPEN_PATHS:
+            given = request.query.get("token", "")
+            if request.method == "GET" and _same(given, spec.token) and not _is_upgrade(request):
+                there = web.HTTPSeeOther(str(request.rel_url.without_query_params("token")))
+                there.set_cookie(COOKIE, spec.token, httponly=True, samesite="Strict")
+                raise there
+            if not _knows_token(request, spec.token):
+                metrics.refused.add()
+                return refusal(401, "a token is needed: send 'Authorization: Bearer TOKEN', or Api-Key TOKEN")
+        return await handler(request)
+
+    return guard
+
+
+def make_teller(service: Service) -> Middleware:
+    """The middleware that tells errors, of ours and of aiohttp on the interface, in one line of JSON."""
+    place = getattr(service.pool, "uri", None)
+
+    def line(error: BaseException) -> str:
+        text = one_line(error)
+        return (
+            text.replace(f"pool {place}", "the pool") if place else text
+        )  # where it lies is nobody's affair
+
+    @web.middleware
+    async def tell(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except RecapError as error:
+            return refusal(400, line(error))
+        except web.HTTPException as error:
+            if error.status < 400 or not request.path.startswith("/api/"):
+                raise
+            return refusal(error.status, " ".join((error.text or error.reason).split()))
+        except (asyncio.CancelledError, ConnectionError):
+            raise
+        except Exception as error:
+            log.exception("%s %s failed", request.method, request.path)
+            return refusal(500, line(error))
+
+    return tell
+
+
+def _stranger(request: web.Request, spec: ServeSpec) -> str | None:
+    """Why a request does not come from where it should; None when it does."""
+    host = request.headers.get("Host", "")
+    if spec.is_local and _name(f"//{host}") not in LOCAL_NAMES:
+        return f"this server answers to {spec.host} only: open it by that name"
+    origin = request.headers.get("Origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        return "a page of another site may not use this server: open the server's own page"
+    return None
+
+
+def _name(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _knows_token(request: web.Request, token: str) -> bool:
+    kind, _, key = request.headers.get("Authorization", "").partition(" ")
+    if kind.lower() in ("api-key", "bearer"):
+        return _same(key.strip(), token)
+    return _same(request.cookies.get(COOKIE, ""), token)
+
+
+def _same(given: str, token: str) -> bool:
+    """In constant time."""
+    return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode("utf-8", "replace"))
+
+
+def _is_upgrade(request: web.Request) -> bool:
+    return request.headers.get("Upgrade", "").lower() == "websocket"
