@@ -47,7 +47,7 @@ def row_of(folder: Path) -> dict[str, Any]:
 
 def table_of(folder: Path, threshold: str, angles: Collection[float]) -> F64:
     """Successes (n_seeds, n_angles) at these goals."""
-    spec, results = read_info(folder)
+    _, results = read_info(folder)
     wanted = {angle_key(a) for a in angles}
     return seed_table({(r.task, r.seed): float(succeeded(r, threshold)) for r in results if r.task in wanted})
 

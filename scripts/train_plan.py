@@ -10,7 +10,7 @@ A plan is a JSON file:
      "agents": {"replay": {"seeds": [500, 520]}}}
 
 The autoencoder is that of a policy; without one the first run trains it. Each policy is rolled out as soon as
-it is trained, on seeds from the first of two up to the second, in processes of their own, into `evaluations/`;
+it is trained, on seeds from the first of two up to the second, in processes of their own, to `evaluations/`;
 `agents` are others to roll out beside it. Beside each checkpoint lie its config, metrics and log.
 Demonstrations come from packed snapshots: neither Lance nor a video decoder is needed. A run that is there
 already is not trained again, and no run begins after `--stop-after` seconds.
