@@ -40,8 +40,9 @@ ALLOWED = {
     "training": BASE | {"pool", "features", "retrieval", "policies", "standard_pools"},
     "collection": BASE | {"envs", "pool"},
     "evaluation": MIDDLE | {"agent", "policies"},
+    "analysis": MIDDLE | {"agent", "policies", "evaluation"},
     "demo": MIDDLE | {"agent", "policies", "evaluation", "collection"},
-    "cli": MIDDLE | {"agent", "policies", "training", "evaluation", "collection", "demo"},
+    "cli": MIDDLE | {"agent", "policies", "training", "evaluation", "collection", "demo", "analysis"},
     "__main__": {"cli"},
 }
 

@@ -25,6 +25,7 @@ Matching: TypeAlias = Literal["retrieved", "random", "none"]
 MATCHINGS = ("retrieved", "random", "none")
 N_WINDOW = 8  # observations kept
 FORGET_BELOW = 0.3  # px: a stalled match whose penalty has faded so far is forgotten
+N_SEEDS = 1_000_003  # apart: noise of one `noise_seed` is never that of another trial
 MAX_LATENTS = 20_000  # of retrieved frames that are kept
 
 
@@ -64,6 +65,7 @@ class RetrievalAgent:
         limits: between which every number of an action is kept.
         matching: `random` or `none` in place of the retrieved match, to see what the match is worth.
         residual: False acts out what was retrieved whatever the policy says, to see what the policy is worth.
+        noise_seed: another one gives the same trials other noise.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class RetrievalAgent:
         limits: tuple[float, float] = (-np.inf, np.inf),
         matching: Matching = "retrieved",
         residual: bool = True,
+        noise_seed: int = 0,
     ) -> None:
         chunk_size = retriever.config.chunk_size
         own = chunk_size if policy is None else policy.config.n_action_steps
@@ -92,6 +95,7 @@ class RetrievalAgent:
         self.limits = limits
         self.matching = matching
         self.residual = residual
+        self.noise_seed = noise_seed
         self.image_size: int | None = None
         if policy is not None:
             check_retriever(policy, retriever)
@@ -107,7 +111,8 @@ class RetrievalAgent:
         if self.policy is not None or self.matching == "random":
             import torch
 
-            self._dice[slot] = torch.Generator().manual_seed(int(getattr(trial, "seed", 0)))
+            seed = int(getattr(trial, "seed", 0)) + N_SEEDS * self.noise_seed
+            self._dice[slot] = torch.Generator().manual_seed(seed)
 
     def retrieval(self, slot: int) -> Retrieval | None:
         """The last one of that slot's episode."""
@@ -161,7 +166,7 @@ class RetrievalAgent:
             episode.stopped = unsure and self.reaction == "stop"
             alone = not found.matches and self.policy is None
             if not (alone or (unsure and self.reaction != "ignore")):
-                ready.append((slot, episode, found, self._condition(episode, found)))
+                ready.append((slot, episode, found, self._condition(episode.window[-1], found)))
         chunks = self._predict(ready)
         for (_, episode, found, given), chunk in zip(ready, chunks, strict=True):
             episode.plan = Plan(found, given, chunk)
@@ -197,8 +202,18 @@ class RetrievalAgent:
         ref = FrameRef(index.episode_ids[episode], row - int(index.begins[episode]))
         return (Match(ref, np.inf, {}),)
 
-    def _condition(self, episode: _Episode, found: Retrieval) -> Conditioning:
-        now, config = episode.window[-1], self.retriever.config
+    def plan_for(
+        self, now: Observation, found: Retrieval, match: Match, generator: torch.Generator | None = None
+    ) -> Plan:
+        """What would follow from one of the matches at a moment; no episode is touched."""
+        chosen = replace(found, matches=(match,))
+        given = self._condition(now, chosen)
+        if self.policy is None:
+            return Plan(chosen, given, _as_it_is(given))
+        return Plan(chosen, given, self.policy.predict_action_chunk([now], [given], generator)[0])
+
+    def _condition(self, now: Observation, found: Retrieval) -> Conditioning:
+        config = self.retriever.config
         look = found.matches[0].look_alike if found.matches else 0
         # An action is a pose to go to, unless the policy knows better.
         width = len(now.proprio) if self.policy is None else self.policy.config.action_dim

@@ -123,6 +123,40 @@ class Eyes:
         return replace(observation, objects=objects, goal=seen.goal)
 
 
+class Blur:
+    """Adds noise to the pose of every object, anew at each look, from the trial's seed."""
+
+    def __init__(self, agent: Agent, deviation_px: float, deviation_deg: float) -> None:
+        self.agent = agent
+        self.image_size: int | None = agent.image_size
+        self._deviation = np.array([deviation_px, deviation_px, math.radians(deviation_deg)])
+        self._dice: dict[int, np.random.Generator] = {}
+
+    def reset(self, slot: int, trial: Trial) -> None:
+        """New noise for a new episode."""
+        self._dice[slot] = np.random.default_rng([trial.seed, 1])
+        self.agent.reset(slot, trial)
+
+    def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
+        """Let the agent act on what it is told."""
+        told = []
+        for slot, observation in zip(slots, observations, strict=True):
+            noise = self._dice[slot].normal(size=3) * self._deviation
+            told.append(
+                replace(
+                    observation, objects={name: pose + noise for name, pose in observation.objects.items()}
+                )
+            )
+        return self.agent.act(slots, told)
+
+
+def inner_agent(agent: Agent) -> Agent:
+    """The one that decides, inside whatever tells it where things are."""
+    while isinstance(agent, (Eyes, Blur)):
+        agent = agent.agent
+    return agent
+
+
 def find_factory(name: str) -> Factory:
     """The function that makes the agent of that name, or an InputError that helps; makes nothing yet."""
     if name == "still":
@@ -130,7 +164,7 @@ def find_factory(name: str) -> Factory:
     if name == "expert":
         return _expert
     if name == "replay":
-        return _retrieving
+        return retrieving_agent
     if _names_checkpoint(name):
         return _policy
     if ":" in name:
@@ -170,7 +204,10 @@ def make_agent(name: str, spec: EvalSpec) -> Agent:
     agent = make()
     if spec.objects == "pixels":
         return Eyes(_batched(name, agent, make), spec.block, spec.pusher)
-    return _batched(name, agent, make)
+    batched = _batched(name, agent, make)
+    if spec.pose_noise_px or spec.pose_noise_deg:
+        return Blur(batched, spec.pose_noise_px, spec.pose_noise_deg)
+    return batched
 
 
 def _n_required(function: Callable[..., Any]) -> int:
@@ -192,7 +229,7 @@ def _batched(name: str, agent: Any, make: Callable[[], Any]) -> Agent:
     return agent  # type: ignore[no-any-return]
 
 
-def _retrieving(spec: EvalSpec, policy: Any = None) -> Agent:
+def retrieving_agent(spec: EvalSpec, policy: Any = None) -> Agent:
     """Replay, or a policy, over the spec's pool."""
     from recap.agent import RetrievalAgent
     from recap.envs.pusht.blocks import block_named
@@ -222,6 +259,7 @@ def _retrieving(spec: EvalSpec, policy: Any = None) -> Agent:
         limits=(0.0, BOARD_SIZE),
         matching=matching,
         residual=spec.residual,
+        noise_seed=spec.noise_seed,
     )
 
 
@@ -237,7 +275,11 @@ def _policy(spec: EvalSpec) -> Agent:
         )
     changes = {"n_steps": spec.denoising_steps, "temperature": spec.temperature, "sampler": spec.sampler}
     policy = policy.with_sampling(**{key: value for key, value in changes.items() if value is not None})
-    return _retrieving(spec, policy)
+    if spec.mask is not None:
+        from recap.policies.attention import Mask, WatchedPolicy
+
+        policy = WatchedPolicy(policy, [Mask.parse(spec.mask)])
+    return retrieving_agent(spec, policy)
 
 
 def _expert(spec: EvalSpec) -> EpisodeAgent:
