@@ -32,6 +32,7 @@ N_MOMENTS = 3000  # asked about, spread over all target episodes
 N_PERFECT = 200  # of them for which every chunk of the pool is tried
 MAX_POOL_FRAMES = 60_000  # searched for the perfect match
 WEAK, NO_GOOD = 0.9, 1.0  # corrected ratios from which the premise is doubtful, and does not hold
+DRIFT = 2.0  # the error may double within a chunk that is recommended
 OUTLIER = 3.5  # robust deviations above the median: a pair that is probably mis-aligned
 MIN_RATIO = 0.75  # below it a pair helps, however unlike the others
 TASK_WEIGHT = 100.0  # another task is further than any pose
@@ -61,7 +62,7 @@ class PairRow:
     episode_id: str
     matched_id: str  # the demonstration that most of its matches come from
     residual: float
-    ratio: float
+    ratio: float  # to the error of holding still, over all demonstrations
     plateau: int  # longest run of looks that got the same moment
     misaligned: bool
 
@@ -163,9 +164,7 @@ def check_premise(
         config = with_scales(config, pool.descriptors(describer))
     measure = _Measure(target, pool, describer, config, max(horizons), n_moments)
     rows = tuple(measure.row(h) for h in sorted(set(horizons)))
-    # Shorter chunks say less than holding still; in longer ones what is retrieved only drifts further away.
-    useful = [row.horizon for row in rows if row.corrected_ratio < WEAK and row.high < NO_GOOD]
-    chunk = min(useful) if useful else min(rows, key=lambda row: row.corrected_ratio).horizon
+    chunk = _recommend(rows)
     pairs = measure.pairs(chunk)
     return Premise(
         names[0],
@@ -181,6 +180,17 @@ def check_premise(
         pairs,
         time.monotonic() - started,
     )
+
+
+def _recommend(rows: Sequence[HorizonRow]) -> int:
+    """The longest chunk over which what is retrieved keeps up: a rule of thumb.
+
+    A longer chunk says more against holding still, and asks for fewer looks; but what is retrieved drifts
+    away, and the policy has to correct that without looking.
+    """
+    useful = [row for row in rows if row.corrected_ratio < WEAK and row.high < NO_GOOD]
+    near = [row.horizon for row in useful if row.corrected <= DRIFT * useful[0].corrected + 1e-6]
+    return max(near) if near else min(rows, key=lambda row: row.corrected_ratio).horizon
 
 
 def _verdict(row: HorizonRow) -> str:
@@ -355,6 +365,7 @@ class _Measure:
         """Each target demonstration as it would be trained on, worst first."""
         rest, count = self.error(self.rest, horizon), self.n_numbers(horizon)
         residual = self.error(self.shown[True] + self.offset[True], horizon)
+        still = max(float(np.sqrt(rest.sum() / count.sum())), 1e-9)
         found = []
         for number in np.unique(self.episode_of):
             mine = self.episode_of == number
@@ -362,17 +373,16 @@ class _Measure:
             matched = np.array([self._moment(int(row))[0] for row in rows])
             usual = int(np.bincount(matched).argmax())
             value = float(np.sqrt(residual[mine].sum() / max(count[mine].sum(), 1.0)))
-            ratio = float(np.sqrt(residual[mine].sum() / max(rest[mine].sum(), 1e-12)))
             ids = self.target.episode_ids[number], self.pool.episode_ids[usual]
-            found.append(PairRow(*ids, value, ratio, _longest_run(rows), False))
-        logs = np.log([max(pair.ratio, 1e-6) for pair in found])
-        middle = np.median(logs)
-        spread = max(1.4826 * float(np.median(np.abs(logs - middle))), 0.05)
+            found.append(PairRow(*ids, value, value / still, _longest_run(rows), False))
+        ratios = np.array([pair.ratio for pair in found])
+        middle = np.median(ratios)
+        spread = max(1.4826 * float(np.median(np.abs(ratios - middle))), 0.02)
         found = [
             replace(p, misaligned=bool((x - middle) / spread > OUTLIER and p.ratio > MIN_RATIO))
-            for p, x in zip(found, logs, strict=True)
+            for p, x in zip(found, ratios, strict=True)
         ]
-        return tuple(sorted(found, key=lambda pair: -pair.ratio))
+        return tuple(sorted(found, key=lambda pair: -pair.residual))
 
 
 class _Fixed:
