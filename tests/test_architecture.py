@@ -17,6 +17,8 @@ BASE = {
     "workers",
     "video",
     "pictures",
+    "pages",
+    "charts",
 }
 MIDDLE = BASE | {"envs", "pool", "features", "retrieval", "standard_pools"}
 ALLOWED = {
@@ -30,6 +32,8 @@ ALLOWED = {
     "workers": {"errors"},
     "video": {"types", "errors", "lazy", "run_directory"},
     "pictures": {"types", "errors"},
+    "pages": {"errors"},
+    "charts": set(),
     "envs": BASE,
     "pool": BASE,
     "features": BASE,
