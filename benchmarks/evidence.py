@@ -196,9 +196,9 @@ def gate(task: Task) -> None:
             more[f"> {key} of the rest"] = sum(succeeded(r, key) for r in acted) / len(acted)
         points.append((least, run, more))
     text = (
-        "The agent stops for good at its first look whose confidence is below the threshold. Abstained: episodes "
-        "in which it did; the rest acted to the end. An episode has dozens of looks, so that a rare alarm at a "
-        "look is a frequent one in an episode."
+        "The agent stops for good at its first look whose confidence is below the threshold. Abstained: "
+        "episodes in which it did; the rest acted to the end. An episode has dozens of looks, so that a rare "
+        "alarm at a look is a frequent one in an episode."
     )
     sweep(task, "gate", "Stopping when unsure", "least confidence", text, points)
 
@@ -209,7 +209,7 @@ def pose_noise(task: Task) -> None:
     for deviation in DEVIATIONS:
         spec = replace(task.spec, pose_noise_px=deviation, pose_noise_deg=deviation)
         points.append((f"{deviation:g}", task.run(spec, f"pose-noise/{deviation:g}px"), {}))
-    text = "Normal noise on the block's place (px) and angle (degrees), the same number for both, anew at each look."
+    text = "Normal noise on the block's place (px) and angle (degrees), equal numbers, anew at each look."
     sweep(task, "pose-noise", "Noise on the block's pose", "standard deviation, px and degrees", text, points)
 
 
@@ -229,7 +229,8 @@ def speed(task: Task) -> None:
         file = task.out / "pools" / f"speed-{factor:g}.safetensors"
         spec = replace(task.spec, pool=pack(file, lambda shown=shown: collected(shown).view()))
         points.append((f"{factor:g}×", task.run(spec, f"speed/{factor:g}x"), {}))
-    text = f"Pools of {task.options.demonstrations} demonstrations an angle from the same scenes, shown at another speed."
+    n = task.options.demonstrations
+    text = f"Pools of {n} demonstrations an angle from the same scenes, shown at another speed."
     sweep(task, "speed", "Demonstrations at another speed", "speed of the demonstrations", text, points)
 
 
@@ -289,6 +290,7 @@ def progression(task: Task) -> None:
         new = [e for e in wanted if e.goal is not None and round(float(np.degrees(e.goal[2])), 3) in angles]
         if new:
             pool.add(new)
+        if f"snapshot-{number}" not in pool.tags():
             pool.tag(f"snapshot-{number}")
         task.run(replace(task.spec, pool=str(place)), name)
     manifest = task.out / "report.json"

@@ -169,6 +169,27 @@ def differences(title: str, points: Sequence[Point], *, words: tuple[str, str] =
     return _svg(490, height, title, _told(title, [Series("", tuple(points))]), parts)
 
 
+def dots(title: str, series: Sequence[Series]) -> str:
+    """Shares from 0 to 1, a row a label and a dot a series, with intervals."""
+    labels = list(dict.fromkeys(p.label for s in series for p in s.points))
+    left, width, row = 190, 290, 14 + 12 * len(series)
+    height = 30 + row * len(labels)
+    parts = []
+    for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
+        x = left + width * tick
+        parts.append(f'<path d="M{x:.1f} 6V{height - 20}" stroke="var(--line)"/>')
+        parts.append(_text(x, height - 6, f"{100 * tick:.0f}", "middle"))
+    for i, label in enumerate(labels):
+        parts.append(_text(left - 12, 14 + row * i + row / 2 - 4, _short(label, 30), "end", "var(--ink)"))
+    for k, one in enumerate(series):
+        for point in (p for p in one.points if math.isfinite(p.value)):
+            y = 10 + row * labels.index(point.label) + 12 * k + 6
+            a, b, x = (left + width * v for v in (point.low, point.high, point.value))
+            parts.append(f'<path d="M{a:.1f} {y}H{b:.1f}" stroke="{color(k)}" stroke-width="2"/>')
+            parts.append(f'<circle cx="{x:.1f}" cy="{y}" r="4" fill="{color(k)}"/>')
+    return _svg(490, height, title, _told(title, series), parts) + legend([s.name for s in series])
+
+
 def heat(title: str, rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float]]) -> str:
     """Squares, the darker the more; each has its value written in it."""
     left, cell, tall = 132, 44, 26
@@ -185,7 +206,7 @@ def heat(title: str, rows: Sequence[str], columns: Sequence[str], values: Sequen
                 f'<rect x="{left + cell * j + 1}" y="{y + 1}" width="{cell - 2}" height="{tall - 2}" rx="3" '
                 f'fill="var(--c1)" opacity="{0.08 + 0.52 * share:.2f}"/>'
             )
-            parts.append(_text(left + cell * (j + 0.5), y + 17, f"{value:.2f}", "middle"))
+            parts.append(_text(left + cell * (j + 0.5), y + 17, f"{value:.2f}", "middle", "var(--ink)"))
     series = [
         Series(n, tuple(Point(c, v) for c, v in zip(columns, r, strict=True)))
         for n, r in zip(rows, values, strict=True)

@@ -39,6 +39,8 @@ def table(
 ) -> str:
     """Columns and rows of plain text, in a box that scrolls where the screen is narrow.
 
+    What follows a line's end in a cell is written small below it.
+
     Args:
         caption: what it shows, for all readers.
         name: an id to find it by.
@@ -48,15 +50,22 @@ def table(
     lines = []
     for i, row in enumerate(rows):
         mark = f' class="{escape(marks[i])}"' if i < len(marks) and marks[i] else ""
-        cells = "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
-        lines.append(f'<tr{mark}><th scope="row">{escape(row[0])}</th>{cells}</tr>')
-    label = f"<caption>{escape(caption)}</caption>" if caption else ""
+        cells = "".join(f"<td>{_cell(cell)}</td>" for cell in row[1:])
+        lines.append(f'<tr{mark}><th scope="row">{_cell(row[0])}</th>{cells}</tr>')
     number = f' id="{escape(name)}"' if name else ""
+    # Above the box and not inside the table, so that it stays in view when the table is scrolled.
+    label = f'<p class="caption">{escape(caption)}</p>' if caption else ""
     scroll = f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption or "table")}">'
+    named = f' aria-label="{escape(caption)}"' if caption else ""
     return (
-        f"{scroll}<table{number}>{label}<thead><tr>{columns}</tr></thead>"
+        f"{label}{scroll}<table{number}{named}><thead><tr>{columns}</tr></thead>"
         f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
+
+
+def _cell(text: str) -> str:
+    first, *rest = text.split("\n")
+    return escape(first) + "".join(f"<br><small>{escape(line)}</small>" for line in rest)
 
 
 def data_uri(file: Path) -> str:

@@ -1,4 +1,4 @@
-"""Attention along a rollout as one picture: what was seen, and where the action slot looked, moment by moment."""
+"""Attention along a rollout as one picture: what was seen, and where the action slot looked."""
 
 from __future__ import annotations
 

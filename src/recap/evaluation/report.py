@@ -110,13 +110,15 @@ h2 { font-size: 1.35rem; border-top: 1px solid var(--line); padding-top: 1.5rem;
 h3 { font-size: 1.05rem; margin: 1.8rem 0 .5rem; }
 h4 { font-size: .92rem; margin: 0 0 .2rem; font-weight: 600; overflow-wrap: anywhere; }
 nav ol { columns: 18rem; padding-left: 1.3rem; }
-nav li { break-inside: avoid; }
+nav li { break-inside: avoid; margin: 0; line-height: 1.8; }
 .skip { position: absolute; left: -100rem; }
 .skip:focus { left: 1rem; top: .5rem; background: var(--paper); padding: .3rem .6rem; }
 .wide { margin: .9rem 0; border-radius: 6px; }
 .wide:focus-visible, a:focus-visible, summary:focus-visible { outline: 2px solid var(--c1);
   outline-offset: 2px; }
-caption { text-align: left; color: var(--soft); font-size: .9rem; padding: .2rem 0 .4rem; }
+.caption { color: var(--soft); font-size: .9rem; margin: 1.2rem 0 .3rem; }
+.caption + .wide { margin-top: 0; }
+small { color: var(--soft); font-size: .85em; }
 thead th { white-space: nowrap; }
 th[scope=row] { text-align: left; color: var(--ink); font-weight: 500; min-width: 9rem; max-width: 17rem;
   position: sticky; left: 0; background: var(--paper); vertical-align: baseline; }
@@ -127,7 +129,9 @@ figcaption { color: var(--soft); font-size: .9rem; margin-top: .4rem; max-width:
 .panels, .gallery { display: grid; gap: 1.2rem; }
 .panels { grid-template-columns: repeat(auto-fill, minmax(min(100%, 17.5rem), 1fr)); }
 .gallery { grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); }
-.gallery figure { margin: 0; }
+.gallery figure, .pair figure { margin: 0; }
+.pair { display: grid; gap: 1.5rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
+.pair { align-items: start; }
 .chart { display: block; width: 100%; height: auto; font-family: inherit; }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; padding: 0; margin: .4rem 0;
   font-size: .88rem; }

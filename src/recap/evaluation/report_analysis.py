@@ -44,7 +44,7 @@ def attention_part(analysis: Analysis, number: int) -> str:
     keys = [key for key in SHOWN if key in roi]
     n_layers = len(next(iter(body["mass"].values())))
     layers = [str(i) for i in range(n_layers)]
-    html = []
+    html: list[str] = []
     for title, some in (
         ("Intake: block now, and at the chunk's end", [k for k in keys if not k.endswith("predicted_end")]),
         ("Commit: the predicted end", [k for k in keys if k.endswith("predicted_end")]),
@@ -67,10 +67,13 @@ def attention_part(analysis: Analysis, number: int) -> str:
             "uniform. Bands: 95 %, a bootstrap over episodes."
         )
         html.append(figure(drawn, caption, source_of(analysis)))
+    html = [f'<div class="pair">{"".join(html)}</div>']
     html.append(_peaks(body, keys, number))
     mass = {name: [sum(heads) / len(heads) for heads in rows] for name, rows in body["mass"].items()}
-    drawn = charts.heat("Share of attention by slot and layer", list(mass), layers, list(mass.values()))
+    names = [ROI_TITLES.get(name, name.replace("_", " ")) for name in mass]
+    drawn = charts.heat("Share of attention by slot and layer", names, layers, list(mass.values()))
     html.append(figure(drawn, "Share of the action slot's attention by slot and layer, mean over heads."))
+    html.append(_by_head(body["mass"], layers))
     if body.get("overlap"):
         told = ", ".join(f"{a.replace('&', ' and ')} {v:.2f}" for a, v in body["overlap"].items())
         html.append(
@@ -79,6 +82,20 @@ def attention_part(analysis: Analysis, number: int) -> str:
         )
     html += [_picture(analysis, name) for name in body.get("overlays", [])]
     return "".join(html)
+
+
+def _by_head(mass: Mapping[str, Any], layers: Sequence[str]) -> str:
+    """The same for every head, folded away."""
+    panels = []
+    for name, rows in mass.items():
+        heads = [f"head {i}" for i in range(len(rows[0]))]
+        title = ROI_TITLES.get(name, name.replace("_", " "))
+        columns = [[row[i] for row in rows] for i in range(len(heads))]
+        panels.append(
+            f"<div><h3>{escape(title)}</h3>{charts.heat(f'{title}, by head', heads, layers, columns)}</div>"
+        )
+    inside = f'<div class="pair">{"".join(panels)}</div>'
+    return f'<details class="from"><summary>For every head</summary>{inside}</details>'
 
 
 def _number(value: float | None) -> float:
@@ -126,7 +143,9 @@ def _picture(analysis: Analysis, name: str) -> str:
 def masking_part(analysis: Analysis, number: int) -> str:
     """Conditions by subset, controls marked, and the paper's."""
     body = analysis.body
-    rows, marks, points = [], [], []
+    rows: list[list[str]] = []
+    marks: list[str] = []
+    points: dict[str, list[Point]] = {"former successes": [], "former failures": []}
     for row in body["rows"]:
         cells = []
         for subset in ("successes", "failures"):
@@ -134,26 +153,28 @@ def masking_part(analysis: Analysis, number: int) -> str:
             if not rate["n"]:
                 cells.append("–")
                 continue
-            share = f"{rate['successes']}/{rate['n']} {100 * rate['rate']:.3g} %"
-            cells.append(f"{share} [{100 * rate['low']:.0f}, {100 * rate['high']:.0f}]")
+            interval = f"[{100 * rate['low']:.0f}, {100 * rate['high']:.0f}]"
+            cells.append(f"{100 * rate['rate']:.3g} % {interval}\n{rate['successes']}/{rate['n']}")
+            label = f"{row['name']}{' (control)' if row['control'] else ''}"
+            points[f"former {subset}"].append(Point(label, rate["rate"], rate["low"], rate["high"]))
         rows.append([row["name"], "control" if row["control"] else "", *cells])
         marks.append("")
-        kept = row["successes"]
-        if kept["n"]:
-            points.append(Point(row["name"], kept["rate"] - 1, kept["low"] - 1, kept["high"] - 1))
     for name, column, place in (("L10", 0, 1), ("L15", 1, 1), ("L10", 2, 2)):
         values = [v[column] for v in published.MASKING.values()]
         cells = ["", "–", "–"]
         cells[place] = f"{sum(values) / len(values):.3g} %"
-        rows.append([f"paper: {name} blocked, mean over angles ({published.MASKING_WHERE})", *cells])
+        rows.append([f"paper: {name} blocked, mean over angles\n{published.MASKING_WHERE}", *cells])
         marks.append("paper")
     head = [f"success > {body['threshold']} of", "", "former successes", "former failures"]
     there = "; ".join(
         f"{subset}: {sum(counts.values())} to choose from" for subset, counts in body["available"].items()
     )
     caption = f"The same starts again with the action slot's attention blocked. {there.capitalize()}."
-    drawn = charts.differences("Former successes lost", points)
-    told = "Share of former successes that are lost, in points; the controls show what any disturbance does."
+    series = [Series(name, tuple(found)) for name, found in points.items() if found]
+    drawn = charts.dots("Success of the same starts under each condition", series)
+    told = (
+        "Success of the same starts under each condition, per cent; controls show what any disturbance does."
+    )
     return figure(drawn, told, source_of(analysis)) + table(
         head, rows, caption=caption, name=f"masking-{number}", marks=marks
     )

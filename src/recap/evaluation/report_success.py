@@ -54,10 +54,10 @@ def angles_of(runs: Iterable[Run]) -> list[str]:
 
 
 def rate_text(rate: Rate | None) -> str:
-    """`33/50 66 %`."""
+    """Per cent, and below it the counts."""
     if rate is None or not rate.n:
         return "–"
-    return f"{rate.k}/{rate.n} {100 * rate.value:.3g} %"
+    return f"{100 * rate.value:.3g} %\n{rate.k}/{rate.n}"
 
 
 def group_text(rate: Rate | None) -> str:
@@ -65,7 +65,7 @@ def group_text(rate: Rate | None) -> str:
     if rate is None or not rate.n:
         return "–"
     low, high = rate.interval
-    return f"{rate_text(rate)} [{100 * low:.0f}, {100 * high:.0f}]"
+    return f"{100 * rate.value:.3g} % [{100 * low:.0f}, {100 * high:.0f}]\n{rate.k}/{rate.n}"
 
 
 def _rate(run: Run, name: str, threshold: str) -> Rate | None:
@@ -76,7 +76,7 @@ def _rate(run: Run, name: str, threshold: str) -> Rate | None:
 def success_table(part: Part, threshold: str, name: str) -> str:
     """Methods by angle, the paper's row under ours."""
     angles = angles_of(part.runs)
-    groups = [g for g in GROUPS if any(run.group(g) for run in part.runs)]
+    groups = [g for g in GROUPS[:2] if any(run.group(g) for run in part.runs)]
     rows: list[list[str]] = []
     marks: list[str] = []
     for run in part.runs:
@@ -85,10 +85,10 @@ def success_table(part: Part, threshold: str, name: str) -> str:
         marks.append("")
         if run.paper is not None and threshold == PAPER_THRESHOLD:
             paper = run.paper
-            means = {"seen": paper.seen, "unseen": paper.unseen, "all": None}
+            means = {"seen": paper.seen, "unseen": paper.unseen}
             told = [means[g] for g in groups] + [paper.angles.get(angle) for angle in angles]
             cells = ["–" if value is None else f"{value:.3g} %" for value in told]
-            rows.append([f"paper: {paper.name} ({paper.where})", *cells])
+            rows.append([f"paper: {paper.name}\n{paper.where}", *cells])
             marks.append("paper")
     head = ["success", *groups, *(f"{angle}°" for angle in angles)]
     caption = (
@@ -196,6 +196,7 @@ def progression_part(grown: Progression) -> str:
             f"Success > {threshold} as the pool grows, weights unchanged. Grey: the panel before; in colour "
             f"what was gained, dashed what was lost. The paper, {PROGRESSION}."
         )
+        html.append(f"<h3>Success above {threshold}</h3>")
         html.append(figure(f'<div class="panels">{"".join(panels)}</div>', caption, provenance(runs)))
         part = Part(grown.title, tuple(runs))
         html.append(success_table(part, threshold, f"progression-{threshold}"))
