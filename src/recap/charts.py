@@ -13,6 +13,7 @@ from html import escape
 
 N_COLORS = 5
 SIZE = 11  # px, of text
+MAX_WIDTH = 400  # beyond it a chart scrolls on a phone, lest its words become too small to read
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,10 @@ def lines(
     """Values along labels in order, each series with a band of its intervals."""
     values = [v for s in series for p in s.points for v in (p.value, p.low, p.high) if math.isfinite(v)]
     if limits is None:
-        limits = (0.0, 1.0) if percent else (min(0.0, *values), 1.08 * max(values)) if values else (0.0, 1.0)
+        values += [0.0] if reference is None else [0.0, reference]
+        limits = (0.0, 1.0) if percent else (min(values), 1.08 * max(values))
     labels = list(dict.fromkeys(p.label for s in series for p in s.points))
-    plot = _Plot(520, 250, limits, left=40, bottom=44)
+    plot = _Plot(380, 230, limits, left=36, bottom=44)
     place = {
         label: plot.left + plot.width * (0.5 if len(labels) == 1 else 0.03 + 0.94 * i / (len(labels) - 1))
         for i, label in enumerate(labels)
@@ -113,9 +115,10 @@ def lines(
         )
     for i, one in enumerate(series):
         parts += _line(plot, one, place, i)
-    parts += [_text(x, plot.bottom + 15, label, "middle") for label, x in place.items()]
+    every = 1 + len(labels) // 16
+    parts += [_text(place[label], plot.bottom + 15, label, "middle") for label in labels[::every]]
     parts.append(_text(plot.left + plot.width / 2, plot.bottom + 36, x_title, "middle"))
-    return plot.svg(title, _told(title, series), parts) + legend([s.name for s in series])
+    return plot.svg(title, _told(title, series), parts) + legend([s.name for s in series], dashed=True)
 
 
 DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 2")
@@ -146,7 +149,7 @@ def differences(title: str, points: Sequence[Point], *, words: tuple[str, str] =
     """Paired differences about 0, one a row, with intervals."""
     reach = max([abs(v) for p in points for v in (p.value, p.low, p.high) if math.isfinite(v)] or [1.0])
     reach = max(0.05, math.ceil(reach * 20) / 20)
-    left, width, row = 170, 300, 24
+    left, width, row = 10, 340, 34
     height = 34 + row * len(points)
 
     def at(value: float) -> float:
@@ -159,20 +162,20 @@ def differences(title: str, points: Sequence[Point], *, words: tuple[str, str] =
         parts.append(_text(at(tick), height - 4, f"{100 * tick:+.0f}" if tick else "0", "middle"))
     parts.append(_text(at(-reach), 9, f"← {words[0]}", "start") + _text(at(reach), 9, f"{words[1]} →", "end"))
     for i, point in enumerate(points):
-        y = 28 + row * i
-        parts.append(_text(left - 12, y + 4, _short(point.label, 26), "end"))
+        y = 38 + row * i
+        parts.append(_text(left, y - 9, _short(point.label, 52), "start", "var(--ink)"))
         if math.isfinite(point.low) and math.isfinite(point.high):
             a, b = at(point.low), at(point.high)
             parts.append(f'<path d="M{a:.1f} {y}H{b:.1f}" stroke="var(--c1)" stroke-width="2"/>')
         if math.isfinite(point.value):
             parts.append(f'<circle cx="{at(point.value):.1f}" cy="{y}" r="4" fill="var(--c1)"/>')
-    return _svg(490, height, title, _told(title, [Series("", tuple(points))]), parts)
+    return _svg(360, height, title, _told(title, [Series("", tuple(points))]), parts)
 
 
 def dots(title: str, series: Sequence[Series]) -> str:
     """Shares from 0 to 1, a row a label and a dot a series, with intervals."""
     labels = list(dict.fromkeys(p.label for s in series for p in s.points))
-    left, width, row = 190, 290, 14 + 12 * len(series)
+    left, width, row = 10, 340, 20 + 12 * len(series)
     height = 30 + row * len(labels)
     parts = []
     for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
@@ -180,24 +183,24 @@ def dots(title: str, series: Sequence[Series]) -> str:
         parts.append(f'<path d="M{x:.1f} 6V{height - 20}" stroke="var(--line)"/>')
         parts.append(_text(x, height - 6, f"{100 * tick:.0f}", "middle"))
     for i, label in enumerate(labels):
-        parts.append(_text(left - 12, 14 + row * i + row / 2 - 4, _short(label, 30), "end", "var(--ink)"))
+        parts.append(_text(left, 16 + row * i, _short(label, 52), "start", "var(--ink)"))
     for k, one in enumerate(series):
         for point in (p for p in one.points if math.isfinite(p.value)):
-            y = 10 + row * labels.index(point.label) + 12 * k + 6
+            y = 26 + row * labels.index(point.label) + 12 * k
             a, b, x = (left + width * v for v in (point.low, point.high, point.value))
             parts.append(f'<path d="M{a:.1f} {y}H{b:.1f}" stroke="{color(k)}" stroke-width="2"/>')
             parts.append(f'<circle cx="{x:.1f}" cy="{y}" r="4" fill="{color(k)}"/>')
-    return _svg(490, height, title, _told(title, series), parts) + legend([s.name for s in series])
+    return _svg(360, height, title, _told(title, series), parts) + legend([s.name for s in series])
 
 
 def heat(title: str, rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float]]) -> str:
     """Squares, the darker the more; each has its value written in it."""
-    left, cell, tall = 132, 44, 26
+    left, cell, tall = 136, 33, 26
     most = max([v for row in values for v in row if math.isfinite(v)] or [1.0])
     parts = [_text(left + cell * (j + 0.5), 12, name, "middle") for j, name in enumerate(columns)]
     for i, (name, row) in enumerate(zip(rows, values, strict=True)):
         y = 20 + tall * i
-        parts.append(_text(left - 8, y + 17, _short(name, 20), "end"))
+        parts.append(_text(left - 8, y + 17, _short(name, 24), "end"))
         for j, value in enumerate(row):
             if not math.isfinite(value):
                 continue
@@ -217,7 +220,7 @@ def heat(title: str, rows: Sequence[str], columns: Sequence[str], values: Sequen
 def stacked(title: str, labels: Sequence[str], parts_of: Sequence[tuple[str, Sequence[int]]]) -> str:
     """Counts one above the other, a column a label."""
     totals = [sum(counts[i] for _, counts in parts_of) for i in range(len(labels))]
-    plot = _Plot(520, 220, (0.0, max([*totals, 1])), left=34, bottom=34)
+    plot = _Plot(380, 210, (0.0, max([*totals, 1])), left=34, bottom=34)
     step = plot.width / max(len(labels), 1)
     drawn = plot.grid(percent=False)
     for i, label in enumerate(labels):
@@ -236,14 +239,17 @@ def stacked(title: str, labels: Sequence[str], parts_of: Sequence[tuple[str, Seq
     return plot.svg(title, _told(title, series), drawn) + legend([name for name, _ in parts_of])
 
 
-def legend(names: Sequence[str]) -> str:
-    """Colours and what they stand for."""
-    items = "".join(
-        f'<li><span style="background:{color(i)}"></span>{escape(name)}</li>'
-        for i, name in enumerate(names)
-        if name
-    )
+def legend(names: Sequence[str], *, dashed: bool = False) -> str:
+    """Colours, or dashes, and what they stand for."""
+    items = "".join(f"<li>{_key(i, dashed)}{escape(name)}</li>" for i, name in enumerate(names) if name)
     return f'<ul class="legend">{items}</ul>' if items else ""
+
+
+def _key(i: int, dashed: bool) -> str:
+    if not dashed:
+        return f'<span style="background:{color(i)}"></span>'
+    line = f'stroke="{color(i)}" stroke-width="3" stroke-dasharray="{DASHES[i % len(DASHES)]}"'
+    return f'<svg width="26" height="8" aria-hidden="true"><path d="M0 4H26" {line}/></svg>'
 
 
 class _Plot:
@@ -324,8 +330,11 @@ HATCH = (
 
 def _svg(width: float, height: float, title: str, told: str, parts: Sequence[str]) -> str:
     hatch = HATCH if any("url(#hatch)" in part for part in parts) else ""
-    return (
-        f'<svg class="chart" viewBox="0 0 {width:.0f} {height:.0f}" style="max-width:{width * 1.35:.0f}px" '
+    wide = width > MAX_WIDTH
+    room = f"max-width:{width * 1.35:.0f}px" + (f";min-width:{width * 0.9:.0f}px" if wide else "")
+    drawn = (
+        f'<svg class="chart" viewBox="0 0 {width:.0f} {height:.0f}" style="{room}" '
         f'font-size="{SIZE}" role="img" aria-label="{escape(told)}">'
         f"<title>{escape(title)}</title>{hatch}{''.join(parts)}</svg>"
     )
+    return f'<div class="wide">{drawn}</div>' if wide else drawn

@@ -61,11 +61,12 @@ def roi_ratio(attention: F32 | F64, region: F64) -> F64:
         attention: (..., g, g), of any sum.
         region: (g, g) share of each token that lies inside, 0 or 1 where the region ends on its border.
     """
-    area = float(region.sum())
+    mean = attention.mean(axis=(-2, -1), dtype=np.float64)
+    area, known = float(region.sum()), mean > 0  # of a picture that is masked nothing is known
     if area <= 0:
         return np.full(attention.shape[:-2], np.nan)
     inside = (attention * region).sum(axis=(-2, -1), dtype=np.float64) / area
-    return np.asarray(inside / attention.mean(axis=(-2, -1), dtype=np.float64))
+    return np.asarray(np.where(known, inside / np.where(known, mean, 1.0), np.nan))
 
 
 def box_region(poses: F64, block: str, image: ImageConfig, aligned: bool, grid: int) -> F64:
@@ -269,6 +270,6 @@ def overlay(picture: U8, attention: F32, height: int = 128) -> U8:
     size = (height, height)
     large = cv2.resize(picture, size, interpolation=cv2.INTER_LINEAR).astype(np.float64)
     heat = cv2.resize(attention / max(float(attention.mean()), 1e-12), size, interpolation=cv2.INTER_CUBIC)
-    strength = np.clip(heat / 4.0, 0.0, 0.8)[..., None]  # four times the mean is as dark as it gets
+    strength = np.clip((heat - 1) / 3, 0.0, 0.8)[..., None]  # beyond three times the mean all is as dark
     grey = large.mean(axis=2, keepdims=True) * 0.6 + 255 * 0.4
     return np.asarray((1 - strength) * grey + strength * np.array([200.0, 30.0, 60.0]), np.uint8)

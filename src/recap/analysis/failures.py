@@ -34,7 +34,8 @@ def cluster_of(result: EpisodeResult, start_coverage: float, threshold: str) -> 
     """A success, or a failure that moved the block towards the goal, or one that hardly touched it."""
     if succeeded(result, threshold):
         return "success"
-    return "moves" if result.max_coverage - start_coverage >= ENGAGED else "never engages"
+    gained = result.max_coverage - start_coverage
+    return "moves" if gained >= ENGAGED - 1e-9 else "never engages"
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,7 @@ nav li { break-inside: avoid; margin: 0; line-height: 1.8; }
   outline-offset: 2px; }
 .caption { color: var(--soft); font-size: .9rem; margin: 1.2rem 0 .3rem; }
 .caption + .wide { margin-top: 0; }
+td { vertical-align: baseline; }
 small { color: var(--soft); font-size: .85em; }
 thead th { white-space: nowrap; }
 th[scope=row] { text-align: left; color: var(--ink); font-weight: 500; min-width: 9rem; max-width: 17rem;
@@ -127,7 +128,7 @@ tr.paper td, tr.paper th[scope=row] { color: var(--soft); font-style: italic; }
 figure { margin: 1rem 0; }
 figcaption { color: var(--soft); font-size: .9rem; margin-top: .4rem; max-width: 48rem; }
 .panels, .gallery { display: grid; gap: 1.2rem; }
-.panels { grid-template-columns: repeat(auto-fill, minmax(min(100%, 17.5rem), 1fr)); }
+.panels { align-items: end; grid-template-columns: repeat(auto-fill, minmax(min(100%, 17.5rem), 1fr)); }
 .gallery { grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); }
 .gallery figure, .pair figure { margin: 0; }
 .pair { display: grid; gap: 1.5rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
@@ -135,6 +136,8 @@ figcaption { color: var(--soft); font-size: .9rem; margin-top: .4rem; max-width:
 .chart { display: block; width: 100%; height: auto; font-family: inherit; }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; padding: 0; margin: .4rem 0;
   font-size: .88rem; }
+.legend svg { margin-right: .4em; vertical-align: middle; }
+.legend li { margin: 0; }
 .legend span { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .4em; }
 .from { font-size: .86rem; color: var(--soft); margin: .3rem 0 1rem; }
 .from summary { cursor: pointer; width: max-content; max-width: 100%; }

@@ -128,7 +128,7 @@ def _peaks(body: Mapping[str, Any], keys: Sequence[str], number: int) -> str:
         "paper: layer",
         "paper: ratio",
     ]
-    caption = f"Layers at which attention peaks, found and not assumed. Paper: {published.ROI_WHERE}"
+    caption = f"Layers, from 0, at which attention peaks: found, not assumed. Paper: {published.ROI_WHERE}"
     return table(head, rows, caption=caption, name=f"attention-{number}")
 
 

@@ -165,7 +165,8 @@ def pairs(part: Part, threshold: str, name: str) -> str:
             told = f"{100 * paired.difference:+.1f} [{100 * low:+.0f}, {100 * high:+.0f}]"
             counts = [str(c) for c in (paired.both, paired.only_a, paired.only_b, paired.neither)]
             rows.append([f"{run.label}, {group}", str(paired.n), told, *counts])
-            points.append(Point(f"{run.label}, {group}", paired.difference, low, high))
+            label = run.label if len(run.label) <= 18 else run.label[:17] + "…"
+            points.append(Point(f"{label}, {group}", paired.difference, low, high))
     if not rows:
         return ""
     title = f"Paired with {reference.label}, success > {threshold}"
