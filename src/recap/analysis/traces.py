@@ -27,7 +27,6 @@ from recap.evaluation.summary import Summary, summarise
 from recap.geometry import transform_points
 from recap.policies.attention import WatchedPolicy
 from recap.policies.policy import WamPolicy
-from recap.retrieval.retriever import Retriever
 from recap.types import F64, EpisodeResult, Observation, Retrieval
 from recap.workers import run_in_workers
 
@@ -190,6 +189,7 @@ def trace(
     report = progress or (lambda done, total: None)
     with open_run(out, spec) as run:
         _check_probed(out, probe)
+        _end_line(out / TRACES)
         trials, total = run.missing(), len(spec.trials())
         report(len(run.results), total)
         work = partial(_run, spec, probe)
@@ -212,6 +212,13 @@ def _check_probed(out: Path, probe: bool) -> None:
             first = file.readline()
         if first and json.loads(first)["figures"] is None:
             raise RunDirectoryError(f"{out} was traced without the attention probe: give another directory")
+
+
+def _end_line(file: Path) -> None:
+    """A line that a stop has torn must not swallow the next one."""
+    if file.exists() and not file.read_bytes().endswith(b"\n"):
+        with file.open("a", encoding="utf-8") as out:
+            out.write("\n")
 
 
 def _run(spec: EvalSpec, probe: bool, trials: Iterator[Trial]) -> Iterator[tuple[EpisodeResult, Any]]:
@@ -237,10 +244,3 @@ def read_traces(path: Path) -> tuple[EvalSpec, list[EpisodeResult], dict[Key, Tr
     if missing:
         raise RunDirectoryError(f"{file} lacks episode {missing[0]}: remove the directory and run it again")
     return spec, results, found
-
-
-def retriever_of(spec: EvalSpec) -> Retriever:
-    """What the spec's agent retrieves with."""
-    inner = inner_agent(make_agent(spec.agent, spec))
-    assert isinstance(inner, RetrievalAgent)
-    return inner.retriever

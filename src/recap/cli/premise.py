@@ -57,6 +57,7 @@ def premise(
       recap premise data/robot data/hands --map proprio=observation.state --json premise.json
     """
     import json
+    import shlex
 
     from recap.analysis.premise import check_premise, open_demonstrations
     from recap.cli.importing import parse_mapping
@@ -82,10 +83,19 @@ def premise(
             f"A perfect retriever would leave {best.perfect / best.corrected:.0%} of that residual at this "
             "length; the rest is what better retrieval could save."
         )
+    poor = [str(row.horizon) for row in found.rows if row.corrected_ratio >= 1]
+    if poor and not found.verdict.startswith("does not"):
+        click.echo(
+            f"At lengths {', '.join(poor)} it is no nearer than holding still: more demonstrations help."
+        )
     _list_pairs(found, worst)
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(json_file, json.dumps(found.to_json(), indent=1) + "\n")
+        words = ["recap", "premise", target, pool, "--horizons", horizons, "--moments", str(moments)]
+        words += [] if preset_name is None else ["--preset", preset_name]
+        words += [word for one in maps for word in ("--map", one)]
+        body = {**found.to_json(), "command": shlex.join(words)}
+        write_whole(json_file, json.dumps(body, indent=1) + "\n")
         click.echo(f"Results: {json_file}")
     click.echo(f"({found.wall_s:.1f} s)")
     if found.verdict.startswith("does not"):
