@@ -236,6 +236,11 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path: Path) -> None:
         build_report(tmp_path / "nowhere")
     with pytest.raises(RunDirectoryError, match="recap eval"):
         build_report(tmp_path)
+    (tmp_path / "premise.json").write_text("{}", "utf-8")
+    with pytest.raises(RunDirectoryError, match="no analysis"):
+        build_report(tmp_path)
+    (tmp_path / "premise.json").unlink()
+    (tmp_path / "other.json").write_text("no JSON at all", "utf-8")  # someone else's
     spec = EvalSpec("replay", angles=(0.0,), seeds=(500,))
     write_run(tmp_path / "one", spec, results(spec, 0.5, 0))
     for manifest, words in (

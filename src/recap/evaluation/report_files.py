@@ -177,12 +177,11 @@ def _named(runs: Mapping[str, Run], name: str) -> Run:
 
 def _analyses(folder: Path) -> Sequence[Analysis]:
     found = []
-    for file in sorted(folder.rglob("*.json")):
-        if file.name in (INFO, MANIFEST, "config.json") or file.stat().st_size > 64 * 1024**2:
-            continue
+    for file in sorted(file for kind in KINDS for file in folder.rglob(f"{kind}*.json")):
         body = read_json(file)
-        if isinstance(body, dict) and body.get("kind") in KINDS:
-            found.append(Analysis(str(body["kind"]), file, body))
+        if not isinstance(body, dict) or body.get("kind") not in KINDS:
+            raise RunDirectoryError(f"{file} is no analysis of ours: give it another name, or run it again")
+        found.append(Analysis(str(body["kind"]), file, body))
     return found
 
 
