@@ -44,6 +44,7 @@ def bars(
     points: Sequence[Point],
     *,
     before: Sequence[float] | None = None,
+    ahead: Sequence[float] | None = None,
     paper: Sequence[float] | None = None,
     seen: Sequence[bool] | None = None,
     tint: int = 0,
@@ -53,6 +54,7 @@ def bars(
 
     Args:
         before: an earlier value of each, drawn grey; what was gained since is drawn in colour above it.
+        ahead: a later value of each; the gap to it is shaded.
         paper: the paper's value of each, a diamond.
         seen: bars of what training has seen are hatched.
     """
@@ -66,6 +68,9 @@ def bars(
             parts += _bar(plot, x, wide, point.value, base, tint)
             if seen is not None and seen[i]:
                 parts.append(plot.rect(x, wide, 0, point.value, "url(#hatch)"))
+        if ahead is not None and ahead[i] > point.value:  # nan is not
+            gap = plot.rect(x, wide, point.value, ahead[i], color(tint))
+            parts.append(f'<g opacity=".25">{gap}</g>')
         middle = x + wide / 2
         parts += plot.whisker(middle, point.low, point.high)
         if paper is not None and not math.isnan(paper[i]):
@@ -132,7 +137,7 @@ def _line(plot: _Plot, series: Series, place: dict[str, float], i: int) -> list[
         way = [(place[p.label], plot.y(p.high)) for p in banded]
         way += [(place[p.label], plot.y(p.low)) for p in reversed(banded)]
         ring = " ".join(f"{x:.1f},{y:.1f}" for x, y in way)
-        parts.append(f'<polygon points="{ring}" fill="{color(i)}" opacity=".16"/>')
+        parts.append(f'<polygon points="{ring}" fill="{color(i)}" opacity=".12"/>')
     elif banded:
         parts += plot.whisker(place[banded[0].label], banded[0].low, banded[0].high)
     line = " ".join(f"{place[p.label]:.1f},{plot.y(p.value):.1f}" for p in known)

@@ -190,13 +190,16 @@ def progression_part(grown: Progression) -> str:
                 f"{run.label}, success > {threshold} by goal angle",
                 values[i],
                 before=before,
+                ahead=None if i else [p.value for p in values[-1]],
                 seen=[angle in SEEN for angle in angles] if i == 0 else None,
             )
             panels.append(f"<div><h4>{escape(run.label)}</h4>{drawn}</div>")
         caption = (
             f"Success > {threshold} as the pool grows, weights unchanged. Grey: the panel before; in colour "
-            f"what was gained, dashed what was lost. The paper, {PROGRESSION}."
+            "what was gained, dashed what was lost. In the first panel the gap to the last is shaded."
         )
+        if threshold == PAPER_THRESHOLD:
+            caption += f" The paper, {PROGRESSION}."
         html.append(f"<h3>Success above {threshold}</h3>")
         html.append(figure(f'<div class="panels">{"".join(panels)}</div>', caption, provenance(runs)))
         part = Part(grown.title, tuple(runs))
