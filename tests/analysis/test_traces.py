@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recap.analysis.overlays import CAPTION, TILE, attention_strip
 from recap.analysis.traces import TRACES, TracingAgent, coverage_of, read_traces, trace, trace_episodes
 from recap.errors import InputError, RunDirectoryError
 from recap.evaluation.agents import StillAgent, make_agent
@@ -127,3 +128,10 @@ def test_attention_of_a_masked_policy_has_none_on_what_is_masked(spec: EvalSpec)
     assert found.figures is not None
     assert (found.figures.mass["retrieved_action"][1] == 0).all()
     assert (found.figures.mass["retrieved_action"][0] > 0).all()
+
+
+def test_a_strip_shows_the_scene_and_three_rows_of_attention(spec: EvalSpec) -> None:
+    one = replace(spec, max_steps=10)
+    strip = attention_strip(one, one.trials()[0], {"intake": 0, "commit": 1})
+    assert strip.shape == (4 * (TILE + CAPTION), 2 * TILE, 3)  # two looks
+    assert strip.dtype == np.uint8

@@ -174,7 +174,7 @@ def masking_part(analysis: Analysis, number: int) -> str:
     drawn = charts.dots("Success of the same starts under each condition", series)
     told = (
         "Success of the same starts under each condition, per cent; controls show what any disturbance does. "
-        "A mask blocks what is attended to: a residual policy still adds its correction to what was retrieved."
+        "A mask blocks what is attended to: a residual policy still adds its output to what was retrieved."
     )
     return figure(drawn, told, source_of(analysis)) + table(
         head, rows, caption=caption, name=f"masking-{number}", marks=marks
