@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recap.analysis.attention import summarise_attention
 from recap.analysis.overlays import CAPTION, TILE, attention_strip
 from recap.analysis.traces import TRACES, TracingAgent, coverage_of, read_traces, trace, trace_episodes
 from recap.errors import InputError, RunDirectoryError
@@ -16,7 +17,7 @@ from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.run_directory import read_info
 from recap.evaluation.runner import evaluate
 from recap.policies.checkpoint import save_pretrained
-from toy_policy import toy_policy, write_demonstrations
+from toy_policy import toy_config, toy_policy, write_demonstrations
 
 
 @pytest.fixture(scope="module")
@@ -135,3 +136,26 @@ def test_a_strip_shows_the_scene_and_three_rows_of_attention(spec: EvalSpec) -> 
     strip = attention_strip(one, one.trials()[0], {"intake": 0, "commit": 1})
     assert strip.shape == (4 * (TILE + CAPTION), 2 * TILE, 3)  # two looks
     assert strip.dtype == np.uint8
+
+
+@pytest.mark.parametrize(
+    ("changes", "ratios", "axes"),
+    [
+        ({"retrieval": False, "residual": False}, {"frame>t_block", "frame>predicted_end"}, set()),
+        ({"inputs": "S"}, set(), set()),
+        ({"future_image": False, "future_state": False}, {"retrieved_frame_1>t_block_next"}, {"intake"}),
+    ],
+)
+def test_policies_with_fewer_slots_are_probed_for_what_they_have(
+    spec: EvalSpec, tmp_path: Path, changes: dict[str, Any], ratios: set[str], axes: set[str]
+) -> None:
+    save_pretrained(toy_policy(toy_config(**changes)), tmp_path / "policy")
+    one = replace(spec, agent=str(tmp_path / "policy"), seeds=(500,), max_steps=4)
+    agent = TracingAgent(make_agent(one.agent, one), one, probe=True)
+    ((result, found),) = trace_episodes(agent, one, one.trials())
+    assert result.error is None
+    assert found.figures is not None
+    summary = summarise_attention([found.figures])
+    assert ratios <= set(summary["roi"])
+    assert bool(summary["roi"]) == bool(ratios)
+    assert set(summary["axes"]) == axes

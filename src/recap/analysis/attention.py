@@ -250,9 +250,9 @@ def summarise_attention(episodes: Sequence[Figures]) -> dict[str, Any]:
         }
     axes = {}
     for axis, keys in AXES.items():
-        courses = [by_layer(episodes, key) for key in keys]
-        if all(len(c) == len(episodes) for c in courses):
-            peak = find_peak(np.mean(courses, axis=0))
+        having = [one for one in episodes if set(keys) <= {without_camera(name) for name in one.roi}]
+        if having:
+            peak = find_peak(np.mean([by_layer(having, key) for key in keys], axis=0))
             axes[axis] = None if peak is None else vars(peak)
     return {
         "episodes": len(episodes),
