@@ -67,7 +67,7 @@ def _gallery(runs: Iterable[Run]) -> str:
         shown = []
         for stem in stems[:MAX_SHOWN]:
             inside = ""
-            for file in (f for f in files if f.stem == stem):
+            for file in sorted((f for f in files if f.stem == stem), key=lambda f: f.suffix != ".png"):
                 size = file.stat().st_size
                 if size > min(MAX_FILE_BYTES, left):
                     n_left_out += 1
@@ -101,7 +101,7 @@ def _media(file: Path, stem: str) -> str:
             f'<video controls muted playsinline preload="metadata" aria-label="{words}" '
             f'src="{data_uri(file)}"></video>'
         )
-    return f'<img src="{data_uri(file)}" alt="{words}, from its start to its end" loading="lazy">'
+    return f'<img src="{data_uri(file)}" alt="{words}, from its start to its end">'
 
 
 STYLE = """
@@ -129,7 +129,7 @@ figure { margin: 1rem 0; }
 figcaption { color: var(--soft); font-size: .9rem; margin-top: .4rem; max-width: 48rem; }
 .panels, .gallery { display: grid; gap: 1.2rem; }
 .panels { align-items: end; grid-template-columns: repeat(auto-fill, minmax(min(100%, 17.5rem), 1fr)); }
-.gallery { grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); }
+.gallery { grid-template-columns: repeat(auto-fill, minmax(min(100%, 18rem), 1fr)); }
 .gallery figure, .pair figure { margin: 0; }
 .pair { display: grid; gap: 1.5rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
 .pair { align-items: start; }
