@@ -166,7 +166,7 @@ class RetrievalAgent:
             episode.stopped = unsure and self.reaction == "stop"
             alone = not found.matches and self.policy is None
             if not (alone or (unsure and self.reaction != "ignore")):
-                ready.append((slot, episode, found, self._condition(episode.window[-1], found)))
+                ready.append((slot, episode, found, self._condition(episode, found)))
         chunks = self._predict(ready)
         for (_, episode, found, given), chunk in zip(ready, chunks, strict=True):
             episode.plan = Plan(found, given, chunk)
@@ -202,18 +202,8 @@ class RetrievalAgent:
         ref = FrameRef(index.episode_ids[episode], row - int(index.begins[episode]))
         return (Match(ref, np.inf, {}),)
 
-    def plan_for(
-        self, now: Observation, found: Retrieval, match: Match, generator: torch.Generator | None = None
-    ) -> Plan:
-        """What would follow from one of the matches at a moment; no episode is touched."""
-        chosen = replace(found, matches=(match,))
-        given = self._condition(now, chosen)
-        if self.policy is None:
-            return Plan(chosen, given, _as_it_is(given))
-        return Plan(chosen, given, self.policy.predict_action_chunk([now], [given], generator)[0])
-
-    def _condition(self, now: Observation, found: Retrieval) -> Conditioning:
-        config = self.retriever.config
+    def _condition(self, episode: _Episode, found: Retrieval) -> Conditioning:
+        now, config = episode.window[-1], self.retriever.config
         look = found.matches[0].look_alike if found.matches else 0
         # An action is a pose to go to, unless the policy knows better.
         width = len(now.proprio) if self.policy is None else self.policy.config.action_dim

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -14,14 +14,15 @@ from recap.analysis.traces import Look, Trace
 from recap.envs.pusht.env import PushTEnv
 from recap.envs.pusht.tasks import FPS, INSTRUCTION
 from recap.errors import InputError
-from recap.evaluation.agents import inner_agent, make_agent
+from recap.evaluation.agents import Trial, inner_agent, make_agent
 from recap.evaluation.rollouts import EvalSpec, threshold_key
 from recap.evaluation.run_directory import Key
 from recap.evaluation.statistics import bootstrap_mean
 from recap.evaluation.summary import succeeded
 from recap.geometry import wrap_angle
 from recap.retrieval.conditioning import out_of
-from recap.types import F64, EpisodeResult, Match, Observation, Query
+from recap.retrieval.retriever import Retriever
+from recap.types import F64, EpisodeResult, Match, Observation, Query, Retrieval
 
 Cluster: TypeAlias = Literal["success", "moves", "never engages"]
 CLUSTERS: tuple[Cluster, ...] = ("success", "moves", "never engages")
@@ -185,6 +186,23 @@ def observe(state: F64, step: int, spec: EvalSpec, image_size: int | None) -> tu
     return env, Observation(seen.proprio, INSTRUCTION, step / FPS, seen.images, seen.objects, seen.goal)
 
 
+class _Chooser:
+    """A retriever that answers with what was chosen for it; all else is the one inside."""
+
+    def __init__(self, retriever: Retriever) -> None:
+        self.inner = retriever
+        self.chosen: Retrieval | None = None
+
+    def retrieve(self, query: Query, previous: Retrieval | None = None, n_matches: int = 1) -> Retrieval:
+        """The choice, once there is one."""
+        if self.chosen is not None:
+            return self.chosen
+        return self.inner.retrieve(query, previous, n_matches)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
 def try_matches(
     agent: RetrievalAgent, spec: EvalSpec, state: F64, step: int, n_matches: int
 ) -> tuple[F64, F64]:
@@ -192,24 +210,29 @@ def try_matches(
 
     And, since the best of n is better than one by luck alone, by n chunks of the nearest with other noise.
     """
-    import torch
-
     _, seen = observe(state, step, spec, agent.image_size)
     found = agent.retriever.retrieve(Query((seen,), seen, agent.symmetry), n_matches=n_matches)
+    chooser: Any = _Chooser(agent.retriever)
 
     def progress(match: Match, seed: int) -> float:
-        plan = agent.plan_for(seen, found, match, torch.Generator().manual_seed(seed))
+        chooser.chosen = replace(found, matches=(match,))
+        agent.reset(0, Trial("", 0.0, seed))
+        agent.act([0], [seen])
+        plan = agent.plan(0)
+        assert plan is not None
         env, _ = observe(state, step, spec, None)
         before = distance_to_goal(env.state())
         for action in np.clip(out_of(plan.given.frame, plan.chunk.actions.astype(np.float64)), 0, 512):
             env.step(action)
         return before - distance_to_goal(env.state())
 
-    several = np.array([progress(match, step) for match in found.matches])
-    again = (
-        [progress(found.matches[0], step + 1000 * i) for i in range(1, len(several))] if len(several) else []
-    )
-    return several, np.array([*several[:1], *again])
+    agent.retriever = chooser
+    try:
+        several = [progress(match, step) for match in found.matches]
+        again = [progress(found.matches[0], step + 1000 * i) for i in range(1, len(several))]
+    finally:
+        agent.retriever = chooser.inner
+    return np.array(several), np.array([*several[:1], *again])
 
 
 def oracle_matches(

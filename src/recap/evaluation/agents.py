@@ -164,7 +164,7 @@ def find_factory(name: str) -> Factory:
     if name == "expert":
         return _expert
     if name == "replay":
-        return retrieving_agent
+        return _retrieving
     if _names_checkpoint(name):
         return _policy
     if ":" in name:
@@ -229,7 +229,7 @@ def _batched(name: str, agent: Any, make: Callable[[], Any]) -> Agent:
     return agent  # type: ignore[no-any-return]
 
 
-def retrieving_agent(spec: EvalSpec, policy: Any = None) -> Agent:
+def _retrieving(spec: EvalSpec, policy: Any = None) -> Agent:
     """Replay, or a policy, over the spec's pool."""
     from recap.agent import RetrievalAgent
     from recap.envs.pusht.blocks import block_named
@@ -279,7 +279,7 @@ def _policy(spec: EvalSpec) -> Agent:
         from recap.policies.attention import Mask, WatchedPolicy
 
         policy = WatchedPolicy(policy, [Mask.parse(spec.mask)])
-    return retrieving_agent(spec, policy)
+    return _retrieving(spec, policy)
 
 
 def _expert(spec: EvalSpec) -> EpisodeAgent:

@@ -69,16 +69,15 @@ def evaluate(
 
 def provenance(agent: Agent) -> dict[str, Any]:
     """What the spec does not say: which weights, retrieving from how many demonstrations."""
+    from recap.agent import RetrievalAgent
+
     inner = inner_agent(agent)
-    policy, retriever = getattr(inner, "policy", None), getattr(inner, "retriever", None)
-    found: dict[str, Any] = {}
-    if policy is not None and hasattr(policy, "fingerprint"):
-        found["checkpoint"] = policy.fingerprint
-    if retriever is not None:
-        view = retriever.source.view()
-        whole = getattr(view, "inner", view)  # parts of demonstrations are no demonstrations of their own
-        found |= {"pool_version": view.version, "n_demonstrations": len(whole.episode_ids)}
-    return found
+    if not isinstance(inner, RetrievalAgent):
+        return {}
+    view = inner.retriever.source.view()
+    whole = getattr(view, "inner", view)  # parts of demonstrations are no demonstrations of their own
+    found: dict[str, Any] = {"pool_version": view.version, "n_demonstrations": len(whole.episode_ids)}
+    return found if inner.policy is None else {**found, "checkpoint": inner.policy.fingerprint}
 
 
 def with_pool_version(spec: EvalSpec) -> EvalSpec:
