@@ -17,6 +17,8 @@ BASE = {
     "workers",
     "video",
     "pictures",
+    "pages",
+    "charts",
 }
 MIDDLE = BASE | {"envs", "pool", "features", "retrieval", "standard_pools"}
 ALLOWED = {
@@ -30,6 +32,8 @@ ALLOWED = {
     "workers": {"errors"},
     "video": {"types", "errors", "lazy", "run_directory"},
     "pictures": {"types", "errors"},
+    "pages": {"errors"},
+    "charts": set(),
     "envs": BASE,
     "pool": BASE,
     "features": BASE,
@@ -42,10 +46,12 @@ ALLOWED = {
     "training": BASE | {"pool", "features", "retrieval", "policies", "standard_pools"},
     "collection": BASE | {"envs", "pool"},
     "evaluation": MIDDLE | {"agent", "policies", "assembly"},
+    "analysis": MIDDLE | {"agent", "policies", "assembly", "evaluation"},
     "demo": MIDDLE | {"agent", "policies", "evaluation", "collection"},
     "serving": MIDDLE | {"agent", "policies", "assembly"},
     "cli": MIDDLE
-    | {"agent", "policies", "assembly", "training", "evaluation", "collection", "demo", "serving"},
+    | {"agent", "policies", "assembly", "training", "evaluation", "collection"}
+    | {"demo", "analysis", "serving"},
     "__main__": {"cli"},
 }
 

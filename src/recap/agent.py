@@ -27,6 +27,7 @@ Matching: TypeAlias = Literal["retrieved", "random", "none"]
 MATCHINGS = ("retrieved", "random", "none")
 N_WINDOW = 8  # observations kept
 FORGET_BELOW = 0.3  # px: a stalled match whose penalty has faded so far is forgotten
+N_SEEDS = 1_000_003  # apart: noise of one `noise_seed` is never that of another trial
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class RetrievalAgent:
         limits: between which every number of an action is kept.
         matching: `random` or `none` in place of the retrieved match, to see what the match is worth.
         residual: False acts out what was retrieved whatever the policy says, to see what the policy is worth.
+        noise_seed: another one gives the same trials other noise.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class RetrievalAgent:
         limits: tuple[float, float] = (-np.inf, np.inf),
         matching: Matching = "retrieved",
         residual: bool = True,
+        noise_seed: int = 0,
     ) -> None:
         chunk_size = retriever.config.chunk_size
         own = chunk_size if policy is None else policy.config.n_action_steps
@@ -106,6 +109,7 @@ class RetrievalAgent:
         self.limits = limits
         self.matching = matching
         self.residual = residual
+        self.noise_seed = noise_seed
         self.image_size: int | None = None
         if policy is not None:
             check_retriever(policy, retriever)
@@ -124,7 +128,8 @@ class RetrievalAgent:
         if self.policy is not None or self.matching == "random":
             import torch
 
-            self._dice[slot] = torch.Generator().manual_seed(int(getattr(trial, "seed", 0)))
+            seed = int(getattr(trial, "seed", 0)) + N_SEEDS * self.noise_seed
+            self._dice[slot] = torch.Generator().manual_seed(seed)
 
     def release(self, slot: int) -> None:
         """Forget a slot that will not be used again."""

@@ -36,6 +36,8 @@ class AgentSpec:
     temperature: float | None = None
     sampler: str | None = None
     device: str = "cpu"
+    mask: str | None = None  # attention that is blocked: see `recap.policies.attention.Mask`
+    noise_seed: int = 0  # another gives other noise on the same trials
 
 
 def names_checkpoint(name: str) -> bool:
@@ -57,7 +59,12 @@ def load_policy(spec: AgentSpec) -> WamPolicy | None:
             f"policy '{spec.name}' was trained in mode {policy.config.mode}: give --mode {policy.config.mode}"
         )
     changes = {"n_steps": spec.denoising_steps, "temperature": spec.temperature, "sampler": spec.sampler}
-    return policy.with_sampling(**{key: value for key, value in changes.items() if value is not None})
+    policy = policy.with_sampling(**{key: value for key, value in changes.items() if value is not None})
+    if spec.mask is None:
+        return policy
+    from recap.policies.attention import Mask, WatchedPolicy
+
+    return WatchedPolicy(policy, [Mask.parse(spec.mask)])
 
 
 def assemble_agent(spec: AgentSpec, source: PoolSource, policy: WamPolicy | None = None) -> RetrievalAgent:
@@ -85,4 +92,5 @@ def assemble_agent(spec: AgentSpec, source: PoolSource, policy: WamPolicy | None
         limits=(0.0, BOARD_SIZE),
         matching=spec.matching,
         residual=spec.residual,
+        noise_seed=spec.noise_seed,
     )

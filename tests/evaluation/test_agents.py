@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 import toy_agents
 
+from recap.envs.pusht.env import PushTEnv
 from recap.errors import InputError
-from recap.evaluation.agents import PerEpisode, StillAgent, Trial, make_agent
+from recap.evaluation.agents import Blur, PerEpisode, StillAgent, Trial, make_agent
 from recap.evaluation.rollouts import EvalSpec, run_trials
-from recap.types import Observation
+from recap.types import F64, Observation
 
 SPEC = EvalSpec("still", angles=(0.0,), seeds=(500, 501))
 
@@ -67,3 +71,32 @@ def test_the_kind_of_an_agent_is_told_by_what_act_needs() -> None:
 
     assert _n_required(Single().act) == 1
     assert _n_required(Batched().act) == 2
+
+
+def test_pose_noise_is_on_the_object_and_from_the_seed() -> None:
+    told: list[Observation] = []
+
+    class Listener(StillAgent):
+        def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
+            told.extend(observations)
+            return super().act(slots, observations)
+
+    board = PushTEnv("triangle")
+    board.reset(seed=500)
+    seen = board.observe()
+    for _ in range(2):
+        agent = Blur(Listener(), 4.0, 2.0)
+        agent.reset(0, Trial("+45", 45.0, 500))
+        for _ in range(300):
+            agent.act([0], [seen])
+    off = np.array([o.objects["block"] - seen.objects["block"] for o in told])
+    assert np.array_equal(off[:300], off[300:])
+    assert off[:300, :2].std() == pytest.approx(4.0, rel=0.15)
+    assert np.degrees(off[:300, 2].std()) == pytest.approx(2.0, rel=0.15)
+    assert all(o.goal is seen.goal and o.proprio is seen.proprio for o in told)
+
+
+@pytest.mark.parametrize("changes", [{"pose_noise_px": -1.0}, {"pose_noise_deg": 1.0, "objects": "pixels"}])
+def test_noise_that_makes_no_sense_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="noise"):
+        EvalSpec("replay", **changes)

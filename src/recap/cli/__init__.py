@@ -19,6 +19,8 @@ COMMANDS = {
     "demo": ("recap.cli.demo:demo", "See it work: a table and a video in a few minutes."),
     "eval": ("recap.cli.evaluate:evaluate", "Roll out an agent and count its successes."),
     "pool": ("recap.cli.pool:pool", "Keep demonstrations: add, list, tag, roll back, verify, pack."),
+    "premise": ("recap.cli.premise:premise", "See before training whether a pool is worth retrieving from."),
+    "report": ("recap.cli.report:report", "Write one page from evaluations and analyses."),
     "retrieve": ("recap.cli.retrieve:retrieve", "See which moment of a pool fits, and why."),
     "serve": ("recap.cli.serving:serve", "Serve a policy to robots on the openpi wire."),
     "train": ("recap.cli.train:train", "Train a policy on pairs of demonstrations."),

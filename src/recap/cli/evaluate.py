@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from recap.errors import InputError
+
 if TYPE_CHECKING:
     from recap.evaluation.rollouts import EvalSpec
     from recap.types import EpisodeResult
@@ -52,6 +54,9 @@ SEEDS = "42:92"
 )
 @click.option("--residual/--no-residual", default=True, help="Without it what is retrieved is acted out.")
 @click.option("--device", default="cpu", show_default=True, help="Where a policy computes.")
+@click.option("--noise-seed", type=int, default=0, show_default=True, help="Other noise, the same starts.")
+@click.option("--mask", metavar="WHAT@LAYER", help="Block a policy's attention: retrieved@3, sham@all.")
+@click.option("--pose-noise", metavar="PX,DEG", help="Add noise to the block's pose: 4,4.")
 @click.option("--workers", type=int, metavar="N", help="Processes on this machine.  [default: one a core]")
 @click.option("--batch-size", type=int, metavar="N", default=8, show_default=True, help="Episodes in each.")
 @click.option("--ray", "ray_address", metavar="ADDRESS", help="Run on this Ray cluster instead: host:port.")
@@ -81,6 +86,9 @@ def evaluate(
     matching: str,
     residual: bool,
     device: str,
+    noise_seed: int,
+    mask: str | None,
+    pose_noise: str | None,
     workers: int | None,
     batch_size: int,
     ray_address: str | None,
@@ -108,6 +116,7 @@ def evaluate(
     from recap.evaluation.runner import evaluate as run_evaluation
     from recap.evaluation.summary import render_summary
 
+    blur = _pose_noise(pose_noise)
     spec = EvalSpec(
         agent=agent,
         env=env,
@@ -129,6 +138,10 @@ def evaluate(
         matching=matching,
         residual=residual,
         device=device,
+        noise_seed=noise_seed,
+        mask=mask,
+        pose_noise_px=blur[0],
+        pose_noise_deg=blur[1],
     )
     choice = parse_choice(record, spec) if record is not None else None
     if out is None:
@@ -192,6 +205,17 @@ def compare(a: Path, b: Path, json_file: Path | None) -> None:
         write_whole(json_file, json.dumps(comparison.to_json(), indent=1) + "\n")
         click.echo(f"Results: {json_file}")
     click.echo("Next: recap eval … --record failures shows where each of them fails")
+
+
+def _pose_noise(text: str | None) -> tuple[float, float]:
+    """`4,4` as px and degrees."""
+    if text is None:
+        return 0.0, 0.0
+    try:
+        px, deg = (float(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"cannot read --pose-noise '{text}': give px and degrees, such as 4,4") from None
+    return px, deg
 
 
 def _record(spec: EvalSpec, results: Sequence[EpisodeResult], out: Path) -> None:

@@ -22,6 +22,7 @@ from recap.demo.spec import (
 from recap.envs.pusht.tasks import angle_key
 from recap.evaluation.statistics import PairedDifference
 from recap.evaluation.summary import Rate
+from recap.pages import document, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -34,6 +35,15 @@ COLUMNS = (
     "gained",
     "lost",
 )
+ABSORBED = (
+    "appended",
+    "collected in",
+    "safe on disk after",
+    "then retrieved after",
+    "absorbed in",
+    "demos used",
+)
+LAST_ROW = "tbody tr:last-child > * { color: var(--ink); font-weight: 600; }"
 LEGEND = (
     f"Successes of the same starts, with 95 % Wilson intervals in per cent. Gained and lost: starts of the "
     f"policy against the row above, past {' / '.join(KEYS)}."
@@ -115,16 +125,16 @@ def next_steps(spec: DemoSpec, pool: str) -> list[tuple[str, str]]:
 def page(result: DemoResult, pool: str) -> str:
     """The whole page; film and still lie beside it."""
     spec, stages = result.spec, result.stages
-    head = "".join(f"<th>{escape(name)}</th>" for name in COLUMNS)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in table_rows(stages)
-    )
-    absorbed = "".join(
-        f"<tr><td>{len(a.ids)}</td><td>{a.collect_s:.1f} s</td><td>{a.add_ms:.0f} ms</td>"
-        f"<td>{a.use_ms:.0f} ms</td><td>{a.total_ms:.0f} ms</td><td>{len(stage.retrieved)}</td></tr>"
+    absorbed = [
+        [
+            str(len(a.ids)),
+            f"{a.collect_s:.1f} s",
+            *(f"{ms:.0f} ms" for ms in (a.add_ms, a.use_ms, a.total_ms)),
+            str(len(stage.retrieved)),
+        ]
         for stage in stages
         if (a := stage.absorbed) is not None
-    )
+    ]
     steps = "".join(
         f"<li><code>{escape(command)}</code>: {escape(why)}.</li>" for command, why in next_steps(spec, pool)
     )
@@ -132,20 +142,11 @@ def page(result: DemoResult, pool: str) -> str:
     before, after = result.fingerprints
     task = f"{escape(spec.block)}, goal at {escape(angle_key(spec.angle))}°"
     film = "one that was gained" if _is_gained(result) else "the one that improved most; none was gained"
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>ReCAP demo: {task}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<h1>A frozen policy and a growing pool</h1>
+    body = f"""<h1>A frozen policy and a growing pool</h1>
 <p class="lead">{escape(conclusion(result))}</p>
 
 <h2>Same starts, same weights</h2>
-<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>
+{table(COLUMNS, table_rows(stages))}
 <p class="note">{escape(LEGEND)} Replay acts out what is retrieved, a whole
 chunk at a time, without the policy: what the pool does by itself.</p>
 
@@ -166,9 +167,7 @@ the task: {task}. Its pool was empty.</li>
 were appended to the live pool.</li>
 <li>The same starts were rolled out again after each helping.</li>
 </ol>
-<div class="wide"><table><thead><tr><th>appended</th><th>collected in</th><th>safe on disk after</th>
-<th>then retrieved after</th><th>absorbed in</th><th>demos used</th></tr></thead>
-<tbody>{absorbed}</tbody></table></div>
+{table(ABSORBED, absorbed)}
 <p class="note">Absorbed: from the call that adds them to the first retrieval that uses one. Demos used: how
 many of the pool's demonstrations the policy was given a moment of.</p>
 <dl>
@@ -181,41 +180,9 @@ many of the pool's demonstrations the policy was given a moment of.</p>
 <ul>{steps}</ul>
 <p class="note">All numbers are in <a href="{RESULTS}">{RESULTS}</a>. A handful of starts shows how it
 works, not how well: for that, evaluate more of them.</p>
-</body>
-</html>
 """
+    return document(f"ReCAP demo: {spec.block}, goal at {angle_key(spec.angle)}°", body, LAST_ROW)
 
 
 def _is_gained(result: DemoResult) -> bool:
     return any(result.film_seed in found.gained for found in result.total.values())
-
-
-STYLE = """
-:root { color-scheme: light dark; --ink: #1c1f23; --soft: #5c646d; --paper: #fcfcfb; --line: #d9dcdf;
-  --tint: #f1f3f4; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e8ea; --soft: #9aa3ab; --paper: #16181b; --line: #34393e; --tint: #212529; }
-}
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 50rem; color: var(--ink);
-  background: var(--paper); font: 1rem/1.55 system-ui, sans-serif; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .75rem; }
-h2 { font-size: 1.15rem; margin: 2.25rem 0 .6rem; }
-.lead { font-size: 1.08rem; }
-.note { color: var(--soft); font-size: .9rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .92rem; }
-th, td { text-align: right; padding: .4rem .6rem; border-bottom: 1px solid var(--line); }
-td { white-space: nowrap; }
-th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
-tbody tr:last-child td { font-weight: 600; }
-video, img { display: block; width: 100%; height: auto; background: #fff; border: 1px solid var(--line);
-  border-radius: 6px; margin: .5rem 0; }
-code { font: .9em ui-monospace, monospace; background: var(--tint); padding: .1em .3em; border-radius: 4px;
-  overflow-wrap: anywhere; }
-li { margin: .3rem 0; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; }
-dt { color: var(--soft); }
-dd { margin: 0; }
-a { color: inherit; }
-"""

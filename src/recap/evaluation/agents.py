@@ -115,6 +115,40 @@ class Eyes:
         return self.agent.act(slots, [self._gazes[slot].look(seen) for slot, seen in pairs])
 
 
+class Blur:
+    """Adds noise to the pose of every object, anew at each look, from the trial's seed."""
+
+    def __init__(self, agent: Agent, deviation_px: float, deviation_deg: float) -> None:
+        self.agent = agent
+        self.image_size: int | None = agent.image_size
+        self._deviation = np.array([deviation_px, deviation_px, math.radians(deviation_deg)])
+        self._dice: dict[int, np.random.Generator] = {}
+
+    def reset(self, slot: int, trial: Trial) -> None:
+        """New noise for a new episode."""
+        self._dice[slot] = np.random.default_rng([trial.seed, 1])
+        self.agent.reset(slot, trial)
+
+    def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
+        """Let the agent act on what it is told."""
+        told = []
+        for slot, observation in zip(slots, observations, strict=True):
+            noise = self._dice[slot].normal(size=3) * self._deviation
+            told.append(
+                replace(
+                    observation, objects={name: pose + noise for name, pose in observation.objects.items()}
+                )
+            )
+        return self.agent.act(slots, told)
+
+
+def inner_agent(agent: Agent) -> Agent:
+    """The one that decides, inside whatever tells it where things are."""
+    while isinstance(agent, (Eyes, Blur)):
+        agent = agent.agent
+    return agent
+
+
 def find_factory(name: str) -> Factory:
     """The function that makes the agent of that name, or an InputError that helps; makes nothing yet."""
     if name == "still":
@@ -153,7 +187,10 @@ def make_agent(name: str, spec: EvalSpec) -> Agent:
     agent = make()
     if spec.objects == "pixels":
         return Eyes(_batched(name, agent, make), spec.block, spec.pusher)
-    return _batched(name, agent, make)
+    batched = _batched(name, agent, make)
+    if spec.pose_noise_px or spec.pose_noise_deg:
+        return Blur(batched, spec.pose_noise_px, spec.pose_noise_deg)
+    return batched
 
 
 def _n_required(function: Callable[..., Any]) -> int:
@@ -197,6 +234,8 @@ def _retrieving(spec: EvalSpec) -> Agent:
         temperature=spec.temperature,
         sampler=spec.sampler,
         device=spec.device,
+        mask=spec.mask,
+        noise_seed=spec.noise_seed,
     )
     policy = load_policy(wanted)
     return assemble_agent(wanted, open_pool(spec.pool), policy)

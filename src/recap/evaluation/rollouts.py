@@ -61,6 +61,12 @@ class EvalSpec:
     hindsight: bool | None = None  # parts of demonstrations are retrieved too; None as the agent has it
     residual: bool = True  # False: what is retrieved is acted out as it is
     device: str = "cpu"  # where a policy computes
+    noise_seed: int = 0  # other than 0: the same starts with other noise in the policy
+    mask: str | None = (
+        None  # what a policy's action slot may not look at: `retrieved@3`, see policies.attention
+    )
+    pose_noise_px: float = 0.0  # standard deviation of what is added to the object's place, anew at each look
+    pose_noise_deg: float = 0.0  # and to its angle
 
     def __post_init__(self) -> None:
         one_of("env", self.env, ENVS)
@@ -74,6 +80,11 @@ class EvalSpec:
             raise InputError(
                 f"min_confidence {self.min_confidence} is out of range: give 0 to 1, such as 0.05"
             )
+        for name in ("pose_noise_px", "pose_noise_deg"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(f"{name} {getattr(self, name)} is no deviation: give 0 or more, such as 4")
+        if (self.pose_noise_px or self.pose_noise_deg) and self.objects == "pixels":
+            raise InputError("poses from pixels have their own noise: give --pose-noise with --objects truth")
         pusher_named(self.pusher)
         block_named(self.block)
         for angle in self.angles:
@@ -131,6 +142,10 @@ class EvalSpec:
                 hindsight=None if values["hindsight"] is None else bool(values["hindsight"]),
                 residual=bool(values["residual"]),
                 device=str(values["device"]),
+                noise_seed=int(values["noise_seed"]),
+                mask=None if values["mask"] is None else str(values["mask"]),
+                pose_noise_px=float(values["pose_noise_px"]),
+                pose_noise_deg=float(values["pose_noise_deg"]),
             )
         except (TypeError, ValueError) as error:
             raise InputError(f"the config holds a value of another kind: {error}") from error

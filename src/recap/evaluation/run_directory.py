@@ -77,11 +77,17 @@ class RunDirectory:
         angles = self._angles()
         return sorted(self.results.values(), key=lambda r: (angles[r.task], r.seed))
 
-    def write_info(self, summary: Mapping[str, Any]) -> Path:
-        """Write `eval_info.json`, whole or not at all."""
+    def write_info(self, summary: Mapping[str, Any], provenance: Mapping[str, Any] | None = None) -> Path:
+        """Write `eval_info.json`, whole or not at all.
+
+        Args:
+            provenance: what the config does not say of where the results come from.
+        """
         angles = self._angles()
         episodes = [result_to_json(r, angles[r.task]) for r in self.sorted_results()]
         info = {"config": self.spec.to_json(), "episodes": episodes, "summary": summary}
+        if provenance:
+            info["provenance"] = dict(provenance)
         write_whole(self.path / INFO, json.dumps(info, indent=1) + "\n")
         return self.path / INFO
 

@@ -9,10 +9,10 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from recap.errors import InputError
-from recap.evaluation.agents import Trial, make_agent
+from recap.evaluation.agents import Agent, Trial, inner_agent, make_agent
 from recap.evaluation.ray_runner import run_on_ray
 from recap.evaluation.rollouts import EvalSpec, run_trials
 from recap.evaluation.run_directory import open_run
@@ -46,7 +46,7 @@ def evaluate(
         if count < 1:
             raise InputError(f"{name} {count} is too few: give 1 or more")
     spec = with_pool_version(spec)
-    make_agent(spec.agent, spec)  # whatever is wrong with it is said before anything is written
+    agent = make_agent(spec.agent, spec)  # whatever is wrong with it is said before anything is written
     started = time.monotonic()
     with open_run(out, spec, retry_errors=retry_errors) as run:
         trials = run.missing()
@@ -63,8 +63,21 @@ def evaluate(
         except WorkerLostError as error:
             raise WorkerLostError(f"{error}; {_state(len(run.results), total)}") from error
         summary = summarise(spec, run.sorted_results(), wall_s=time.monotonic() - started, n_run=len(trials))
-        run.write_info(summary.to_json())
+        run.write_info(summary.to_json(), provenance(agent))
     return summary
+
+
+def provenance(agent: Agent) -> dict[str, Any]:
+    """What the spec does not say: which weights, retrieving from how many demonstrations."""
+    from recap.agent import RetrievalAgent
+
+    inner = inner_agent(agent)
+    if not isinstance(inner, RetrievalAgent):
+        return {}
+    view = inner.retriever.source.view()
+    whole = getattr(view, "inner", view)  # parts of demonstrations are no demonstrations of their own
+    found: dict[str, Any] = {"pool_version": view.version, "n_demonstrations": len(whole.episode_ids)}
+    return found if inner.policy is None else {**found, "checkpoint": inner.policy.fingerprint}
 
 
 def with_pool_version(spec: EvalSpec) -> EvalSpec:

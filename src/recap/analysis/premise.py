@@ -1,0 +1,162 @@
+"""Before any training: is what the pool shows near enough to what the robot does to be worth correcting?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from recap.analysis.residuals import HorizonRow, PairRow, Residuals
+from recap.errors import DatasetError, InputError
+from recap.features.describer import TermDescriber
+from recap.features.language import HashedWords
+from recap.features.terms import Instruction, ObjectPoses, Proprio, Term
+from recap.pool.importers import detect_format, open_source
+from recap.pool.memory import MemoryPool
+from recap.pool.view import PoolView
+from recap.retrieval.config import RetrievalConfig, with_scales
+from recap.retrieval.presets import preset
+from recap.standard_pools import STANDARD_POOLS, open_pool
+from recap.types import Episode
+
+HORIZONS = (1, 2, 4, 8, 16, 32)
+N_MOMENTS = 3000  # asked about, spread over all target episodes
+WEAK, NO_GOOD = 0.9, 1.0  # corrected ratios from which the premise is doubtful, and does not hold
+DRIFT = 2.0  # the error may double within a chunk that is recommended
+TASK_WEIGHT = 100.0  # another task is further than any pose
+
+
+@dataclass(frozen=True)
+class Premise:
+    """What the data promise."""
+
+    target: str
+    pool: str
+    n_target: int
+    n_pool: int
+    n_moments: int
+    preset: str
+    still: str  # what holding still means here
+    rows: tuple[HorizonRow, ...]
+    chunk_size: int
+    verdict: str
+    pairs: tuple[PairRow, ...]  # worst first
+    wall_s: float
+
+    @property
+    def best(self) -> HorizonRow:
+        """At the recommended chunk length."""
+        return next(row for row in self.rows if row.horizon == self.chunk_size)
+
+    @property
+    def misaligned(self) -> list[str]:
+        """Target demonstrations to look at, or leave out."""
+        return [pair.episode_id for pair in self.pairs if pair.misaligned]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"kind": "premise", **asdict(self), "misaligned": self.misaligned}
+
+
+def open_demonstrations(place: str, mapping: Mapping[str, str] | None = None) -> PoolView:
+    """A pool by name or address, a packed snapshot, or a dataset in any format that is imported."""
+    path = Path(place)
+    known = place in STANDARD_POOLS or place.endswith(".safetensors") or "://" in place
+    if not known and path.exists():
+        try:
+            detect_format(path)
+        except DatasetError:
+            if mapping:
+                raise
+        else:
+            episodes = [replace(e, images={}) for e in open_source(path, mapping=mapping or {})]
+            return MemoryPool(episodes).view()
+    return open_pool(place).view()
+
+
+def choose_retrieval(target: Episode, shown: Episode) -> tuple[str, TermDescriber, RetrievalConfig]:
+    """A preset where the data are its kind; otherwise everything that both sides have, in one frame."""
+    poses = target.objects.get("block")
+    planar = poses is not None and poses.shape[1] == 3 and target.proprio.shape[1] == 2
+    if planar and "block" in shown.objects and target.goal is not None and shown.goal is not None:
+        return "pusht-aligned", *preset("pusht-aligned")
+    if target.proprio.shape[1] != shown.proprio.shape[1]:
+        raise InputError(
+            f"the target has {target.proprio.shape[1]}-D proprioception and the pool "
+            f"{shown.proprio.shape[1]}-D: map both to the same numbers with --map"
+        )
+    terms: dict[str, Term] = {"proprio": Proprio(target.proprio.shape[1]), "task": Instruction(HashedWords())}
+    for name in sorted(target.objects.keys() & shown.objects.keys()):
+        if target.objects[name].shape[1] == shown.objects[name].shape[1]:
+            terms[f"object {name}"] = ObjectPoses((name,), (0, target.objects[name].shape[1]))
+    weights = {name: TASK_WEIGHT if name == "task" else 1.0 for name in terms}
+    config = RetrievalConfig("everything", scene_weights=weights, weights=weights, scales={"task": 1.0})
+    return "everything", TermDescriber(terms), config
+
+
+def check_premise(
+    target: PoolView,
+    pool: PoolView,
+    *,
+    names: tuple[str, str] = ("target", "pool"),
+    preset_name: str | None = None,
+    horizons: Sequence[int] = HORIZONS,
+    n_moments: int = N_MOMENTS,
+) -> Premise:
+    """Retrieve for moments of the target as a policy would, and compare what each then does."""
+    started = time.monotonic()
+    if not target.episode_ids or not pool.episode_ids:
+        raise InputError(
+            f"{names[bool(target.episode_ids)]} holds no demonstrations: there is nothing to compare"
+        )
+    if not horizons or min(horizons) < 1:
+        raise InputError("a chunk has at least one action: give horizons of 1 or more")
+    first, shown = target.episode(target.episode_ids[0]), pool.episode(pool.episode_ids[0])
+    if first.actions.shape[1] != shown.actions.shape[1]:
+        raise InputError(
+            f"the target has {first.actions.shape[1]}-D actions and the pool {shown.actions.shape[1]}-D: "
+            "map both to the same action space with --map"
+        )
+    chosen = choose_retrieval(first, shown) if preset_name is None else (preset_name, *preset(preset_name))
+    label, describer, config = chosen
+    if label == "everything":
+        config = with_scales(config, pool.descriptors(describer))
+    measure = Residuals(target, pool, describer, config, max(horizons), n_moments)
+    rows = tuple(measure.row(h) for h in sorted(set(horizons)))
+    chunk = _recommend(rows)
+    pairs = measure.pairs(chunk)
+    return Premise(
+        names[0],
+        names[1],
+        len(target.episode_ids),
+        len(pool.episode_ids),
+        len(measure.moments),
+        label,
+        measure.still,
+        rows,
+        chunk,
+        _verdict(next(row for row in rows if row.horizon == chunk)),
+        pairs,
+        time.monotonic() - started,
+    )
+
+
+def _recommend(rows: Sequence[HorizonRow]) -> int:
+    """The longest chunk over which what is retrieved keeps up: a rule of thumb.
+
+    A longer chunk says more against holding still, and asks for fewer looks; but what is retrieved drifts
+    away, and the policy has to correct that without looking.
+    """
+    useful = [row for row in rows if row.corrected_ratio < WEAK and row.high < NO_GOOD]
+    near = [row.horizon for row in useful if row.corrected <= DRIFT * useful[0].corrected + 1e-6]
+    return max(near) if near else min(rows, key=lambda row: row.corrected_ratio).horizon
+
+
+def _verdict(row: HorizonRow) -> str:
+    if row.corrected_ratio >= NO_GOOD:
+        return "does not hold: what is retrieved is no nearer than holding still"
+    if row.high >= NO_GOOD or row.corrected_ratio >= WEAK:
+        return "doubtful: what is retrieved is hardly nearer than holding still"
+    return "holds: what is retrieved is nearer than holding still"

@@ -1,0 +1,272 @@
+"""How far what is retrieved is from what the robot does: by chunk length, and pair by pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.errors import InputError
+from recap.features.describer import TermDescriber
+from recap.pool.view import PoolView
+from recap.retrieval.conditioning import frame_of, into
+from recap.retrieval.config import RetrievalConfig
+from recap.retrieval.index import nearest_frames, squared_distances
+from recap.retrieval.retriever import Retriever
+from recap.types import F32, F64
+
+N_PERFECT = 200  # moments for which every chunk of the pool is tried
+MAX_POOL_FRAMES = 60_000  # searched for the perfect match
+OUTLIER = 3.5  # robust deviations above the median: a pair that is probably mis-aligned
+MIN_RATIO = 0.75  # below it a pair helps, however unlike the others
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class HorizonRow:
+    """How far off, RMS over a chunk of that length, in units of the actions."""
+
+    horizon: int
+    still: float  # by holding still
+    residual: float  # by what is retrieved, the pair's own scene left out: what a policy meets at test time
+    corrected: float  # the same moved to begin where the robot is: what any policy could see and take off
+    paired: float  # corrected, with the scene's twin allowed, as training pairs are
+    perfect: float  # by the pool's chunk that fits best, known afterwards: what no retriever can beat
+    ratio: float  # residual / still
+    corrected_ratio: float  # corrected / still
+    low: float  # 95 % of the corrected ratio, a bootstrap over target episodes
+    high: float
+
+
+@dataclass(frozen=True)
+class PairRow:
+    """One target demonstration against its matches."""
+
+    episode_id: str
+    matched_id: str  # the demonstration that most of its matches come from
+    residual: float
+    ratio: float  # to the error of holding still, over all demonstrations
+    plateau: int  # longest run of looks that got the same moment
+    misaligned: bool
+
+
+class Residuals:
+    """The moments, their matches, and the chunks of both sides in their canonical frames."""
+
+    def __init__(
+        self,
+        target: PoolView,
+        pool: PoolView,
+        describer: TermDescriber,
+        config: RetrievalConfig,
+        horizon: int,
+        n_moments: int,
+    ) -> None:
+        self.target, self.pool, self.config, self.horizon = target, pool, config, horizon
+        self.retriever = Retriever(_Fixed(pool), describer, config)
+        self.index = self.retriever.index()
+        self.moments = _spread(target, n_moments)
+        self.episode_of = np.array([number for number, _ in self.moments])
+        self.true, self.valid, held = self._chunks(target, self.moments)
+        self.held, self.still = held, ""
+        self._hold_still()
+        self.matches = {twin: self._match(describer, twin) for twin in (False, True)}
+        self.shown: dict[bool, F64] = {}  # twin allowed -> (n, H, a)
+        self.offset: dict[bool, F64] = {}  # (n, 1, a) from where the match stood to where the robot is
+        for twin, rows in self.matches.items():
+            actions, _, theirs = self._chunks(pool, [self._moment(int(row)) for row in rows])
+            self.shown[twin] = actions
+            self.offset[twin] = self.rest - theirs[self.still] if self.still in theirs else 0 * self.rest
+        self._pool_chunks: tuple[F64, I64] | None = None
+
+    def _moment(self, row: int) -> tuple[int, int]:
+        number = int(np.searchsorted(self.index.begins, row, side="right")) - 1
+        return number, row - int(self.index.begins[number])
+
+    def _chunks(
+        self, view: PoolView, moments: Sequence[tuple[int, int]]
+    ) -> tuple[F64, NDArray[np.bool_], dict[str, F64]]:
+        """Actions (n, H, a) in the frame of each moment, which of them are there, and ways to hold still."""
+        valid: list[NDArray[np.bool_]] = []
+        actions: list[F64] = []
+        proprio: list[F64] = []
+        previous: list[F64] = []
+        for number, t in moments:
+            episode = view.episode(view.episode_ids[number])
+            ahead = t + np.arange(self.horizon)
+            valid.append(ahead < len(episode))
+            ahead = np.minimum(ahead, len(episode) - 1)
+            frame = frame_of(episode, t, self.config)
+            raw = (episode.actions[ahead], episode.proprio[t : t + 1], episode.actions[max(t - 1, 0)][None])
+            rows = [np.asarray(row, np.float64) for row in raw]
+            if self.config.align != "off":
+                rows = [into(frame, row) for row in rows]
+            for place, row in zip((actions, proprio, previous), rows, strict=True):
+                place.append(row)
+        width = actions[0].shape[1]
+        held = {"the action before": np.stack(previous)}
+        if proprio[0].shape[1] >= width:
+            held["where it is"] = np.stack(proprio)[..., :width]
+        return np.stack(actions), np.stack(valid), held
+
+    def _hold_still(self) -> None:
+        """Positions are held by asking for the present one, other actions by the one before, or by none."""
+        spread = _rms(self.true[:, :1] - self.true[:, :1].mean(axis=0), self.valid[:, :1])
+        for name in ("where it is", "the action before"):
+            if name in self.held and _rms(self.true[:, :1] - self.held[name], self.valid[:, :1]) < spread:
+                self.still, self.rest = name, self.held[name]
+                return
+        self.still, self.rest = "no action", np.zeros_like(self.true[:, :1])
+
+    def _match(self, describer: TermDescriber, twin: bool) -> I64:
+        """The pool row that retrieval gives for each moment."""
+        rows = np.full(len(self.moments), -1, np.int64)
+        nothing, none = np.zeros(0, np.int64), np.zeros(0)
+        terms: dict[int, dict[str, F32]] = {}
+        for i, (number, t) in enumerate(self.moments):
+            episode = self.target.episode(self.target.episode_ids[number])
+            if number not in terms:
+                terms = {number: describer.describe(episode)}
+            asked = self.index.frame_layout.lay_out(
+                {n: v[t : t + 1] for n, v in terms[number].items()}
+            ).ravel()
+            hidden = {episode.id} | (set() if twin else {episode.scene_id})
+            first = {n: v[:1] for n, v in terms[number].items()}
+            goal = None if episode.goal is None or len(episode.goal) != 3 else episode.goal.astype(np.float64)
+            scene = self.index.lay_out_scene(first)
+            candidates = self.retriever.nearest_scenes(self.index, [scene], goal, 1, frozenset(hidden))
+            found, _ = nearest_frames(
+                self.index.frames,
+                asked,
+                self.index.begins,
+                self.index.ends,
+                candidates,
+                nothing,
+                none,
+                0.0,
+                1,
+            )
+            rows[i] = found[0]
+        if (rows < 0).any():
+            raise InputError(
+                "every demonstration of the pool has the target's own scene: give a pool with others"
+            )
+        return rows
+
+    def error(self, guess: F64, horizon: int) -> F64:
+        """Squared error of a guess (n, H or 1, a), summed over a chunk: (n,)."""
+        apart = self.true[:, :horizon] - guess[:, :horizon]
+        return np.asarray((np.square(apart) * self.valid[:, :horizon, None]).sum(axis=(1, 2)))
+
+    def n_numbers(self, horizon: int) -> F64:
+        """How many numbers a chunk has that are there: (n,)."""
+        return np.asarray(self.valid[:, :horizon].sum(axis=1) * self.true.shape[2], np.float64)
+
+    def row(self, horizon: int) -> HorizonRow:
+        """All moments at one length."""
+        still, residual = self.error(self.rest, horizon), self.error(self.shown[False], horizon)
+        corrected, paired = (self.error(self.shown[t] + self.offset[t], horizon) for t in (False, True))
+        low, high = self._interval(corrected, still)
+        n = self.n_numbers(horizon).sum()
+        sums = [part.sum() for part in (still, residual, corrected, paired)]
+        a, b, c, d = (float(np.sqrt(part / n)) for part in sums)
+        perfect = self._perfect(horizon)
+        least = max(a, 1e-9)  # where nothing ever moves
+        return HorizonRow(horizon, a, b, c, d, perfect, b / least, c / least, low, high)
+
+    def _interval(self, residual: F64, rest: F64) -> tuple[float, float]:
+        """Of the ratio, over target episodes drawn anew."""
+        numbers, at = np.unique(self.episode_of, return_inverse=True)
+        sums = np.stack([np.bincount(at, part) for part in (residual, rest)])  # (2, episodes)
+        drawn = np.random.default_rng(0).integers(len(numbers), size=(2000, len(numbers)))
+        above, below = (part[drawn].sum(axis=1) for part in sums)
+        low, high = np.percentile(np.sqrt(above / np.maximum(below, 1e-12)), (2.5, 97.5))
+        return float(low), float(high)
+
+    def _perfect(self, horizon: int) -> float:
+        """RMS of the pool's chunk that fits best, the scene's own left out."""
+        chunks, episodes = self._every_chunk()
+        part = np.ascontiguousarray(chunks[:, :horizon].reshape(len(chunks), -1), np.float32)
+        scenes = np.array(self.index.scene_ids)[episodes]
+        total, n = 0.0, 0
+        few = np.unique(np.linspace(0, len(self.moments) - 1, min(len(self.moments), N_PERFECT)).astype(int))
+        for i in few:
+            number = self.moments[i][0]
+            width = int(self.valid[i, :horizon].sum()) * self.true.shape[2]
+            asked = self.true[i, :horizon].ravel()[:width].astype(np.float32)
+            whole = part if width == part.shape[1] else np.ascontiguousarray(part[:, :width])
+            away = squared_distances(whole, asked)
+            away[scenes == self.target.episode(self.target.episode_ids[number]).scene_id] = np.inf
+            total, n = total + float(away.min()), n + width
+        return float(np.sqrt(total / max(n, 1)))
+
+    def _every_chunk(self) -> tuple[F64, I64]:
+        """Chunks of the pool's frames, or as many as are searched, and the number of each one's episode."""
+        if self._pool_chunks is None:
+            n = int(self.index.ends[-1])
+            rows = np.unique(np.linspace(0, n - 1, min(n, MAX_POOL_FRAMES)).astype(np.int64))
+            moments = [self._moment(int(row)) for row in rows]
+            chunks, _, _ = self._chunks(self.pool, moments)
+            self._pool_chunks = chunks, np.array([e for e, _ in moments])
+        return self._pool_chunks
+
+    def pairs(self, horizon: int) -> tuple[PairRow, ...]:
+        """Each target demonstration as it would be trained on, worst first."""
+        rest, count = self.error(self.rest, horizon), self.n_numbers(horizon)
+        residual = self.error(self.shown[True] + self.offset[True], horizon)
+        still = max(float(np.sqrt(rest.sum() / count.sum())), 1e-9)
+        found = []
+        for number in np.unique(self.episode_of):
+            mine = self.episode_of == number
+            rows = self.matches[True][mine]
+            matched = np.array([self._moment(int(row))[0] for row in rows])
+            usual = int(np.bincount(matched).argmax())
+            value = float(np.sqrt(residual[mine].sum() / max(count[mine].sum(), 1.0)))
+            ids = self.target.episode_ids[number], self.pool.episode_ids[usual]
+            found.append(PairRow(*ids, value, value / still, _longest_run(rows), False))
+        ratios = np.array([pair.ratio for pair in found])
+        middle = np.median(ratios)
+        spread = max(1.4826 * float(np.median(np.abs(ratios - middle))), 0.02)
+        found = [
+            replace(p, misaligned=bool((x - middle) / spread > OUTLIER and p.ratio > MIN_RATIO))
+            for p, x in zip(found, ratios, strict=True)
+        ]
+        return tuple(sorted(found, key=lambda pair: -pair.residual))
+
+
+class _Fixed:
+    """A view as a source."""
+
+    def __init__(self, view: PoolView) -> None:
+        self._view = view
+
+    def view(self) -> PoolView:
+        """Always this one."""
+        return self._view
+
+
+def _spread(view: PoolView, n_moments: int) -> list[tuple[int, int]]:
+    """Moments at even distances in every episode: at least four each, so that pairs can be ranked."""
+    each = max(4, n_moments // len(view.episode_ids))
+    found = []
+    for number, episode_id in enumerate(view.episode_ids):
+        length = len(view.episode(episode_id))
+        found += [
+            (number, int(t)) for t in np.unique(np.linspace(0, length - 1, min(each, length)).astype(int))
+        ]
+    return found
+
+
+def _rms(values: F64, valid: NDArray[np.bool_]) -> float:
+    return float(np.sqrt(np.square(values)[valid].mean())) if valid.any() else 0.0
+
+
+def _longest_run(rows: I64) -> int:
+    longest = run = 1
+    for a, b in pairwise(rows.tolist()):
+        run = run + 1 if a == b else 1
+        longest = max(longest, run)
+    return longest

@@ -1,0 +1,140 @@
+"""`recap premise`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from recap.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from recap.analysis.premise import Premise
+
+
+@click.command()
+@click.argument("target")
+@click.argument("pool")
+@click.option(
+    "--preset", "preset_name", metavar="NAME", help="How to retrieve.  [default: as the data allow]"
+)
+@click.option(
+    "--horizons", default="1,2,4,8,16,32", show_default=True, metavar="N,N…", help="Chunk lengths to try."
+)
+@click.option(
+    "--moments", type=click.IntRange(4), default=3000, show_default=True, metavar="N", help="How many to ask."
+)
+@click.option(
+    "--map", "maps", multiple=True, metavar="FIELD=KEY", help="As for recap pool add, for both; repeatable."
+)
+@click.option(
+    "--worst", type=click.IntRange(0), default=5, show_default=True, metavar="N", help="Pairs to list."
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Also write JSON.")
+def premise(
+    target: str,
+    pool: str,
+    preset_name: str | None,
+    horizons: str,
+    moments: int,
+    maps: tuple[str, ...],
+    worst: int,
+    json_file: Path | None,
+) -> int:
+    """See before any training whether a pool is worth retrieving from.
+
+    TARGET has demonstrations of the robot, POOL those of the other embodiment; each is a pool, a packed
+    snapshot, a standard pool, or a dataset that recap pool add would import. What is retrieved for moments
+    of the target is compared with what the robot did then, and with holding still. Seconds on a CPU. The
+    exit code is 1 when the premise does not hold.
+
+    \b
+    Example:
+      recap premise pusht-triangle pusht-9x100
+      recap premise data/robot data/hands --map proprio=observation.state --json premise.json
+    """
+    import json
+    import shlex
+
+    from recap.analysis.premise import check_premise, open_demonstrations
+    from recap.cli.importing import parse_mapping
+    from recap.cli.terminal import show
+    from recap.run_directory import write_whole
+
+    mapping = parse_mapping(maps)
+    views = [open_demonstrations(place, mapping) for place in (target, pool)]
+    found = check_premise(
+        *views, names=(target, pool), preset_name=preset_name, horizons=_numbers(horizons), n_moments=moments
+    )
+    click.echo(
+        f"{found.n_target} target demonstrations, {found.n_pool} in the pool; retrieval {found.preset}"
+    )
+    show(_table(found))
+    best = found.best
+    click.echo(
+        f"\nThe premise {found.verdict} ({best.corrected_ratio:.2f} [{best.low:.2f}, {best.high:.2f}])."
+    )
+    click.echo(f"Recommended chunk_size: {found.chunk_size}.")
+    if best.corrected > 0:
+        click.echo(
+            f"A perfect retriever would leave {best.perfect / best.corrected:.0%} of that residual at this "
+            "length; the rest is what better retrieval could save."
+        )
+    poor = [str(row.horizon) for row in found.rows if row.corrected_ratio >= 1]
+    if poor and not found.verdict.startswith("does not"):
+        click.echo(
+            f"At lengths {', '.join(poor)} it is no nearer than holding still: more demonstrations help."
+        )
+    _list_pairs(found, worst)
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        words = ["recap", "premise", target, pool, "--horizons", horizons, "--moments", str(moments)]
+        words += [] if preset_name is None else ["--preset", preset_name]
+        words += [word for one in maps for word in ("--map", one)]
+        body = {**found.to_json(), "command": shlex.join(words)}
+        write_whole(json_file, json.dumps(body, indent=1) + "\n")
+        click.echo(f"Results: {json_file}")
+    click.echo(f"({found.wall_s:.1f} s)")
+    if found.verdict.startswith("does not"):
+        click.echo("Next: look at the features with recap retrieve POOL --at … --explain, or align the two")
+        return 1
+    click.echo(f"Next: recap train pusht-nano --set policy.chunk_size={found.chunk_size} …")
+    return 0
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"cannot read --horizons '{text}': give lengths, such as 1,4,8") from None
+
+
+def _table(found: Premise) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    names = ("chunk", "still", "retrieved", "corrected", "as paired", "perfect", "corrected / still [95 %]")
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in found.rows:
+        numbers = (row.still, row.residual, row.corrected, row.paired, row.perfect)
+        ratio = f"{row.corrected_ratio:.2f} \\[{row.low:.2f}, {row.high:.2f}]"
+        table.add_row(str(row.horizon), *(f"{x:.4g}" for x in numbers), ratio)
+    note = (
+        f"RMS in units of the actions over {found.n_moments} moments; holding still: {found.still}. "
+        "Corrected: moved to begin where the robot is. As paired: with the scene's twin, as training has it."
+    )
+    return Group(table, "", note)
+
+
+def _list_pairs(found: Premise, worst: int) -> None:
+    flagged = found.misaligned
+    click.echo(f"Pairs that are probably mis-aligned: {len(flagged)} of {len(found.pairs)}.")
+    for pair in found.pairs[: max(worst, len(flagged))]:
+        mark = "mis-aligned  " if pair.misaligned else ""
+        stuck = f", stuck on one moment for {pair.plateau} looks" if pair.plateau > 3 else ""
+        click.echo(f"  {mark}{pair.episode_id}: ratio {pair.ratio:.2f}, mostly {pair.matched_id}{stuck}")

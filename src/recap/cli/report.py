@@ -1,0 +1,39 @@
+"""`recap report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The page.  [default: DIR/report.html]",
+)
+def report(folder: Path, out: Path | None) -> None:
+    """Write one page from the evaluations and analyses in DIR.
+
+    DIR holds directories that recap eval wrote, at any depth, and JSON files of the analyses (recap premise
+    --json, benchmarks/evidence.py). An optional DIR/report.json names runs, sets them beside the paper's rows
+    and orders them. The page is one file and needs no network.
+
+    \b
+    Example:
+      recap eval pusht-nano --pusher triangle --angles=-30,0 --seeds 500:505 --out runs/all/nano
+      recap eval replay --pusher triangle --angles=-30,0 --seeds 500:505 --out runs/all/replay
+      recap report runs/all --out report.html
+    """
+    from recap.evaluation.report import build_report
+    from recap.run_directory import write_whole
+
+    page = build_report(folder)
+    file = folder / "report.html" if out is None else out
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, page)
+    click.echo(f"Page: {file} ({len(page.encode()) / 1024:.0f} kB)")
+    click.echo("Next: open it in any browser; it can be sent as it is")

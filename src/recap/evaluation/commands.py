@@ -1,0 +1,54 @@
+"""An evaluation's spec as the command that runs it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from recap.envs.pusht.tasks import angle_key
+from recap.evaluation.rollouts import EvalSpec
+
+OPTIONS = {
+    "env": "--env",
+    "pusher": "--pusher",
+    "block": "--block",
+    "mode": "--mode",
+    "pool": "--pool",
+    "n_candidates": "--candidates",
+    "objects": "--objects",
+    "min_confidence": "--min-confidence",
+    "reaction": "--reaction",
+    "n_action_steps": "--action-steps",
+    "denoising_steps": "--denoising-steps",
+    "temperature": "--temperature",
+    "sampler": "--sampler",
+    "matching": "--matching",
+    "device": "--device",
+    "noise_seed": "--noise-seed",
+    "mask": "--mask",
+}
+
+
+def command_of(spec: EvalSpec) -> str:
+    """`recap eval` with every setting that is not the default; angles and seeds always."""
+    usual = EvalSpec(agent=spec.agent)
+    words = ["recap", "eval", spec.agent]
+    for name, option in OPTIONS.items():
+        value = getattr(spec, name)
+        if value != getattr(usual, name):
+            words += [option, f"{value:g}" if isinstance(value, float) else str(value)]
+    if spec.hindsight is not None:
+        words.append("--hindsight" if spec.hindsight else "--no-hindsight")
+    if not spec.residual:
+        words.append("--no-residual")
+    if spec.pose_noise_px or spec.pose_noise_deg:
+        words += ["--pose-noise", f"{spec.pose_noise_px:g},{spec.pose_noise_deg:g}"]
+    words += [f"--angles={','.join(angle_key(a) for a in spec.angles)}", "--seeds", seeds_text(spec.seeds)]
+    return shlex.join(words)
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """`42:92` where they follow each other, else one by one."""
+    if len(seeds) > 1 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
+        return f"{seeds[0]}:{seeds[-1] + 1}"
+    return ",".join(map(str, seeds))

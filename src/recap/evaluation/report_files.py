@@ -1,0 +1,211 @@
+"""What a report is made from: runs, analyses and, where someone wrote one, the order to tell them in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from recap.errors import InputError, RunDirectoryError, did_you_mean
+from recap.evaluation.commands import command_of, seeds_text
+from recap.evaluation.published import ROWS, PublishedRow
+from recap.evaluation.rollouts import EvalSpec
+from recap.evaluation.run_directory import INFO, read_info
+from recap.evaluation.summary import Group, Summary, summarise
+from recap.run_directory import read_json
+from recap.types import EpisodeResult
+
+MANIFEST = "report.json"
+KINDS = ("attention", "masking", "failures", "premise", "sweep")
+MEDIA = "videos"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One finished evaluation."""
+
+    name: str  # its place under the report's folder
+    path: Path
+    spec: EvalSpec
+    results: tuple[EpisodeResult, ...]
+    origin: Mapping[str, Any]  # checkpoint, pool version, demonstrations
+    label: str
+    paper: PublishedRow | None = None
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Counted."""
+        return summarise(self.spec, self.results)
+
+    def group(self, name: str) -> Group | None:
+        """An angle's, or `seen`, `unseen`, `all`."""
+        return next((g for g in [*self.summary.angles, *self.summary.groups] if g.name == name), None)
+
+    @property
+    def provenance(self) -> list[tuple[str, str]]:
+        """How to get the same numbers again."""
+        pool = self.spec.pool or "pusht-9x100 (the standard pool)"
+        version = self.origin.get("pool_version", self.spec.pool_version)
+        demos = self.origin.get("n_demonstrations")
+        told = [("command", command_of(self.spec)), ("seeds", seeds_text(self.spec.seeds))]
+        if self.spec.agent not in ("still", "expert"):
+            size = f", {demos} demonstrations" if demos is not None else ""
+            told.append(
+                ("pool", f"{pool}, version {version if version is not None else 'not recorded'}{size}")
+            )
+        if self.spec.agent not in ("still", "expert", "replay"):
+            told.append(("checkpoint", str(self.origin.get("checkpoint", "not recorded"))))
+        return told
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some runs that are told together."""
+
+    title: str
+    runs: tuple[Run, ...]
+    text: str = ""
+    reference: Run | None = None  # the others are compared with it
+
+
+@dataclass(frozen=True)
+class Progression:
+    """A pool that grows under a frozen policy."""
+
+    title: str
+    first: Run  # without retrieval
+    snapshots: tuple[Run, ...]
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A JSON file of one of the analyses."""
+
+    kind: str
+    path: Path
+    body: Mapping[str, Any]
+
+    def file(self, name: str) -> Path:
+        """A picture that it names, beside it."""
+        return self.path.parent / Path(name).name
+
+
+@dataclass(frozen=True)
+class Material:
+    """Everything in a folder."""
+
+    folder: Path
+    title: str
+    lead: str
+    parts: tuple[Part, ...]
+    progression: Progression | None
+    analyses: tuple[Analysis, ...]
+    runs: Mapping[str, Run] = field(default_factory=dict)
+
+    def of(self, kind: str) -> list[Analysis]:
+        """The analyses of a kind."""
+        return [analysis for analysis in self.analyses if analysis.kind == kind]
+
+
+def read_material(folder: Path) -> Material:
+    """Read a folder of runs and analyses; what is not finished is refused by name."""
+    if not folder.is_dir():
+        raise RunDirectoryError(f"{folder} is no directory: give one that holds runs of recap eval")
+    manifest = _manifest(folder)
+    analyses = tuple(_analyses(folder))
+    told = manifest.get("runs", {})
+    runs = {}
+    for file in sorted(folder.rglob(INFO)):
+        name = file.parent.relative_to(folder).as_posix()
+        runs[name] = _run(name, file.parent, told.get(name, {}))
+    if not runs and not analyses:
+        raise RunDirectoryError(f"{folder} holds no {INFO}: run recap eval … --out {folder}/NAME first")
+    for name in told:
+        _named(runs, name)
+    parts = [
+        Part(
+            str(part["title"]),
+            tuple(_named(runs, name) for name in part["runs"]),
+            str(part.get("text", "")),
+            _named(runs, part["reference"]) if "reference" in part else None,
+        )
+        for part in manifest.get("parts", [])
+    ]
+    if "parts" not in manifest:
+        own = _told_elsewhere(folder, analyses, manifest, runs)
+        rest = tuple(run for name, run in runs.items() if name not in own)
+        parts = [Part("Success", rest, reference=rest[0] if len(rest) > 1 else None)] if rest else []
+    grown = manifest.get("progression")
+    progression = None
+    if grown is not None:
+        snapshots = tuple(_named(runs, name) for name in grown["snapshots"])
+        title = str(grown.get("title", "A growing pool"))
+        progression = Progression(title, _named(runs, grown["first"]), snapshots, str(grown.get("text", "")))
+    title = str(manifest.get("title", f"Evaluations in {folder.resolve().name}"))
+    return Material(folder, title, str(manifest.get("lead", "")), tuple(parts), progression, analyses, runs)
+
+
+def _manifest(folder: Path) -> Mapping[str, Any]:
+    file = folder / MANIFEST
+    body = read_json(file) if file.exists() else {}
+    known = {"title", "lead", "runs", "parts", "progression"}
+    if not isinstance(body, dict):
+        raise InputError(f"{file} is no table of contents: write an object with {sorted(known)}")
+    for key in sorted(set(body) - known):
+        raise InputError(f"{file} has an unknown key '{key}': {did_you_mean(key, sorted(known))}")
+    return body
+
+
+def _run(name: str, path: Path, told: Mapping[str, Any]) -> Run:
+    spec, results = read_info(path)
+    origin = read_json(path / INFO).get("provenance", {})
+    key = told.get("paper")
+    if key is not None and key not in ROWS:
+        raise InputError(f"run '{name}' names the paper's row '{key}': {did_you_mean(str(key), ROWS)}")
+    paper = None if key is None else ROWS[key]
+    return Run(name, path, spec, tuple(results), origin, str(told.get("label", name)), paper)
+
+
+def _named(runs: Mapping[str, Run], name: str) -> Run:
+    if name not in runs:
+        raise InputError(f"{MANIFEST} names the run '{name}', which is not there: {did_you_mean(name, runs)}")
+    return runs[name]
+
+
+def _analyses(folder: Path) -> Sequence[Analysis]:
+    found = []
+    for file in sorted(file for kind in KINDS for file in folder.rglob(f"{kind}*.json")):
+        body = read_json(file)
+        if not isinstance(body, dict) or body.get("kind") not in KINDS:
+            raise RunDirectoryError(f"{file} is no analysis of ours: give it another name, or run it again")
+        found.append(Analysis(str(body["kind"]), file, body))
+    return found
+
+
+def _told_elsewhere(
+    folder: Path, analyses: Sequence[Analysis], manifest: Mapping[str, Any], runs: Mapping[str, Run]
+) -> set[str]:
+    """Runs that belong to an analysis or the progression, and need no place of their own."""
+    found: set[str] = set()
+    for analysis in analyses:
+        place = analysis.path.parent.relative_to(folder).as_posix()
+        if analysis.kind == "masking":
+            found |= {name for name in runs if place != "." and name.startswith(f"{place}/")}
+        if analysis.kind == "sweep":
+            found |= {sweep_run(analysis, folder, point) for point in analysis.body["points"]}
+    grown = manifest.get("progression", {})
+    return found | {*grown.get("snapshots", []), *([grown["first"]] if grown else [])}
+
+
+def sweep_run(sweep: Analysis, folder: Path, point: Mapping[str, Any]) -> str:
+    """The name of the run that a point of a sweep stands for."""
+    return (sweep.path.parent / str(point["run"])).relative_to(folder).as_posix()
+
+
+def media_of(run: Run) -> list[Path]:
+    """Its strips and videos, failures first."""
+    files = [f for f in sorted((run.path / MEDIA).glob("*")) if f.suffix in (".png", ".mp4")]
+    return sorted(files, key=lambda f: "failure" not in f.stem)

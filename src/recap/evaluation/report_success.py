@@ -1,0 +1,251 @@
+"""The report's tables and charts of success: methods, pairs, a growing pool, sweeps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from recap import charts
+from recap.charts import Point, Series
+from recap.envs.pusht.tasks import SEEN_ANGLES, angle_key
+from recap.errors import InputError
+from recap.evaluation.comparison import compare
+from recap.evaluation.published import CAUTION, PROGRESSION
+from recap.evaluation.report_files import Analysis, Material, Part, Progression, Run, sweep_run
+from recap.evaluation.rollouts import threshold_key
+from recap.evaluation.summary import Rate
+from recap.pages import table
+
+GROUPS = ("seen", "unseen", "all")
+PAPER_THRESHOLD = "0.85"  # success in the paper
+SEEN = {angle_key(angle) for angle in SEEN_ANGLES}
+
+
+def provenance(runs: Iterable[Run], extra: Sequence[tuple[str, str]] = ()) -> str:
+    """Where the numbers above come from, folded away."""
+    blocks = []
+    for run in dict.fromkeys(runs):
+        lines = "".join(f"<dt>{k}</dt><dd>{_value(k, v)}</dd>" for k, v in run.provenance)
+        blocks.append(f"<p><strong>{escape(run.label)}</strong></p><dl>{lines}</dl>")
+    if extra:
+        lines = "".join(f"<dt>{escape(k)}</dt><dd>{_value(k, v)}</dd>" for k, v in extra)
+        blocks.append(f"<dl>{lines}</dl>")
+    return f'<details class="from"><summary>Where this comes from</summary>{"".join(blocks)}</details>'
+
+
+def _value(key: str, text: str) -> str:
+    return f"<code>{escape(text)}</code>" if key in ("command", "checkpoint") else escape(text)
+
+
+def figure(inside: str, caption: str, source: str = "") -> str:
+    """A chart with its caption; `source` is HTML."""
+    return f"<figure>{inside}<figcaption>{escape(caption)}</figcaption>{source}</figure>"
+
+
+def thresholds_of(runs: Iterable[Run]) -> list[str]:
+    """All that occur, the lowest first."""
+    return sorted({threshold_key(t) for run in runs for t in run.spec.thresholds}, key=float)
+
+
+def angles_of(runs: Iterable[Run]) -> list[str]:
+    """All that occur, in order."""
+    return [angle_key(a) for a in sorted({a for run in runs for a in run.spec.angles})]
+
+
+def rate_text(rate: Rate | None) -> str:
+    """Per cent, and below it the counts."""
+    if rate is None or not rate.n:
+        return "–"
+    return f"{100 * rate.value:.3g} %\n{rate.k}/{rate.n}"
+
+
+def group_text(rate: Rate | None) -> str:
+    """With its interval."""
+    if rate is None or not rate.n:
+        return "–"
+    low, high = rate.interval
+    return f"{100 * rate.value:.3g} % [{100 * low:.0f}, {100 * high:.0f}]\n{rate.k}/{rate.n}"
+
+
+def _rate(run: Run, name: str, threshold: str) -> Rate | None:
+    group = run.group(name)
+    return None if group is None else group.rates.get(threshold)
+
+
+def success_table(part: Part, threshold: str, name: str) -> str:
+    """Methods by angle, the paper's row under ours."""
+    angles = angles_of(part.runs)
+    groups = [g for g in GROUPS[:2] if any(run.group(g) for run in part.runs)]
+    rows: list[list[str]] = []
+    marks: list[str] = []
+    for run in part.runs:
+        cells = [rate_text(_rate(run, angle, threshold)) for angle in angles]
+        rows.append([run.label, *(group_text(_rate(run, g, threshold)) for g in groups), *cells])
+        marks.append("")
+        if run.paper is not None and threshold == PAPER_THRESHOLD:
+            paper = run.paper
+            means = {"seen": paper.seen, "unseen": paper.unseen}
+            told = [means[g] for g in groups] + [paper.angles.get(angle) for angle in angles]
+            cells = ["–" if value is None else f"{value:.3g} %" for value in told]
+            rows.append([f"paper: {paper.name}\n{paper.where}", *cells])
+            marks.append("paper")
+    head = ["success", *groups, *(f"{angle}°" for angle in angles)]
+    caption = (
+        f"{part.title}: episodes whose coverage was ever above {threshold}, with 95 % intervals in per cent"
+    )
+    return table(head, rows, caption=caption, name=name, marks=marks)
+
+
+def success_panels(part: Part, threshold: str) -> str:
+    """A panel a method: bars by angle."""
+    angles = angles_of(part.runs)
+    panels = []
+    for i, run in enumerate(part.runs):
+        paper = None
+        if run.paper is not None and run.paper.angles and threshold == PAPER_THRESHOLD:
+            paper = [run.paper.angles.get(angle, math.nan) / 100 for angle in angles]
+        drawn = charts.bars(
+            f"{run.label}, success > {threshold} by goal angle",
+            [point(_rate(run, angle, threshold), angle) for angle in angles],
+            paper=paper,
+            seen=[angle in SEEN for angle in angles],
+            tint=i,
+        )
+        panels.append(f"<div><h4>{escape(run.label)}</h4>{drawn}</div>")
+    return f'<div class="panels">{"".join(panels)}</div>'
+
+
+def point(rate: Rate | None, label: str) -> Point:
+    """A rate as a point of a chart."""
+    if rate is None or not rate.n:
+        return Point(label, math.nan)
+    return Point(label, rate.value, rate.interval.low, rate.interval.high)
+
+
+def success_part(part: Part, number: int) -> str:
+    """Tables, panels and paired differences of one part."""
+    html = [f"<p>{escape(part.text)}</p>" if part.text else ""]
+    for threshold in thresholds_of(part.runs):
+        html.append(f"<h3>Success above {threshold}</h3>")
+        html.append(success_table(part, threshold, f"success-{number}-{threshold}"))
+        hint = "Per cent by goal angle with 95 % Wilson intervals; hatched: goals that training has seen."
+        if threshold == PAPER_THRESHOLD and any(run.paper and run.paper.angles for run in part.runs):
+            hint += f" Diamonds: the paper. {CAUTION}"
+        html.append(figure(success_panels(part, threshold), hint, provenance(part.runs)))
+        if part.reference is not None:
+            html.append(pairs(part, threshold, f"pairs-{number}-{threshold}"))
+    return "".join(html) + _errors(part.runs)
+
+
+def _errors(runs: Sequence[Run]) -> str:
+    guilty = [f"{run.label}: {run.summary.n_errors}" for run in runs if run.summary.n_errors]
+    told = f"Episodes that ended in an error are in no rate: {'; '.join(guilty)}."
+    return f'<p class="note">{escape(told)}</p>' if guilty else ""
+
+
+def pairs(part: Part, threshold: str, name: str) -> str:
+    """Every method less the reference, over the starts that both have."""
+    reference = part.reference
+    assert reference is not None
+    rows, points = [], []
+    for run in part.runs:
+        if run is reference:
+            continue
+        try:
+            found = compare((reference.spec, reference.results), (run.spec, run.results))
+            differences = found.thresholds[threshold]
+        except (InputError, KeyError):
+            continue  # they share no trial, or no threshold: nothing to pair
+        for group in (g for g in GROUPS if g in differences):
+            paired = differences[group]
+            if not paired.n:
+                continue
+            low, high = paired.interval
+            told = f"{100 * paired.difference:+.1f} [{100 * low:+.0f}, {100 * high:+.0f}]"
+            counts = [str(c) for c in (paired.both, paired.only_a, paired.only_b, paired.neither)]
+            rows.append([f"{run.label}, {group}", str(paired.n), told, *counts])
+            label = run.label if len(run.label) <= 18 else run.label[:17] + "…"
+            points.append(Point(f"{label}, {group}", paired.difference, low, high))
+    if not rows:
+        return ""
+    title = f"Paired with {reference.label}, success > {threshold}"
+    head = ["less the reference", "pairs", "points [95 %]", "both", "only reference", "only it", "neither"]
+    drawn = charts.differences(title, points)
+    caption = f"{title}: the same starts, differences in points; intervals are a bootstrap over start seeds."
+    return figure(drawn, caption) + table(head, rows, caption=title, name=name)
+
+
+def progression_part(grown: Progression) -> str:
+    """No retrieval first, then a panel a snapshot: before in grey, what was gained in colour."""
+    runs = [grown.first, *grown.snapshots]
+    html = [f"<p>{escape(grown.text)}</p>" if grown.text else ""]
+    angles = angles_of(runs)
+    for threshold in thresholds_of(runs):
+        panels = []
+        values = [[point(_rate(run, angle, threshold), angle) for angle in angles] for run in runs]
+        for i, run in enumerate(runs):
+            before = [p.value for p in values[i - 1]] if i else None
+            drawn = charts.bars(
+                f"{run.label}, success > {threshold} by goal angle",
+                values[i],
+                before=before,
+                ahead=None if i else [p.value for p in values[-1]],
+                seen=[angle in SEEN for angle in angles] if i == 0 else None,
+            )
+            panels.append(f"<div><h4>{escape(run.label)}</h4>{drawn}</div>")
+        caption = (
+            f"Success > {threshold} as the pool grows, weights unchanged. Grey: the panel before; in colour "
+            "what was gained, dashed what was lost. In the first panel the gap to the last is shaded."
+        )
+        if threshold == PAPER_THRESHOLD:
+            caption += f" The paper, {PROGRESSION}."
+        html.append(f"<h3>Success above {threshold}</h3>")
+        html.append(figure(f'<div class="panels">{"".join(panels)}</div>', caption, provenance(runs)))
+        part = Part(grown.title, tuple(runs))
+        html.append(success_table(part, threshold, f"progression-{threshold}"))
+    return "".join(html)
+
+
+def sweep_part(sweep: Analysis, material: Material, number: int) -> str:
+    """One setting at several values."""
+    body = sweep.body
+    named = [(point, material.runs.get(sweep_run(sweep, material.folder, point))) for point in body["points"]]
+    known = [(point, run) for point, run in named if run is not None]
+    if not known:
+        return ""
+    runs = [run for _, run in known]
+    labels = [str(p["value"]) for p, _ in known]
+    thresholds = thresholds_of(runs)
+    series = []
+    for group in ("seen", "unseen"):
+        for threshold in thresholds:
+            rates = [_rate(run, group, threshold) for run in runs]
+            if any(rates):
+                points = tuple(point(r, x) for r, x in zip(rates, labels, strict=True))
+                series.append(Series(f"{group} > {threshold}", points))
+    extra = sorted({key for p, _ in known for key in p} - {"value", "run"})
+    for key in extra:
+        values = tuple(Point(x, float(p.get(key, math.nan))) for (p, _), x in zip(known, labels, strict=True))
+        series.append(Series(key, values))
+    title = str(body["title"])
+    drawn = charts.lines(title, series, x_title=str(body.get("x", "")))
+    head = [
+        str(body.get("x", "value")),
+        "run",
+        *(f"{g} > {t}" for t in thresholds for g in GROUPS[:2]),
+        *extra,
+    ]
+    rows = [
+        [
+            x,
+            run.label,
+            *(group_text(_rate(run, g, t)) for t in thresholds for g in GROUPS[:2]),
+            *(f"{100 * p[key]:.1f} %" if key in p else "–" for key in extra),
+        ]
+        for x, (p, run) in zip(labels, known, strict=True)
+    ]
+    source = provenance(runs, [("command", str(body["command"]))] if "command" in body else [])
+    caption = f"{title}. Bands are 95 % intervals."
+    note = f"<p>{escape(str(body.get('text', '')))}</p>" if body.get("text") else ""
+    return note + figure(drawn, caption, source) + table(head, rows, caption=title, name=f"sweep-{number}")

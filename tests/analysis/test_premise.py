@@ -1,0 +1,157 @@
+"""The premise gate on data whose answer is known."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from recap.analysis.premise import Premise, check_premise, open_demonstrations
+from recap.cli.premise import premise as command
+from recap.errors import InputError
+from recap.pool.memory import MemoryPool
+from recap.pool.packed import write_packed
+from recap.pool.view import PoolView
+from recap.types import Episode
+
+N_STEPS = 60
+
+
+def walk(
+    name: str, seed: int, noise: float = 0.0, scene: str | None = None, turn_at: int = 10_000
+) -> Episode:
+    """An arm of three joints on a smooth way of its own; after `turn_at` steps from each moment it strays."""
+    rng = np.random.default_rng(seed)
+    time = np.arange(N_STEPS + 1)[:, None]
+    way = np.sin(time / 9 + rng.uniform(0, 6, 3)) * rng.uniform(0.5, 1.5, 3)
+    way += noise * np.random.default_rng(seed + 1000).normal(size=way.shape)
+    return Episode(
+        id=name,
+        scene_id=scene or name,
+        task="sway",
+        embodiment="arm",
+        fps=10.0,
+        timestamps=np.arange(N_STEPS) / 10,
+        proprio=way[:-1].astype(np.float32),
+        actions=way[1:].astype(np.float32),
+    )
+
+
+def view(*episodes: Episode) -> PoolView:
+    return MemoryPool(episodes).view()
+
+
+def gate(target: PoolView, pool: PoolView, horizons: tuple[int, ...] = (1, 4, 8)) -> Premise:
+    return check_premise(target, pool, horizons=horizons, n_moments=200)
+
+
+def test_a_pool_that_shows_the_same_holds_at_every_length() -> None:
+    target = view(*(walk(f"t{i}", i) for i in range(6)))
+    pool = view(*(walk(f"p{i}", i, noise=0.001) for i in range(6)))
+    found = gate(target, pool)
+    assert found.verdict.startswith("holds")
+    assert found.chunk_size == 8
+    assert found.still == "where it is"
+    assert found.preset == "everything"
+    for row in found.rows:
+        assert row.ratio < 0.05
+        assert row.perfect <= row.residual + 1e-6
+        assert row.low <= row.corrected_ratio <= row.high
+    assert found.misaligned == []
+
+
+def test_a_pool_that_has_nothing_to_do_with_it_does_not() -> None:
+    target = view(*(walk(f"t{i}", i) for i in range(6)))
+    rng = np.random.default_rng(7)
+    strange = [
+        replace(e, actions=rng.normal(0, 2, e.actions.shape).astype(np.float32))
+        for e in (walk(f"p{i}", 50 + i) for i in range(6))
+    ]
+    found = gate(target, view(*strange))
+    assert found.verdict.startswith("does not hold")
+    assert all(row.corrected_ratio > 1 for row in found.rows)
+
+
+def snippets(episode: Episode) -> list[Episode]:
+    """From each moment of it a demonstration that does the same for 8 steps and then something else."""
+    found = []
+    for t in range(N_STEPS):
+        ahead = np.minimum(t + np.arange(16), N_STEPS - 1)
+        actions = episode.actions[ahead] + np.float32(0.01)
+        actions[8:] += 3
+        elsewhere = np.full((16, 3), 50, np.float32)
+        elsewhere[0] = episode.proprio[t]
+        name, times = f"{episode.id}-{t}", episode.timestamps[:16]
+        found.append(
+            replace(episode, id=name, scene_id=name, timestamps=times, proprio=elsewhere, actions=actions)
+        )
+    return found
+
+
+def test_the_recommended_chunk_ends_where_the_pool_strays() -> None:
+    target = [walk(f"t{i}", i) for i in range(2)]
+    pool = view(*(part for episode in target for part in snippets(episode)))
+    found = gate(view(*target), pool, (1, 2, 4, 8, 12, 16))
+    assert found.chunk_size == 8
+    assert found.best.residual == pytest.approx(0.01, abs=0.003)
+    assert found.rows[-1].residual > 1
+
+
+def test_a_twin_counts_for_training_and_not_for_the_premise() -> None:
+    target = view(*(walk(f"t{i}", i, scene=f"s{i}") for i in range(4)))
+    pool = view(*(walk(f"p{i}", i, noise=0.001, scene=f"s{i}") for i in range(4)))
+    row = gate(target, pool).rows[-1]
+    assert row.paired < 0.1 * row.corrected
+
+
+def test_mis_aligned_pairs_are_listed_worst_first() -> None:
+    target = [walk(f"t{i}", i) for i in range(12)]
+    target[7] = replace(target[7], actions=target[7].actions[::-1].copy())  # recorded backwards
+    pool = view(*(walk(f"p{i}", i, noise=0.02) for i in range(12)))
+    found = gate(view(*target), pool)
+    assert found.misaligned == ["t7"]
+    assert found.pairs[0].episode_id == "t7"
+    ranked = [pair.residual for pair in found.pairs]
+    assert ranked == sorted(ranked, reverse=True)
+    assert found.to_json()["misaligned"] == ["t7"]
+
+
+def test_differences_are_no_positions_to_hold() -> None:
+    def steps(name: str, seed: int) -> Episode:
+        one = walk(name, seed)
+        jumps = np.random.default_rng(seed).normal(0, 1, one.actions.shape)
+        return replace(one, actions=jumps.astype(np.float32), proprio=one.proprio + 10)
+
+    found = gate(view(*(steps(f"t{i}", i) for i in range(3))), view(*(steps(f"p{i}", i) for i in range(3))))
+    assert found.still == "no action"
+    assert found.rows[0].still == pytest.approx(1.0, abs=0.15)
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    one = walk("t", 0)
+    with pytest.raises(InputError, match="action space"):
+        gate(view(one), view(replace(walk("p", 1), actions=one.actions[:, :2])))
+    with pytest.raises(InputError, match="proprioception"):
+        gate(view(one), view(replace(walk("p", 1), proprio=one.proprio[:, :2])))
+    with pytest.raises(InputError, match="holds no demonstrations"):
+        gate(view(one), view())
+    with pytest.raises(InputError, match="own scene"):
+        gate(view(one), view(replace(walk("p", 1), scene_id="t")))
+
+
+def test_the_command_reads_files_and_writes_json(tmp_path: Path) -> None:
+    for name, first in (("target", 0), ("pool", 0)):
+        episodes = [walk(f"{name}{i}", first + i, noise=0.001 * (name == "pool")) for i in range(3)]
+        write_packed(view(*episodes), tmp_path / f"{name}.safetensors")
+    files = [str(tmp_path / f"{name}.safetensors") for name in ("target", "pool")]
+    assert open_demonstrations(files[0]).episode_ids == ("target0", "target1", "target2")
+    result = CliRunner().invoke(
+        command,
+        [*files, "--horizons", "1,4", "--moments", "40", "--json", str(tmp_path / "out.json")],
+        standalone_mode=False,
+    )
+    assert result.return_value == 0, result.output
+    assert "The premise holds" in result.output
+    assert "Recommended chunk_size: 4" in result.output
+    assert (tmp_path / "out.json").exists()

@@ -1,0 +1,328 @@
+"""The page says what the files say, and can be read by anyone."""
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from toy_report import HOSTILE, results, write_run, write_toy_report
+
+from recap.cli.evaluate import evaluate as eval_command
+from recap.cli.report import report as command
+from recap.errors import InputError, RunDirectoryError
+from recap.evaluation import report as module
+from recap.evaluation.commands import command_of
+from recap.evaluation.comparison import compare
+from recap.evaluation.published import ROWS
+from recap.evaluation.report import build_report
+from recap.evaluation.rollouts import EvalSpec
+from recap.evaluation.run_directory import read_info
+
+
+class Reader(HTMLParser):
+    """Tables by id, as rows of text; every tag and address that occurs."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tables: dict[str, list[list[str]]] = {}
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self._rows: list[list[str]] | None = None
+        self._cell: list[str] | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "table":
+            self._rows = self.tables.setdefault(str(dict(attrs).get("id")), [])
+        elif tag == "tr" and self._rows is not None:
+            self._rows.append([])
+        elif tag in ("td", "th"):
+            self._cell = []
+        elif tag == "br" and self._cell is not None:
+            self._cell.append(" ")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "th") and self._rows is not None and self._cell is not None:
+            self._rows[-1].append("".join(self._cell))
+            self._cell = None
+
+    def handle_data(self, data: str) -> None:
+        if self._cell is not None:
+            self._cell.append(data)
+
+    def row(self, table: str, label: str) -> dict[str, str]:
+        """A row by its label, column -> cell."""
+        head, *rows = self.tables[table]
+        row = next(row for row in rows if row[0] == label)
+        return dict(zip(head, row, strict=True))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report")
+    write_toy_report(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def written(folder: Path) -> dict[str, Any]:
+    return {f.stem: json.loads(f.read_text("utf-8")) for f in folder.rglob("*.json") if f.stem != "config"}
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> str:
+    return build_report(folder)
+
+
+@pytest.fixture(scope="module")
+def read(page: str) -> Reader:
+    return Reader(page)
+
+
+LABELS = {"none": "nothing retrieved", "replay": "runs/replay", "ours": f"ours {HOSTILE}"}
+
+
+@pytest.mark.parametrize("run", LABELS)
+@pytest.mark.parametrize("threshold", ["0.85", "0.95"])
+def test_every_rate_is_the_one_in_the_file(folder: Path, read: Reader, run: str, threshold: str) -> None:
+    summary = json.loads((folder / "runs" / run / "eval_info.json").read_text("utf-8"))["summary"]
+    shown = read.row(f"success-0-{threshold}", LABELS[run])
+    for angle, group in summary["by_angle"].items():
+        rate = group["success"][threshold]
+        assert shown[f"{angle}°"].split()[-1] == f"{rate['successes']}/{rate['n']}"
+        assert float(shown[f"{angle}°"].split()[0]) == pytest.approx(100 * rate["rate"], abs=0.05)
+    for name in ("seen", "unseen"):
+        rate = summary[name]["success"][threshold]
+        low, high = map(int, re.findall(r"\[(\d+), (\d+)\]", shown[name])[0])
+        assert shown[name].split()[-1] == f"{rate['successes']}/{rate['n']}"
+        assert (low, high) == (round(100 * rate["low"]), round(100 * rate["high"]))
+
+
+def test_the_papers_numbers_stand_beside_ours_where_it_has_them(read: Reader) -> None:
+    paper = ROWS["ours"]
+    shown = read.row("success-0-0.85", f"paper: {paper.name} {paper.where}")
+    assert shown["unseen"] == "34.9 %"
+    assert shown["0°"] == "28 %"
+    assert not any(row[0].startswith("paper") for row in read.tables["success-0-0.95"])
+    assert read.tables["attention-0"][1][-2:] == ["10 of 28", "2.1"]
+
+
+def test_paired_differences_are_those_of_compare(folder: Path, read: Reader) -> None:
+    a, b = (read_info(folder / "runs" / run) for run in ("none", "ours"))
+    pairs = compare(a, b).thresholds["0.85"]["unseen"]
+    shown = read.row("pairs-0-0.85", f"ours {HOSTILE}, unseen")
+    assert float(shown["points [95 %]"].split()[0]) == pytest.approx(100 * pairs.difference, abs=0.05)
+    counts = [shown[key] for key in ("both", "only reference", "only it", "neither")]
+    assert counts == [str(n) for n in (pairs.both, pairs.only_a, pairs.only_b, pairs.neither)]
+
+
+def test_a_sweep_shows_its_runs_in_order(folder: Path, read: Reader) -> None:
+    head, *rows = read.tables["sweep-0"]
+    assert [row[0] for row in rows] == ["0", "10", "100"]
+    for row in rows:
+        info = json.loads((folder / "size" / row[0] / "eval_info.json").read_text("utf-8"))
+        rate = info["summary"]["unseen"]["success"]["0.85"]
+        assert row[head.index("unseen > 0.85")].endswith(f" {rate['successes']}/{rate['n']}")
+    assert [row[head.index("abstained")] for row in rows] == ["0.0 %", "5.0 %", "50.0 %"]
+
+
+def test_a_growing_pool_has_a_panel_a_snapshot_after_the_first(page: str, read: Reader) -> None:
+    assert [row[0] for row in read.tables["progression-0.85"]][1:] == [
+        "nothing retrieved",
+        "paper: Cosmos Policy appendix A, table of baselines",
+        "two goals",
+        "grow/1",
+        "grow/2",
+    ]
+    section = page.split("A growing pool</h2>")[1].split("</figure>")[0]
+    assert section.count("<svg") == 4
+    assert section.count("var(--grey)") >= 12  # the panel before, under each of the later ones
+
+
+def test_analyses_say_what_their_files_say(read: Reader, written: dict[str, Any]) -> None:
+    peak = written["attention"]["roi"]["frame>t_block"]["peak"]
+    shown = read.row("attention-0", "present view on block now")
+    assert shown["peak layer"] == f"{peak['layer']} of 6"
+    assert shown["ratio [95 %]"].startswith(f"{peak['ratio']:.2f} ")
+    assert shown["stands out"] == "yes"
+    for row in written["masking"]["rows"]:
+        shown = read.row("masking-0", row["name"])
+        for subset in ("successes", "failures"):
+            told = f"{row[subset]['successes']}/{row[subset]['n']}"
+            assert shown[f"former {subset}"].split()[-1] == told
+    failed = written["failures"]
+    assert read.row("clusters-0", "here")["moves"] == str(failed["total"]["moves"])
+    every = failed["attention"]["anchoring"]["angles"]["all"]
+    shown = read.row("anchoring-0", "all")
+    assert float(shown["success"]) == pytest.approx(every["success"], rel=0.01)
+    assert shown["failure − success [95 %]"].startswith(f"{every['difference']:+.2f} ")
+    assert read.row("commit-0", "0°")["paper: success / failure / difference"] == "2.99 / 1.97 / -1.02"
+    assert read.row("oracle-0", "moves")["best match"] == "3.25"
+    assert read.row("premise-0", "8")["corrected / still [95 %]"] == "0.50 [0.40, 0.60]"
+
+
+def test_under_each_figure_is_where_it_comes_from(page: str) -> None:
+    section = page.split("Baselines</h2>")[1].split("</section>")[0]
+    assert "recap eval pusht-nano --pusher triangle --matching none" in section
+    assert "--angles=-45,-30,0,+30,+45 --seeds 500:510" in section
+    assert "version 3, 900 demonstrations" in section
+    assert "<code>0123456789ab</code>" in section
+    assert "not recorded" in section  # of the run that did not say
+
+
+def test_strings_of_the_data_are_text_and_nothing_else(page: str, read: Reader) -> None:
+    assert not [tag for tag, _ in read.tags if tag == "script"]
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;") > 5
+
+
+def test_the_page_needs_nothing_else(read: Reader, page: str) -> None:
+    for _, attributes in read.tags:
+        for name in ("src", "href", "poster"):
+            address = attributes.get(name)
+            assert address is None or address.startswith(("data:", "#")), address
+    assert "@import" not in page
+    assert "url(http" not in page
+
+
+def test_the_page_can_be_read_without_seeing_it(read: Reader) -> None:
+    tags = [tag for tag, _ in read.tags]
+    assert tags.count("h1") == tags.count("main") == tags.count("nav") == 1
+    assert dict(read.tags[[t for t, _ in read.tags].index("html")][1])["lang"] == "en"
+    for tag, attributes in read.tags:
+        if tag == "svg" and attributes.get("aria-hidden") != "true":
+            assert attributes["role"] == "img"
+            assert len(attributes["aria-label"] or "") > 20
+        if tag == "img":
+            assert attributes["alt"]
+        if tag == "video":
+            assert attributes["aria-label"]
+        if tag == "th":
+            assert attributes["scope"] in ("row", "col")
+    headings = [int(t[1]) for t in tags if re.fullmatch(r"h\d", t)]
+    assert all(b <= a + 1 for a, b in pairwise(headings))
+
+
+def test_pictures_and_films_come_along_until_it_is_too_much(
+    folder: Path, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert page.count("data:video/mp4;base64,") == 1
+    assert page.count("data:image/png;base64,") == 2  # a strip and an overlay
+    assert "Goal 0°, seed 500: failure" in page
+    monkeypatch.setattr(module, "MAX_FILE_BYTES", 500)
+    small = build_report(folder)
+    assert "data:video/mp4" not in small
+    assert "Left out to keep the page small: 1 files" in small
+
+
+def test_without_a_table_of_contents_all_runs_are_told(tmp_path: Path) -> None:
+    spec = EvalSpec("replay", angles=(0.0,), seeds=(500, 501))
+    for name in ("a", "b/c"):
+        write_run(tmp_path / name, spec, results(spec, 0.5, 0))
+    read = Reader(build_report(tmp_path))
+    assert [row[0] for row in read.tables["success-0-0.85"]][1:] == ["a", "b/c"]
+
+
+def test_what_is_wrong_is_said_in_a_line(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="no directory"):
+        build_report(tmp_path / "nowhere")
+    with pytest.raises(RunDirectoryError, match="recap eval"):
+        build_report(tmp_path)
+    (tmp_path / "premise.json").write_text("{}", "utf-8")
+    with pytest.raises(RunDirectoryError, match="no analysis"):
+        build_report(tmp_path)
+    (tmp_path / "premise.json").unlink()
+    (tmp_path / "other.json").write_text("no JSON at all", "utf-8")  # someone else's
+    spec = EvalSpec("replay", angles=(0.0,), seeds=(500,))
+    write_run(tmp_path / "one", spec, results(spec, 0.5, 0))
+    for manifest, words in (
+        ({"parst": []}, "did you mean 'parts'"),
+        ({"parts": [{"title": "x", "runs": ["on"]}]}, "did you mean 'one'"),
+        ({"runs": {"one": {"paper": "our"}}}, "did you mean 'ours'"),
+    ):
+        (tmp_path / "report.json").write_text(json.dumps(manifest), "utf-8")
+        with pytest.raises(InputError, match=words):
+            build_report(tmp_path)
+
+
+def test_the_command_writes_the_page(folder: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(command, [str(folder), "--out", str(tmp_path / "new" / "page.html")])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "new" / "page.html").read_text("utf-8").startswith("<!doctype html>")
+
+
+def test_a_spec_is_written_as_the_command_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = EvalSpec(
+        "pusht-nano",
+        pusher="triangle",
+        angles=(-30.0, 7.5),
+        seeds=(500, 502),
+        hindsight=False,
+        residual=False,
+        temperature=0.25,
+        min_confidence=0.05,
+        reaction="hold",
+        mask="sham@2+3/1",
+        noise_seed=2,
+        pose_noise_px=4.0,
+        pose_noise_deg=2.0,
+        n_action_steps=3,
+    )
+    for wanted in (spec, replace(spec, hindsight=True, residual=True, seeds=tuple(range(42, 92)))):
+        seen: list[EvalSpec] = []
+
+        def catch(given: EvalSpec, *_: object, seen: list[EvalSpec] = seen, **__: object) -> None:
+            seen.append(given)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("recap.evaluation.runner.evaluate", catch)
+        CliRunner().invoke(eval_command, shlex.split(command_of(wanted))[2:])
+        assert seen == [wanted]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    chromium = Path("/usr/bin/chromium")
+    if not chromium.exists():
+        told = "no browser to look at the page with: make system installs the Debian package chromium"
+        if os.environ.get("CI") == "true":
+            pytest.fail(told)
+        pytest.skip(told)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=str(chromium), args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (375, "dark")])
+def test_the_page_fits_and_asks_for_nothing(
+    browser: Any, page: str, tmp_path: Path, width: int, scheme: str
+) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(page, "utf-8")
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    tab = context.new_page()
+    asked: list[str] = []
+    said: list[str] = []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.on("console", lambda message: said.append(message.text))
+    tab.goto(file.as_uri())
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width  # wide tables scroll by themselves
+    shade = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", shade)[:3])) < 384) == (scheme == "dark")
+    summary = tab.locator("details.from summary").first
+    summary.click()
+    assert tab.locator("details.from dl").first.is_visible()
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert said == []
+    context.close()
