@@ -28,10 +28,6 @@ SPECS = {
         CollectSpec("triangle", (-45.0,), 100, first_seed=100_100, image_size=0),
         CollectSpec("triangle", (45.0,), 100, first_seed=100_700, image_size=0),
     ],
-    "pusht-triangle-near": [
-        CollectSpec("triangle", (-45.0, 45.0), 400, first_seed=200_000, image_size=0, near=40.0)
-    ],
-    "pusht-near": [CollectSpec("disc", (-45.0, 45.0), 400, first_seed=200_000, image_size=0, near=40.0)],
 }
 
 

@@ -12,7 +12,9 @@ import pytest
 
 from recap.collection import CollectSpec, Demo, collect, demonstrate
 from recap.envs.pusht.env import PushTEnv
+from recap.envs.pusht.starts import start_near_goal
 from recap.errors import InputError, RunDirectoryError
+from recap.geometry import transform_points
 from recap.pool.lerobot import LeRobotDataset
 
 SPEC = CollectSpec("disc", (-45.0, 45.0), 2, image_size=32)
@@ -115,6 +117,33 @@ def test_styles_vary_by_demonstration() -> None:
     assert not np.array_equal(demonstrate(vary, demo).actions[:30], demonstrate(SPEC, demo).actions[:30])
 
 
+@pytest.mark.parametrize("block", ["tee", "zed"])
+def test_near_the_goal_it_begins_within_reach_and_not_yet_done(block: str) -> None:
+    for seed in range(100_000, 100_012):
+        env = PushTEnv("triangle", 30.0, block=block)
+        env.reset(seed=seed)
+        state = start_near_goal(env, 20.0)
+        env.reset(options={"reset_to_state": state})
+        arm = np.array([env.shape.center_of_gravity])
+        away = transform_points(state[2:], arm) - transform_points(env.goal_pose, arm)
+        assert np.hypot(*away[0]) <= 20
+        assert abs(np.degrees(state[4] - env.goal_pose[2])) <= 20
+        assert env.coverage_at(state[2:]) < 0.95
+        before = env.state()
+        env.step(state[:2])
+        assert np.allclose(env.state()[2:5], before[2:5]), "the pusher begins off the block"
+
+
+def test_a_demonstration_from_near_is_its_own_scene() -> None:
+    near = replace(SPEC, near=30.0, image_size=0)
+    demo = near.demos()[0]
+    episode = demonstrate(near, demo)
+    assert episode.success
+    assert episode.attributes["near"] == 30.0
+    assert episode.scene_id != demonstrate(replace(SPEC, image_size=0), demo).scene_id
+    assert demonstrate(near, demo).actions.tobytes() == episode.actions.tobytes(), "the seed decides"
+
+
 def test_a_demonstration_ends_at_the_threshold() -> None:
     demo = SPEC.demos()[2]
     early, late = (demonstrate(replace(SPEC, threshold=t, image_size=0), demo) for t in (0.6, 0.95))
@@ -139,6 +168,8 @@ def test_a_demonstration_ends_at_the_threshold() -> None:
         ({"block": "L"}, "unknown block"),
         ({"image_size": 33}, "even number"),
         ({"speed": 9.0}, "speed"),
+        ({"near": 101.0}, "near 101.0 is out of range"),
+        ({"near": float("nan")}, "near nan is out of range"),
         ({"threshold": 0.4}, "threshold 0.4 is out of range: give 0.5 to 0.99"),
         ({"threshold": 1.0}, "threshold 1.0 is out of range"),
     ],

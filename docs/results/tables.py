@@ -220,6 +220,27 @@ def policies() -> str:
     return table(["run", "seeds", "seen > 0.85", "seen > 0.95", "unseen > 0.85", "unseen > 0.95"], out)
 
 
+def over_seeds() -> str:
+    """Means over training seeds, and the gain over replay on the same starts."""
+
+    def share(value: float, interval: list[float], sign: str = "") -> str:
+        low, high = (f"{100 * bound:{sign}.0f}" for bound in interval)
+        return f"{100 * value:{sign}.1f} [{low}, {high}]"
+
+    rows = [
+        (
+            f"{r['group']} > {r['threshold']}",
+            r["n"],
+            ", ".join(f"{100 * m:.1f}" for m in r["models"]),
+            share(r["mean"], r["interval"]),
+            f"{100 * r['against']:.1f}",
+            share(r["gain"], r["gain_interval"], "+"),
+        )
+        for r in load("policy_seeds")["rows"]
+    ]
+    return table(["success, %", "episodes a seed", "training seeds 0, 1, 2", "mean", "replay", "gain"], rows)
+
+
 def tried() -> str:
     """What was tried on development seeds."""
     rows = [
@@ -359,6 +380,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "live": live,
     "stress": stress,
     "policies": policies,
+    "policy-seeds": over_seeds,
     "policy-tried": tried,
     "policy-future": future,
     "cosmos-2b": big_network,

@@ -32,6 +32,9 @@ def collect() -> None:
 )
 @click.option("--speed", type=float, default=1.0, show_default=True, help="0.5 takes twice as long.")
 @click.option("--style", default="0", show_default=True, metavar="N|vary", help="A taste in where to push.")
+@click.option(
+    "--near", type=float, default=0.0, metavar="PX", help="Begin within PX, and as many degrees, of the goal."
+)
 @click.option("--seed", type=int, default=100_000, show_default=True, help="Seed of the first scene.")
 @click.option("--image-size", type=int, default=96, show_default=True, metavar="PX", help="0: no video.")
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes.  [default: one a core]")
@@ -44,6 +47,7 @@ def pusht(
     noise: float,
     speed: float,
     style: str,
+    near: float,
     seed: int,
     image_size: int,
     workers: int | None,
@@ -74,6 +78,7 @@ def pusht(
         noise=noise,
         speed=speed,
         style=None if style == "vary" else int(style),
+        near=near,
         first_seed=seed,
         image_size=image_size,
     )
