@@ -9,7 +9,7 @@ import pytest
 from recap.cli import main
 from recap.cli import train as command
 from recap.policies.checkpoint import from_pretrained
-from recap.training.trainer import read_metrics
+from recap.training.records import read_metrics
 from toy_policy import write_demonstrations
 
 SMALL = ("policy.inputs=S", "batch_size=4", "validate_every=1")

@@ -21,8 +21,10 @@ from recap.run_directory import hold_run_directory
 from recap.training import trainer
 from recap.training.config import TrainConfig, preset
 from recap.training.data import TrainingData
+from recap.training.plan import describe_plan
+from recap.training.records import read_metrics
 from recap.training.schedule import cosine
-from recap.training.trainer import Outcome, describe_plan, read_metrics, train
+from recap.training.trainer import Outcome, train
 
 Configure = Callable[..., TrainConfig]
 STATE = ("policy.inputs=S", "n_iterations=6", "validate_every=3", "save_every=2", "batch_size=8")

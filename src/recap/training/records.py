@@ -109,3 +109,11 @@ def _iteration(line: str) -> int:
         return int(json.loads(line)["iteration"])
     except (ValueError, KeyError, TypeError):
         return 1 << 62  # a torn line
+
+
+def read_metrics(out: Path) -> list[dict[str, Any]]:
+    """The rows of a run's metrics.jsonl."""
+    file = out / "metrics.jsonl"
+    if not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines() if line.strip()]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,15 +28,16 @@ from recap.training.autoencoder import (
     reconstruction,
     train_autoencoder,
 )
-from recap.training.batches import NO_AUGMENT, BatchSource
+from recap.training.batches import BatchSource
 from recap.training.config import TrainConfig
 from recap.training.data import TrainingData, load_data
+from recap.training.judging import judge
+from recap.training.processes import make_accelerator, undisturbed
 from recap.training.records import Records, git_state
-from recap.training.schedule import cosine
+from recap.training.schedule import learning_rate
 from recap.training.state import load_state, save_state
 
 LOG_EVERY = 25
-N_JUDGED = 1024  # held-out moments
 BEST, LAST = "best", "last"
 
 
@@ -85,26 +83,6 @@ def train(
         return _Run(config, out, data, accelerator, report).train(rollout, rollout_every, max_seconds)
 
 
-def make_accelerator(config: TrainConfig, device: str | None = None) -> Accelerator:
-    """Processes and precision: one process, or as many as torchrun started."""
-    cuda = torch.cuda.is_available() and device != "cpu"
-    plugin: dict[str, Any] = {}
-    if config.fsdp and cuda and torch.cuda.device_count() > 1:
-        from accelerate import FullyShardedDataParallelPlugin
-
-        plugin["fsdp_plugin"] = FullyShardedDataParallelPlugin(
-            fsdp_version=2,
-            auto_wrap_policy="transformer_based_wrap",
-            transformer_cls_names_to_wrap=["CosmosTransformerBlock"],
-        )
-    return Accelerator(
-        cpu=not cuda,
-        mixed_precision="bf16" if config.bf16 and cuda else "no",
-        gradient_accumulation_steps=config.accumulate,
-        **plugin,
-    )
-
-
 @contextmanager
 def _held(out: Path, config: TrainConfig, accelerator: Accelerator) -> Iterator[None]:
     """The main process holds the run directory."""
@@ -113,22 +91,6 @@ def _held(out: Path, config: TrainConfig, accelerator: Accelerator) -> Iterator[
             yield
     else:
         yield
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ctrl-C waits until the step is whole: half a step could not be resumed bit by bit."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals reach the main thread only
-        return
-    asked: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if asked:
-        raise KeyboardInterrupt
 
 
 class _Loss(nn.Module):
@@ -185,6 +147,7 @@ class _Run:
         self.source = BatchSource(data.train, latents, data.statistics, config.policy, self.device)
         self.judge = BatchSource(data.held_out, latents, data.statistics, config.policy, self.device)
         self.iteration, self.best_loss, self.best_iteration = 0, math.inf, 0
+        self.loss = math.inf  # on held-out demonstrations, when last judged
         self.records = Records(out, enabled=accelerator.is_main_process)
 
     def _encoder(self) -> FrameEncoder | None:
@@ -219,6 +182,7 @@ class _Run:
         if state is not None:
             self.iteration = int(state["iteration"])
             self.best_loss, self.best_iteration = float(state["best_loss"]), int(state["best_iteration"])
+            self.loss = float(state["loss"])
             self.records.cut(self.iteration)
         elif main:
             self.records.write("run.json", {"git": git_state(), **self._facts()})
@@ -228,7 +192,7 @@ class _Run:
         n_summed = 0
         try:
             while self.iteration < config.n_iterations:
-                with _undisturbed():
+                with undisturbed():
                     losses = self._step()
                     sums = {name: sums.get(name, 0.0) + loss for name, loss in losses.items()}
                     self.iteration += 1
@@ -337,12 +301,15 @@ class _Run:
         losses, rms = judge(self.smooth, self.judge, self.data, self.device)
         row = {f"held_out/{name}": value for name, value in losses.items()}
         self.records.log(self.iteration, {**row, "held_out/action_rms": rms})
-        if losses["action"] < self.best_loss:
-            self.best_loss, self.best_iteration = losses["action"], self.iteration
+        self.loss = losses["action"]
+        if self.loss < self.best_loss:
+            self.best_loss, self.best_iteration = self.loss, self.iteration
             self._checkpoint(BEST, self.iteration)
 
     def _checkpoint(self, name: str, iteration: int) -> None:
-        facts = {**self._facts(), "iteration": iteration, "held_out_action_loss": round(self.best_loss, 5)}
+        facts = {**self._facts(), "iteration": iteration}
+        if math.isfinite(self.loss):
+            facts["held_out_action_loss"] = round(self.loss, 5)
         save_pretrained(self.policy(), self.out / name, facts)
 
     def _facts(self) -> dict[str, Any]:
@@ -364,43 +331,11 @@ class _Run:
         if self.accelerator.is_main_process:
             facts = {
                 "iteration": self.iteration,
+                "loss": self.loss,
                 "best_loss": self.best_loss,
                 "best_iteration": self.best_iteration,
             }
             save_state(self.out, self.raw, self.smooth, self.optimizer, facts)
-
-
-@torch.no_grad()
-def judge(
-    model: WorldActionModel, source: BatchSource, data: TrainingData, device: torch.device
-) -> tuple[dict[str, float], float]:
-    """Losses on held-out moments with always the same noise, and the sampled chunk's error in world units."""
-    n = min(N_JUDGED, len(source))
-    rows = torch.linspace(0, len(source) - 1, n).long().to(device)
-    generator = torch.Generator(device).manual_seed(0)
-    sums: dict[str, float] = {}
-    square, count = 0.0, 0.0
-    std = torch.from_numpy(data.statistics.std["action"]).to(device)
-    mixed = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
-    for part in torch.split(rows, 256):
-        batch = source.take(part, NO_AUGMENT, generator)
-        noise = model.draw_noise(len(part), generator, device)
-        level = torch.rand(len(part), generator=generator, device=device)
-        with mixed:
-            for name, loss in model.losses(batch, noise, level).items():
-                sums[name] = sums.get(name, 0.0) + float(loss.sum()) / n
-            found = model.sample(batch, noise, model.config.sampling)["action"]
-        assert batch.weight is not None
-        error = ((found.float() - batch.values["action"]) * std) ** 2 * batch.weight
-        square, count = square + float(error.sum()), count + float(batch.weight.sum())
-    return sums, math.sqrt(square / max(count, 1.0))
-
-
-def learning_rate(config: TrainConfig, iteration: int) -> float:
-    """At an iteration."""
-    if not config.decay:
-        return config.learning_rate * min(1.0, (iteration + 1) / max(1, config.warm_up))
-    return cosine(config.learning_rate, iteration, config.n_iterations, config.warm_up)
 
 
 def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
@@ -413,36 +348,3 @@ def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
 def _part(batch: Batch, part: slice) -> Batch:
     weight = None if batch.weight is None else batch.weight[part]
     return Batch({k: v[part] for k, v in batch.values.items()}, batch.present[part], batch.text[part], weight)
-
-
-def describe_plan(config: TrainConfig, n_processes: int = 1) -> dict[str, Any]:
-    """What a run would be, without running it: sizes, parameters and an estimate of memory."""
-    with torch.device("meta"):
-        model = WorldActionModel(config.policy)
-    n = sum(p.numel() for p in model.parameters())
-    network = config.policy.network
-    width = network.num_attention_heads * network.attention_head_dim
-    tokens = model.layout.n_tokens
-    micro = config.batch_size // (config.accumulate * n_processes)
-    kept = 2 if config.checkpointing else 34  # activations of width `width` kept a token and layer, roughly
-    activations = micro * tokens * width * network.num_layers * kept * (2 if config.bf16 else 4)
-    weights = n * 4 * 5  # weights, gradients, two moments and the smoothed copy
-    return {
-        "preset": config.preset,
-        "slots": [f"{s.name}{' *' if s.denoised else ''}" for s in model.layout.slots],
-        "tokens": tokens,
-        "parameters": n,
-        "iterations": config.n_iterations,
-        "samples": config.n_iterations * config.batch_size,
-        "batch": f"{micro} × {config.accumulate} × {n_processes} = {config.batch_size}",
-        "flops_per_sample": 6 * n * tokens,
-        "memory_gib": round((weights + activations) / 2**30, 2),
-    }
-
-
-def read_metrics(out: Path) -> list[dict[str, Any]]:
-    """The rows of a run's metrics.jsonl."""
-    file = out / "metrics.jsonl"
-    if not file.exists():
-        return []
-    return [json.loads(line) for line in file.read_text("utf-8").splitlines() if line.strip()]
