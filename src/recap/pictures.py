@@ -15,17 +15,24 @@ from recap.types import U8
 
 def write_png(path: Path, image: U8) -> None:
     """Write an RGB image (h, w, 3) as a PNG file."""
+    try:
+        data = encode_png(image)
+    except InputError as error:
+        raise InputError(f"cannot write {path.name}: {error}") from None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def encode_png(image: U8) -> bytes:
+    """An RGB image (h, w, 3) as the bytes of a PNG file."""
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
-        raise InputError(
-            f"cannot write {path.name}: an image is u8 (h, w, 3), not {image.dtype} {image.shape}"
-        )
+        raise InputError(f"an image is u8 (h, w, 3), not {image.dtype} {image.shape}")
     height, width, _ = image.shape
     rows = np.zeros((height, 1 + 3 * width), np.uint8)  # each row starts with its filter: 0, none
     rows[:, 1:] = image.reshape(height, -1)
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b""))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in chunks))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in chunks)
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
