@@ -57,9 +57,13 @@ class Loader:
     def view(self) -> LiveView:
         """The newest version."""
         dataset = self.table.head()
+        if self._view is None or self._view.version != dataset.version:
+            self._view = self.view_at(dataset)
+        return self._view
+
+    def view_at(self, dataset: Any) -> LiveView:
+        """Any version; what the last view has of it is not read again."""
         last = self._view
-        if last is not None and last.version == dataset.version:
-            return last
         index = self.table.index(dataset)
         old = last.digests if last is not None else {}
         digests = {key.id: key.sha256 for key in index.keys}
@@ -74,8 +78,7 @@ class Loader:
             digests = self._rescue(int(dataset.version), index.unreadable, digests, old, new)
         known = last._episodes if last is not None else {}
         found = {name: new[name] if name in new else known[name] for name in digests}
-        self._view = LiveView(int(dataset.version), found, digests, self.derived)
-        return self._view
+        return LiveView(int(dataset.version), found, digests, self.derived)
 
     def forget(self) -> None:
         """Read everything anew."""

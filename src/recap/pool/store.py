@@ -136,6 +136,11 @@ class Pool(History):
         with self._lock:
             return self._loader.view()
 
+    def view_at(self, version: int | str) -> LiveView:
+        """A version by number or tag, made when asked for; it never changes."""
+        with self._lock:
+            return self._loader.view_at(self._at(self.resolve(version)))
+
     def add(
         self,
         episodes: Sequence[Episode],

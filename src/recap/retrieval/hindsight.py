@@ -17,7 +17,7 @@ from recap.geometry import wrap_angle
 from recap.lazy import LazySequence
 from recap.pool.derived import assemble, describe
 from recap.pool.view import Describer, PoolSource, PoolView
-from recap.types import F32, F64, U8, Descriptors, Episode
+from recap.types import F32, F64, U8, Descriptors, Episode, FrameRef
 
 ARM = 60.0  # px: a turn counts as the way of a point so far out
 STILL = 0.25  # px a step; less is rest
@@ -26,12 +26,18 @@ MIN_MOVED = 2.0  # px; a push that moved less shows nothing
 LEAD = 25  # steps before a push that belong to it
 MIN_LENGTH = 7
 MARK = "@"  # between the id of a demonstration and which part it is
-_PART = re.compile(rf"{MARK}\d+-\d+\Z")
+_PART = re.compile(rf"{MARK}(\d+)-\d+\Z")
 
 
 def origin(episode_id: str) -> str:
     """The demonstration that a part was cut from; of a whole one, itself."""
     return _PART.sub("", episode_id)
+
+
+def in_origin(ref: FrameRef) -> FrameRef:
+    """The same moment of the demonstration that a part was cut from."""
+    part = _PART.search(ref.episode_id)
+    return ref if part is None else FrameRef(origin(ref.episode_id), ref.t + int(part[1]))
 
 
 def parts_of(episode: Episode, object_name: str) -> list[Episode]:
