@@ -1,4 +1,4 @@
-"""The frozen policy on a task, step by step: what it sees, retrieves, foresees and does, for one to look at."""
+"""The frozen policy on a task, step by step: what it sees, retrieves, foresees and does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from recap.pool.view import PoolSource, PoolView
 from recap.retrieval.conditioning import out_of
 from recap.retrieval.hindsight import in_origin
 from recap.studio.task import DONE, SOLVED, Task, moment
-from recap.types import U8, FrameRef, Retrieval
+from recap.types import F64, U8, FrameRef, Retrieval
 
 PUSHER = "triangle"
 CAMERA_SIZE = 96  # px, where the policy does not say
@@ -49,6 +49,7 @@ class Lane:
 
     agent: RetrievalAgent
     env: PushTEnv
+    pool: PoolSource
     t: int = 0
     best: float = 0.0
     n_plans: int = 0
@@ -125,7 +126,16 @@ class Run:
             source: PoolSource = pool if version is None else Pinned(pool.view_at(version))
             agent = new_agent(source, task.block)
             agent.reset(SLOT, task)
-            self.lanes.append(Lane(agent, task.open(PUSHER)))
+            self.lanes.append(Lane(agent, task.open(PUSHER), source))
+
+    @property
+    def goal(self) -> F64:
+        """Where the block should come to lie: (3,)."""
+        return np.array(self.lanes[0].env.goal_pose)
+
+    def views(self) -> list[PoolView]:
+        """The pool as each lane sees it now."""
+        return [lane.pool.view() for lane in self.lanes]
 
     @property
     def is_over(self) -> bool:

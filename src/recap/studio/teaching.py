@@ -51,6 +51,11 @@ class Teaching:
         """Whether the goal is reached, or there is no more room."""
         return self._coverage[-1] > DONE or len(self) >= MAX_FRAMES
 
+    @property
+    def goal(self) -> F64:
+        """Where the block should come to lie: (3,)."""
+        return np.array(self._env.goal_pose)
+
     def point(self, x: float, y: float) -> None:
         """Where the person wants the disc to go; it is held from here on."""
         if not (math.isfinite(x) and math.isfinite(y)):
