@@ -37,11 +37,14 @@ ALLOWED = {
     "standard_pools": BASE | {"envs", "pool"},
     "policies": BASE | {"features"},
     "agent": BASE | {"pool", "features", "retrieval", "policies"},
+    "assembly": BASE | {"envs", "pool", "retrieval", "policies", "agent"},
     "training": BASE | {"pool", "features", "retrieval", "policies", "standard_pools"},
     "collection": BASE | {"envs", "pool"},
-    "evaluation": MIDDLE | {"agent", "policies"},
+    "evaluation": MIDDLE | {"agent", "policies", "assembly"},
     "demo": MIDDLE | {"agent", "policies", "evaluation", "collection"},
-    "cli": MIDDLE | {"agent", "policies", "training", "evaluation", "collection", "demo"},
+    "serving": MIDDLE | {"agent", "policies", "assembly"},
+    "cli": MIDDLE
+    | {"agent", "policies", "assembly", "training", "evaluation", "collection", "demo", "serving"},
     "__main__": {"cli"},
 }
 

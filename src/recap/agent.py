@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -44,9 +45,11 @@ class _Episode:
     first: Observation
     window: deque[Observation] = field(default_factory=lambda: deque(maxlen=N_WINDOW))
     queue: deque[F64] = field(default_factory=deque)
+    chunk: F64 | None = None  # (H, a) in the world, the whole of what was last planned
     retrieval: Retrieval | None = None
     plan: Plan | None = None
     stalled: dict[FrameRef, float] = field(default_factory=dict)
+    charged: FrameRef | None = None  # whose penalty the last chunk raised
     stopped: bool = False
 
 
@@ -57,7 +60,7 @@ class RetrievalAgent:
         retriever: finds the chunk.
         policy: frozen; without one the chunk is moved into the frame of now and acted out.
         n_action_steps: how much of a chunk is executed before the next look; the policy's own by default.
-        symmetry: of the block that is pushed.
+        symmetry: of the block that is pushed, where `reset` does not say otherwise.
         min_confidence: below it the `reaction` is taken.
         reaction: act all the same (ignore), stay until it is sure again (hold), or for good (stop).
             With nothing retrieved a policy that ignores it acts on what it has learned; replay stays.
@@ -98,16 +101,24 @@ class RetrievalAgent:
             self.image_size = policy.config.image.camera_size if policy.config.sees else None
         self._episodes: dict[int, _Episode | None] = {}
         self._dice: dict[int, torch.Generator] = {}
+        self._symmetries: dict[int, int] = {}
+        self.timings_ms: Mapping[str, float] = {}  # of the last planning, all slots together
         self._latents: OrderedDict[tuple[FrameRef, int, str, str], F32] = OrderedDict()
         self._checked: PoolView | None = None
 
-    def reset(self, slot: int, trial: object) -> None:
+    def reset(self, slot: int, trial: object, symmetry: int | None = None) -> None:
         """A new episode begins in that slot; a trial's seed is the seed of its noise."""
         self._episodes[slot] = None
+        self._symmetries[slot] = self.symmetry if symmetry is None else symmetry
         if self.policy is not None or self.matching == "random":
             import torch
 
             self._dice[slot] = torch.Generator().manual_seed(int(getattr(trial, "seed", 0)))
+
+    def release(self, slot: int) -> None:
+        """Forget a slot that will not be used again."""
+        for kept in (self._episodes, self._dice, self._symmetries):
+            kept.pop(slot, None)
 
     def retrieval(self, slot: int) -> Retrieval | None:
         """The last one of that slot's episode."""
@@ -128,6 +139,30 @@ class RetrievalAgent:
                 waiting.append((slot, episode))
         self._plan(waiting)
         return np.array([self._next(s, o) for s, o in zip(slots, observations, strict=True)], np.float64)
+
+    def replan(
+        self, slots: Sequence[int], observations: Sequence[Observation], executed: Sequence[int] | None = None
+    ) -> list[F64 | None]:
+        """A whole chunk a slot, planned now: (H, a); None where nothing is seen or it is too unsure to move.
+
+        Args:
+            executed: how many actions of the slot's last chunk were carried out since; n_action_steps if not
+                given. A chunk that was hardly begun is hardly a reason to avoid its match.
+        """
+        steps = executed or [self.n_action_steps] * len(slots)
+        waiting: list[tuple[int, _Episode]] = []
+        planned: list[_Episode | None] = []
+        for slot, observation, n in zip(slots, observations, steps, strict=True):
+            episode = self._see(slot, observation)
+            planned.append(episode)
+            if episode is not None:
+                episode.queue.clear()
+                episode.chunk = None
+                self._take_back(episode, 1 - min(n / self.n_action_steps, 1.0))
+                if not episode.stopped:
+                    waiting.append((slot, episode))
+        self._plan(waiting)
+        return [None if episode is None else episode.chunk for episode in planned]
 
     def _see(self, slot: int, observation: Observation) -> _Episode | None:
         """The slot's episode with what is seen now; None while its object has never been seen."""
@@ -151,6 +186,7 @@ class RetrievalAgent:
     def _plan(self, waiting: Sequence[tuple[int, _Episode]]) -> None:
         """Retrieve for each, predict for all together, and queue the actions in the world."""
         ready: list[tuple[int, _Episode, Retrieval, Conditioning]] = []
+        started = time.perf_counter()
         if waiting:
             self._check_pool()
         for slot, episode in waiting:
@@ -161,8 +197,14 @@ class RetrievalAgent:
             episode.stopped = unsure and self.reaction == "stop"
             alone = not found.matches and self.policy is None
             if not (alone or (unsure and self.reaction != "ignore")):
-                ready.append((slot, episode, found, self._condition(episode, found)))
+                ready.append((slot, episode, found, self._condition(slot, episode, found)))
+        retrieved = time.perf_counter()
         chunks = self._predict(ready)
+        predicted = time.perf_counter()
+        self.timings_ms = {
+            "retrieval": 1000 * (retrieved - started),
+            "policy": 1000 * (predicted - retrieved),
+        }
         for (_, episode, found, given), chunk in zip(ready, chunks, strict=True):
             episode.plan = Plan(found, given, chunk)
             n = self.n_action_steps
@@ -171,13 +213,14 @@ class RetrievalAgent:
             actions = out_of(given.frame, chunk.actions.astype(np.float64))
             if not np.isfinite(actions).all():
                 raise InputError("the policy predicts a number that is not finite: nothing is sent")
-            episode.queue.extend(np.clip(actions[:n], *self.limits))
+            episode.chunk = np.clip(actions, *self.limits)
+            episode.queue.extend(episode.chunk[:n])
             for match in found.matches[:1]:
                 self._remember(episode, match.ref)
 
     def _retrieve(self, slot: int, episode: _Episode) -> Retrieval:
         query = Query(
-            tuple(episode.window), episode.first, self.symmetry, avoid=tuple(episode.stalled.items())
+            tuple(episode.window), episode.first, self._symmetry(slot), avoid=tuple(episode.stalled.items())
         )
         found = self.retriever.retrieve(query, episode.retrieval)
         if self.matching != "retrieved":
@@ -197,13 +240,13 @@ class RetrievalAgent:
         ref = FrameRef(index.episode_ids[episode], row - int(index.begins[episode]))
         return (Match(ref, np.inf, {}),)
 
-    def _condition(self, episode: _Episode, found: Retrieval) -> Conditioning:
+    def _condition(self, slot: int, episode: _Episode, found: Retrieval) -> Conditioning:
         now, config = episode.window[-1], self.retriever.config
         look = found.matches[0].look_alike if found.matches else 0
         # An action is a pose to go to, unless the policy knows better.
         width = len(now.proprio) if self.policy is None else self.policy.config.action_dim
         refs = [match.ref for match in found.matches[:1]]
-        query = as_episode([now], self.symmetry, look)
+        query = as_episode([now], self._symmetry(slot), look)
         view = self.retriever.view_of(found)
         given = build_conditioning(view, refs, query, 0, config, width)
         if (
@@ -284,6 +327,21 @@ class RetrievalAgent:
         faded = {r: p * config.stall_decay for r, p in episode.stalled.items()}
         episode.stalled = {r: p for r, p in faded.items() if p > FORGET_BELOW}
         episode.stalled[ref] = episode.stalled.get(ref, 0.0) + config.stall_penalty
+        episode.charged = ref
+
+    def _take_back(self, episode: _Episode, share: float) -> None:
+        """That share of the last chunk was not carried out: neither is its penalty, nor its fading."""
+        if share <= 0 or episode.charged is None:
+            return
+        config, last = self.retriever.config, episode.charged
+        slower = config.stall_decay**-share
+        kept = {r: p * slower for r, p in episode.stalled.items() if r != last}
+        rest = episode.stalled.get(last, 0.0) - share * config.stall_penalty
+        episode.stalled = {**kept, last: rest} if rest > FORGET_BELOW else kept
+        episode.charged = None
+
+    def _symmetry(self, slot: int) -> int:
+        return self._symmetries.get(slot, self.symmetry)
 
 
 def check_retriever(policy: Policy, retriever: Retriever) -> None:

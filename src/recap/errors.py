@@ -22,6 +22,18 @@ class RunDirectoryError(RecapError):
     """An output directory is in use, or holds something else."""
 
 
+class WireError(RecapError):
+    """A message is not what the wire allows."""
+
+
+class ServerError(RecapError):
+    """A policy server cannot be reached, or refuses."""
+
+
+class BusyError(ServerError):
+    """A policy server has too much to do just now; asking again helps."""
+
+
 def did_you_mean(given: str, choices: Iterable[str]) -> str:
     """`did you mean 'x'?` when something close exists, else the list of choices."""
     names = list(choices)

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from recap.assembly import REPLAY, SHIPPED_POLICIES, AgentSpec, assemble_agent, load_policy, names_checkpoint
+from recap.envs.pusht.gaze import Gaze
 from recap.errors import InputError, RecapError, did_you_mean
 from recap.types import F64, Observation
 
 if TYPE_CHECKING:
-    from recap.envs.pusht.vision import Seen
     from recap.evaluation.rollouts import EvalSpec
 
 AGENTS = ("expert", "replay", "still")
-SHIPPED_POLICIES = ("pusht-nano",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,25 +102,17 @@ class Eyes:
         self.agent = agent
         self.image_size: int | None = agent.image_size or image_size
         self._block, self._pusher = block, pusher
-        self._seen: dict[int, Seen | None] = {}
+        self._gazes: dict[int, Gaze] = {}
 
     def reset(self, slot: int, trial: Trial) -> None:
         """Forget what was seen in that slot."""
-        self._seen[slot] = None
+        self._gazes[slot] = Gaze(self._block, self._pusher)
         self.agent.reset(slot, replace(trial, task="", goal_angle=math.nan))  # the seed is for its dice only
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
         """Look, then let the agent act on what is seen."""
         pairs = zip(slots, observations, strict=True)
-        return self.agent.act(slots, [self._look(slot, observation) for slot, observation in pairs])
-
-    def _look(self, slot: int, observation: Observation) -> Observation:
-        from recap.envs.pusht.vision import look
-
-        image = next(iter(observation.images.values()))
-        seen = self._seen[slot] = look(image, self._block, self._pusher, self._seen.get(slot))
-        objects = {} if seen.block is None else {"block": seen.block}
-        return replace(observation, objects=objects, goal=seen.goal)
+        return self.agent.act(slots, [self._gazes[slot].look(seen) for slot, seen in pairs])
 
 
 def find_factory(name: str) -> Factory:
@@ -129,23 +121,14 @@ def find_factory(name: str) -> Factory:
         return lambda spec: StillAgent()
     if name == "expert":
         return _expert
-    if name == "replay":
+    if name == REPLAY or (name not in AGENTS and names_checkpoint(name)):
         return _retrieving
-    if _names_checkpoint(name):
-        return _policy
     if ":" in name:
         return _imported(name)
     raise InputError(
         f"unknown agent '{name}': {did_you_mean(name, (*AGENTS, *SHIPPED_POLICIES))} "
         "(a policy is named by its path, your own agent package.module:factory)"
     )
-
-
-def _names_checkpoint(name: str) -> bool:
-    if ":" in name or name in AGENTS:
-        return False
-    # By its files: whether it can be used is seen when it is loaded, with torch.
-    return name in SHIPPED_POLICIES or "/" in name or (Path(name) / "config.json").is_file()
 
 
 def make_agent(name: str, spec: EvalSpec) -> Agent:
@@ -192,52 +175,31 @@ def _batched(name: str, agent: Any, make: Callable[[], Any]) -> Agent:
     return agent  # type: ignore[no-any-return]
 
 
-def _retrieving(spec: EvalSpec, policy: Any = None) -> Agent:
+def _retrieving(spec: EvalSpec) -> Agent:
     """Replay, or a policy, over the spec's pool."""
-    from recap.agent import RetrievalAgent
-    from recap.envs.pusht.blocks import block_named
-    from recap.envs.pusht.drawing import BOARD_SIZE
-    from recap.retrieval.hindsight import HindsightPool
-    from recap.retrieval.presets import preset
-    from recap.retrieval.retriever import Retriever
     from recap.standard_pools import open_pool
 
-    describer, config = preset(f"{spec.env}-{spec.mode}", spec.n_candidates)
-    if policy is not None:
-        config = replace(config, chunk_size=policy.config.chunk_size)
-    source = open_pool(spec.pool)
-    wanted = policy is not None and policy.config.hindsight if spec.hindsight is None else spec.hindsight
-    if wanted:
-        source = HindsightPool(source, config.object_name)
-    retriever = Retriever(source, describer, config)
     reaction: Any = spec.reaction
     matching: Any = spec.matching
-    return RetrievalAgent(
-        retriever,
-        policy,
+    wanted = AgentSpec(
+        name=spec.agent,
+        env=spec.env,
+        mode=spec.mode,
+        block=spec.block,
+        n_candidates=spec.n_candidates,
         n_action_steps=spec.n_action_steps,
-        symmetry=block_named(spec.block).symmetry,
         reaction=reaction,
         min_confidence=spec.min_confidence,
-        limits=(0.0, BOARD_SIZE),
         matching=matching,
+        hindsight=spec.hindsight,
         residual=spec.residual,
+        denoising_steps=spec.denoising_steps,
+        temperature=spec.temperature,
+        sampler=spec.sampler,
+        device=spec.device,
     )
-
-
-def _policy(spec: EvalSpec) -> Agent:
-    """A checkpoint, by path or shipped name, as the spec wants it sampled."""
-    from recap.policies.checkpoint import from_pretrained
-
-    policy = from_pretrained(spec.agent, spec.device)
-    if policy.config.mode != spec.mode:
-        raise InputError(
-            f"policy '{spec.agent}' was trained in mode {policy.config.mode}: "
-            f"give --mode {policy.config.mode}"
-        )
-    changes = {"n_steps": spec.denoising_steps, "temperature": spec.temperature, "sampler": spec.sampler}
-    policy = policy.with_sampling(**{key: value for key, value in changes.items() if value is not None})
-    return _retrieving(spec, policy)
+    policy = load_policy(wanted)
+    return assemble_agent(wanted, open_pool(spec.pool), policy)
 
 
 def _expert(spec: EvalSpec) -> EpisodeAgent:

@@ -1,0 +1,88 @@
+"""How an agent that retrieves is put together: a policy or none, a pool, and a way to choose from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recap.errors import InputError
+
+if TYPE_CHECKING:
+    from recap.agent import Matching, Reaction, RetrievalAgent
+    from recap.policies.policy import WamPolicy
+    from recap.pool.view import PoolSource
+
+REPLAY = "replay"
+SHIPPED_POLICIES = ("pusht-nano",)
+
+
+@dataclass(frozen=True)
+class AgentSpec:
+    """An agent that retrieves; None is as the agent, the mode or the environment has it."""
+
+    name: str  # `replay`, or a policy by shipped name or path
+    env: str = "pusht"
+    mode: str = "aligned"  # how it chooses: oracle, single, aligned or published
+    block: str = "tee"
+    n_candidates: int | None = None
+    n_action_steps: int | None = None
+    reaction: Reaction = "ignore"
+    min_confidence: float = 0.0
+    matching: Matching = "retrieved"
+    hindsight: bool | None = None
+    residual: bool = True
+    denoising_steps: int | None = None
+    temperature: float | None = None
+    sampler: str | None = None
+    device: str = "cpu"
+
+
+def names_checkpoint(name: str) -> bool:
+    """Whether that is a policy's name; by its files, for whether it can be used is seen with torch."""
+    if ":" in name or name == REPLAY:
+        return False
+    return name in SHIPPED_POLICIES or "/" in name or (Path(name) / "config.json").is_file()
+
+
+def load_policy(spec: AgentSpec) -> WamPolicy | None:
+    """The policy as the spec wants it sampled; None to replay."""
+    if spec.name == REPLAY:
+        return None
+    from recap.policies.checkpoint import from_pretrained
+
+    policy = from_pretrained(spec.name, spec.device)
+    if policy.config.mode != spec.mode:
+        raise InputError(
+            f"policy '{spec.name}' was trained in mode {policy.config.mode}: give --mode {policy.config.mode}"
+        )
+    changes = {"n_steps": spec.denoising_steps, "temperature": spec.temperature, "sampler": spec.sampler}
+    return policy.with_sampling(**{key: value for key, value in changes.items() if value is not None})
+
+
+def assemble_agent(spec: AgentSpec, source: PoolSource, policy: WamPolicy | None = None) -> RetrievalAgent:
+    """The agent over that pool."""
+    from recap.agent import RetrievalAgent
+    from recap.envs.pusht.blocks import block_named
+    from recap.envs.pusht.drawing import BOARD_SIZE
+    from recap.retrieval.hindsight import HindsightPool
+    from recap.retrieval.presets import preset
+    from recap.retrieval.retriever import Retriever
+
+    describer, config = preset(f"{spec.env}-{spec.mode}", spec.n_candidates)
+    if policy is not None:
+        config = replace(config, chunk_size=policy.config.chunk_size)
+    wanted = policy is not None and policy.config.hindsight if spec.hindsight is None else spec.hindsight
+    if wanted:
+        source = HindsightPool(source, config.object_name)
+    return RetrievalAgent(
+        Retriever(source, describer, config),
+        policy,
+        n_action_steps=spec.n_action_steps,
+        symmetry=block_named(spec.block).symmetry,
+        reaction=spec.reaction,
+        min_confidence=spec.min_confidence,
+        limits=(0.0, BOARD_SIZE),
+        matching=spec.matching,
+        residual=spec.residual,
+    )

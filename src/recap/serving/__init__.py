@@ -1,0 +1,1 @@
+"""A policy server that robots already speak to."""

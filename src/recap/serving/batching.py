@@ -1,0 +1,100 @@
+"""One thread that computes, off the event loop: requests that wait together are served by one call."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+from recap.errors import BusyError
+from recap.serving.metrics import Metrics
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+T = TypeVar("T")
+
+LINGER_S = 0.004  # clients that were just answered together ask again together
+
+
+class Batcher(Generic[Asked, Answer]):
+    """Answers in the order of asking; a client asks again only when it was answered, so none starves.
+
+    Args:
+        serve: called on the one thread with what waited together; one answer each, or an exception in place.
+        max_waiting: one more is turned away.
+        max_batch: how many are served by one call.
+    """
+
+    def __init__(
+        self,
+        serve: Callable[[Sequence[Asked]], Sequence[Answer | Exception]],
+        metrics: Metrics,
+        max_waiting: int,
+        max_batch: int,
+    ) -> None:
+        self._serve, self._metrics, self._max_batch = serve, metrics, max_batch
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="recap-policy")
+        self._waiting: asyncio.Queue[tuple[Asked, float, asyncio.Future[Answer]]] = asyncio.Queue(max_waiting)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to serve, on the running loop."""
+        self._task = asyncio.create_task(self._work())
+
+    async def stop(self) -> None:
+        """Finish the batch that is being served and drop the rest."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        while not self._waiting.empty():
+            self._waiting.get_nowait()[2].cancel()
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
+
+    async def ask(self, asked: Asked) -> Answer:
+        """The answer; a BusyError at once when too many wait already."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        try:
+            self._waiting.put_nowait((asked, time.perf_counter(), answer))
+        except asyncio.QueueFull:
+            self._metrics.busy.add()
+            raise BusyError(f"busy: {self._waiting.maxsize} requests wait already; try again soon") from None
+        self._metrics.waiting.set(self._waiting.qsize())
+        return await answer
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do something else on the thread that computes, between two batches."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def _work(self) -> None:
+        loop, last = asyncio.get_running_loop(), 1
+        while True:
+            batch = [await self._waiting.get()]
+            if self._waiting.qsize() + 1 < min(last, self._max_batch):
+                await asyncio.sleep(LINGER_S)
+            while len(batch) < self._max_batch and not self._waiting.empty():
+                batch.append(self._waiting.get_nowait())
+            batch = [entry for entry in batch if not entry[2].done()]  # whoever has gone needs no answer
+            last = len(batch)
+            self._metrics.waiting.set(self._waiting.qsize())
+            if not batch:
+                continue
+            now = time.perf_counter()
+            for _, since, _ in batch:
+                self._metrics.queue.observe(now - since)
+            self._metrics.batch.observe(len(batch))
+            answers: Sequence[Answer | Exception]
+            try:
+                answers = await loop.run_in_executor(
+                    self._thread, self._serve, [asked for asked, *_ in batch]
+                )
+            except Exception as error:
+                answers = [error] * len(batch)
+            for (*_, future), answer in zip(batch, answers, strict=True):
+                if future.done():
+                    continue
+                if isinstance(answer, Exception):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)

@@ -1,0 +1,95 @@
+"""Who may come in: a token where others can reach the server, and no stranger's page where they cannot."""
+
+from __future__ import annotations
+
+import hmac
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from recap.errors import InputError, RecapError
+from recap.serving.service import ServeSpec, Service, one_line
+
+COOKIE = "recap-token"
+OPEN_PATHS = ("/healthz",)  # for whoever watches over the server; tells nothing
+LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
+
+
+def refusal(status: int, text: str) -> web.Response:
+    """An error as every route sends it."""
+    return web.json_response({"error": text}, status=status)
+
+
+def make_guard(service: Service) -> Middleware:
+    """The middleware that lets requests in."""
+    spec, metrics = service.spec, service.metrics
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        why = _stranger(request, spec)
+        if why is not None:
+            metrics.refused.add()
+            return refusal(403, why)
+        if spec.token is not None and request.path not in OPEN_PATHS:
+            given = request.query.get("token", "")
+            if request.method == "GET" and _same(given, spec.token) and not _is_upgrade(request):
+                there = web.HTTPSeeOther(str(request.rel_url.without_query_params("token")))
+                there.set_cookie(COOKIE, spec.token, httponly=True, samesite="Strict")
+                return there
+            if not _knows_token(request, spec.token):
+                metrics.refused.add()
+                return refusal(401, "a token is needed: send 'Authorization: Bearer TOKEN', or Api-Key TOKEN")
+        return await handler(request)
+
+    return guard
+
+
+@web.middleware
+async def as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Errors of ours, and of aiohttp on the interface, as one line of JSON."""
+    try:
+        return await handler(request)
+    except InputError as error:
+        status = 404 if "has no episode" in str(error) else 400
+        return refusal(status, one_line(error))
+    except RecapError as error:
+        return refusal(400, one_line(error))
+    except web.HTTPException as error:
+        if error.status < 400 or not request.path.startswith("/api/"):
+            raise
+        return refusal(error.status, " ".join((error.text or error.reason).split()))
+
+
+def _stranger(request: web.Request, spec: ServeSpec) -> str | None:
+    """Why a request does not come from where it should; None when it does."""
+    host = request.headers.get("Host", "")
+    if spec.is_local and _name(f"//{host}") not in LOCAL_NAMES:
+        return f"this server answers to {spec.host} only: open it by that name"
+    origin = request.headers.get("Origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        return "a page of another site may not use this server: open the server's own page"
+    return None
+
+
+def _name(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _knows_token(request: web.Request, token: str) -> bool:
+    kind, _, key = request.headers.get("Authorization", "").partition(" ")
+    if kind.lower() in ("api-key", "bearer"):
+        return _same(key.strip(), token)
+    return _same(request.cookies.get(COOKIE, ""), token)
+
+
+def _same(given: str, token: str) -> bool:
+    """In constant time."""
+    return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode("utf-8", "replace"))
+
+
+def _is_upgrade(request: web.Request) -> bool:
+    return request.headers.get("Upgrade", "").lower() == "websocket"

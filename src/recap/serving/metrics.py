@@ -1,0 +1,116 @@
+"""Counts, levels and quantiles as Prometheus reads them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+QUANTILES = (0.5, 0.9, 0.99)
+N_KEPT = 2048  # of the latest values, for the quantiles
+
+
+class Counter:
+    """Only grows."""
+
+    kind = "counter"
+
+    def __init__(self, name: str, help: str) -> None:
+        self.name, self.help, self.value = name, help, 0
+
+    def add(self, n: int = 1) -> None:
+        """Count n more."""
+        self.value += n
+
+    def lines(self) -> list[str]:
+        """As text."""
+        return [f"{self.name} {self.value}"]
+
+
+class Gauge:
+    """A level."""
+
+    kind = "gauge"
+
+    def __init__(self, name: str, help: str) -> None:
+        self.name, self.help, self.value = name, help, 0.0
+
+    def set(self, value: float) -> None:
+        """It is that now."""
+        self.value = float(value)
+
+    def lines(self) -> list[str]:
+        """As text."""
+        return [f"{self.name} {_number(self.value)}"]
+
+
+class Summary:
+    """Quantiles of the latest values, with the sum and number of all."""
+
+    kind = "summary"
+
+    def __init__(self, name: str, help: str) -> None:
+        self.name, self.help = name, help
+        self.sum, self.count = 0.0, 0
+        self._latest: deque[float] = deque(maxlen=N_KEPT)
+        self._lock = threading.Lock()
+
+    def observe(self, value: float) -> None:
+        """One more value."""
+        with self._lock:
+            self.sum += value
+            self.count += 1
+            self._latest.append(value)
+
+    def quantile(self, q: float) -> float:
+        """Of the latest values; nan while there are none."""
+        with self._lock:
+            latest = list(self._latest)
+        return float(np.quantile(latest, q)) if latest else float("nan")
+
+    def lines(self) -> list[str]:
+        """As text."""
+        shown = [f'{self.name}{{quantile="{q:g}"}} {_number(self.quantile(q))}' for q in QUANTILES]
+        return [*shown, f"{self.name}_sum {_number(self.sum)}", f"{self.name}_count {self.count}"]
+
+
+class Metrics:
+    """Everything a server tells of itself."""
+
+    def __init__(self) -> None:
+        self.requests = Counter("recap_requests_total", "Observations that were answered with actions.")
+        self.errors = Counter("recap_errors_total", "Messages that were answered with an error.")
+        self.busy = Counter("recap_busy_total", "Requests that were turned away because too many waited.")
+        self.missed = Counter("recap_deadline_misses_total", "Replies that took longer than the budget.")
+        self.held = Counter("recap_held_total", "Replies that hold still: nothing seen, or too unsure.")
+        self.limited = Counter("recap_actions_limited_total", "Actions moved into the box or slowed down.")
+        self.refused = Counter("recap_refused_total", "Requests without the right token, host or origin.")
+        self.changes = Counter("recap_pool_changes_total", "Changes of the pool made through this server.")
+        self.connections = Gauge("recap_connections", "Open connections.")
+        self.waiting = Gauge("recap_queue_length", "Requests that wait for the policy.")
+        self.pool_version = Gauge("recap_pool_version", "The version that was last retrieved from.")
+        self.reply = Summary("recap_reply_seconds", "From a whole request to its reply.")
+        self.queue = Summary("recap_queue_seconds", "Waiting before the policy.")
+        self.vision = Summary("recap_vision_seconds", "Finding the poses of one batch in its images.")
+        self.retrieval = Summary("recap_retrieval_seconds", "Retrieving for one batch.")
+        self.policy = Summary("recap_policy_seconds", "Predicting one batch.")
+        self.batch = Summary("recap_batch_size", "Requests served by one call.")
+        self.confidence = Summary("recap_confidence", "Of the matches.")
+
+    def render(self) -> str:
+        """All of it, as text."""
+        lines: list[str] = []
+        for metric in vars(self).values():
+            lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"]
+            lines += _lines(metric)
+        return "\n".join([*lines, ""])
+
+
+def _lines(metric: Counter | Gauge | Summary) -> Sequence[str]:
+    return metric.lines()
+
+
+def _number(value: float) -> str:
+    return "NaN" if value != value else f"{value:.9g}"

@@ -1,0 +1,120 @@
+"""The openpi socket: metadata first, then an observation in and a chunk of actions out, one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from recap.errors import BusyError, RecapError
+from recap.serving.batching import Batcher
+from recap.serving.observations import STATE, read_executed, read_observation, read_reset
+from recap.serving.service import Reply, Request, Service, Session, one_line
+from recap.serving.wire import decode_map, encode
+
+HEARTBEAT_S = 30.0  # a peer that does not answer a ping within half of it is gone
+MAX_ERRORS = 20  # in a row; a client that sends nothing else is let go
+log = logging.getLogger("recap.serving")
+
+
+class PolicySocket:
+    """Serves every connection on the root path."""
+
+    def __init__(self, service: Service, batcher: Batcher[Request, Reply]) -> None:
+        self.service, self.batcher = service, batcher
+        self._open: set[web.WebSocketResponse] = set()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """One connection from its first to its last message."""
+        limits, metrics = self.service.spec.limits, self.service.metrics
+        if len(self._open) >= limits.max_connections:
+            metrics.busy.add()
+            raise web.HTTPServiceUnavailable(text="busy: too many connections; try again soon\n")
+        socket = web.WebSocketResponse(
+            heartbeat=HEARTBEAT_S, compress=False, max_msg_size=limits.max_message_bytes
+        )
+        await socket.prepare(request)
+        session = self.service.new_session()
+        self._open.add(socket)
+        metrics.connections.set(len(self._open))
+        try:
+            loop = asyncio.get_running_loop()
+            metadata = await loop.run_in_executor(None, self.service.metadata)
+            await self._send(socket, encode(metadata))
+            await self._converse(socket, session)
+        except (ConnectionError, TimeoutError):
+            pass  # it has gone, or does not take what it asked for
+        finally:
+            self._open.discard(socket)
+            metrics.connections.set(len(self._open))
+            await self.batcher.run(lambda: self.service.release(session))
+            if not socket.closed:
+                await socket.close()
+        return socket
+
+    async def close(self) -> None:
+        """Say goodbye to all."""
+        gone = WSCloseCode.GOING_AWAY
+        await asyncio.gather(*(socket.close(code=gone) for socket in set(self._open)), return_exceptions=True)
+
+    async def _converse(self, socket: web.WebSocketResponse, session: Session) -> None:
+        n_errors = 0
+        async for message in socket:
+            if message.type is WSMsgType.BINARY:
+                error = await self._answer(socket, session, message.data)
+            else:
+                error = "a text frame means nothing here: send msgpack in a binary frame"
+            if error is None:
+                n_errors = 0
+                continue
+            n_errors += 1
+            self.service.metrics.errors.add()
+            await self._send(socket, error)
+            if n_errors >= MAX_ERRORS:
+                await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=b"too many errors")
+
+    async def _answer(self, socket: web.WebSocketResponse, session: Session, data: bytes) -> str | None:
+        """Reply to one message; returns what is wrong with it, if anything."""
+        started, metrics = time.perf_counter(), self.service.metrics
+        try:
+            message = decode_map(data, self.service.spec.limits.max_message_bytes)
+            fresh = read_reset(message)
+            if fresh is not None:
+                session.fresh = fresh
+            if fresh is not None and STATE not in message:
+                await self._send(socket, encode({"reset": True}))
+                return None
+            reply = await self.batcher.ask(self._request(session, message))
+        except BusyError as error:
+            await self._send(socket, one_line(error))  # counted by the batcher; not an error of the client's
+            return None
+        except RecapError as error:
+            return one_line(error)
+        except Exception as error:
+            log.exception("a request failed")
+            return one_line(error)
+        spent_s = time.perf_counter() - started
+        timing = {**reply.message["server_timing"], "infer_ms": 1000 * spent_s}
+        await self._send(socket, encode({**reply.message, "server_timing": timing}))
+        metrics.requests.add()
+        metrics.reply.observe(spent_s)
+        metrics.missed.add(spent_s > self.service.budget_ms / 1000)
+        metrics.held.add(reply.held)
+        metrics.limited.add(reply.n_limited)
+        return None
+
+    def _request(self, session: Session, message: Mapping[str, Any]) -> Request:
+        observation = read_observation(message, self.service.look, math.nan)
+        return Request(session, observation, read_executed(message, self.service.chunk_size))
+
+    async def _send(self, socket: web.WebSocketResponse, what: bytes | str) -> None:
+        async with asyncio.timeout(self.service.spec.limits.send_timeout_s):
+            if isinstance(what, bytes):
+                await socket.send_bytes(what)
+            else:
+                await socket.send_str(what)

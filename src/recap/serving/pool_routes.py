@@ -1,0 +1,273 @@
+"""The live pool over HTTP: look, add, remove, tag, roll back; what changes is used at the next step.
+
+An id stands in a path percent-encoded as a whole, with its slashes as %2F. Pool work runs in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from recap.errors import InputError
+from recap.pool.store import Pool
+from recap.pool.view import PoolView
+from recap.serving.guard import refusal
+from recap.serving.pool_media import Films, thumbnail
+from recap.serving.service import Service
+from recap.serving.uploads import add_upload
+from recap.types import Episode
+
+MAX_LIMIT = 1000  # rows of one answer
+TEXT_FILTERS = ("task", "embodiment", "source")
+T = TypeVar("T")
+
+
+def add_pool_routes(app: web.Application, service: Service) -> None:
+    """Put the routes of the pool on an application."""
+    routes = PoolRoutes(service)
+    router = app.router
+    router.add_get("/api/pool", routes.list)
+    router.add_post("/api/pool", routes.add)
+    router.add_get("/api/pool/versions", routes.versions)
+    router.add_get("/api/pool/diff", routes.diff)
+    router.add_post("/api/pool/tags", routes.tag)
+    router.add_post("/api/pool/rollback", routes.roll_back)
+    router.add_get("/api/pool/{id}", routes.show)
+    router.add_delete("/api/pool/{id}", routes.remove)
+    router.add_get("/api/pool/{id}/video", routes.video)
+    router.add_get("/api/pool/{id}/thumbnail", routes.thumbnail)
+    router.add_get("/api/pool/{id}/trajectory", routes.trajectory)
+    app.on_cleanup.append(routes.close)
+
+
+class PoolRoutes:
+    """Handlers; each does its work in a thread."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._films = Films()
+        self._uploads = asyncio.Semaphore(service.spec.limits.max_uploads)
+        self._changing = asyncio.Lock()  # so that `expect` and the change it guards are one
+
+    async def close(self, app: web.Application) -> None:
+        """Remove what was made for looking at."""
+        self._films.close()
+
+    async def list(self, request: web.Request) -> web.Response:
+        """Episodes, newest first, by filters and page."""
+        query = request.query
+        offset = _number(query.get("offset", "0"), "offset", 0, 2**31)
+        limit = _number(query.get("limit", "100"), "limit", 1, MAX_LIMIT)
+
+        def work() -> dict[str, Any]:
+            view = self._view(query.get("version") or query.get("tag"))
+            every = [view.episode(name) for name in reversed(view.episode_ids)]
+            kept = [episode for episode in every if _passes(episode, query)]
+            tags = self._tags()
+            return {
+                "version": view.version,
+                "writable": self.service.is_writable,
+                "total": len(kept),
+                "offset": offset,
+                "episodes": [_row(e, tags) for e in kept[offset : offset + limit]],
+                "tasks": sorted({e.task for e in every}),
+                "embodiments": sorted({e.embodiment for e in every}),
+                "blocks": sorted({str(e.attributes["block"]) for e in every if "block" in e.attributes}),
+                "tags": sorted(tags),
+            }
+
+        return web.json_response(await _thread(work))
+
+    async def show(self, request: web.Request) -> web.Response:
+        """One episode."""
+
+        def work() -> dict[str, Any]:
+            episode = self._episode(request)
+            return {
+                **_row(episode, self._tags()),
+                "fps": episode.fps,
+                "action_space": episode.action_space,
+                "cameras": list(episode.images),
+                "objects": {name: int(poses.shape[1]) for name, poses in episode.objects.items()},
+            }
+
+        return web.json_response(await _thread(work))
+
+    async def trajectory(self, request: web.Request) -> web.Response:
+        """Its numbers, step by step."""
+
+        def work() -> dict[str, Any]:
+            episode = self._episode(request)
+            return {
+                "fps": episode.fps,
+                "timestamps": episode.timestamps.tolist(),
+                "proprio": episode.proprio.tolist(),
+                "actions": episode.actions.tolist(),
+                "objects": {name: poses.tolist() for name, poses in episode.objects.items()},
+                "goal": None if episode.goal is None else episode.goal.tolist(),
+            }
+
+        return web.json_response(await _thread(work))
+
+    async def video(self, request: web.Request) -> web.StreamResponse:
+        """Its film as MP4, with ranges."""
+
+        def work() -> Any:
+            return self._films.path(self._episode(request), request.query.get("camera"))
+
+        return web.FileResponse(await _thread(work), headers={"Content-Type": "video/mp4"})
+
+    async def thumbnail(self, request: web.Request) -> web.Response:
+        """A frame as PNG: `t`, by default the first."""
+        t = _number(request.query.get("t", "0"), "t", 0, 2**31)
+
+        def work() -> bytes:
+            return thumbnail(self._episode(request), request.query.get("camera"), t)
+
+        return web.Response(body=await _thread(work), content_type="image/png")
+
+    async def versions(self, request: web.Request) -> web.Response:
+        """Every version, oldest first, and what it changed."""
+
+        def work() -> dict[str, Any]:
+            view = self.service.pool.view()
+            if not self.service.is_writable:
+                return {"head": view.version, "versions": []}
+            rows = [
+                {**asdict(v), "time": None if v.time is None else v.time.isoformat()}
+                for v in self.service.store.versions()
+            ]
+            return {"head": view.version, "versions": rows}
+
+        return web.json_response(await _thread(work))
+
+    async def diff(self, request: web.Request) -> web.Response:
+        """What lies between two versions."""
+        if "from" not in request.query or "to" not in request.query:
+            raise InputError("a difference needs two versions: give ?from=A&to=B")
+        old, new = request.query["from"], request.query["to"]
+        return web.json_response(asdict(await _thread(lambda: self.service.store.diff(old, new))))
+
+    async def add(self, request: web.Request) -> web.Response:
+        """A LeRobot v3 zip, or one episode on the wire format."""
+        store = self.service.store
+        if self._uploads.locked():
+            return refusal(503, "busy: other uploads are running; try again soon")
+        async with self._uploads:
+            version, ids = await add_upload(request, store, self.service.spec.limits)
+        self.service.metrics.changes.add()
+        return web.json_response({"version": version, "added": ids}, status=201)
+
+    async def remove(self, request: web.Request) -> web.Response:
+        """Leave one out of the newest version."""
+        name = request.match_info["id"]
+        return await self._change(request.query.get("expect"), lambda store: store.remove([name]))
+
+    async def tag(self, request: web.Request) -> web.Response:
+        """Name a version: {"name", "version"?, "move"?}."""
+        body = await _body(request, {"name": str, "version": (int, str), "move": bool})
+        if not body.get("name"):
+            raise InputError('a tag needs a name: send {"name": "before-friday"}')
+
+        def work() -> dict[str, Any]:
+            move = body.get("move", False)
+            return {"version": self.service.store.tag(body["name"], body.get("version"), move=move)}
+
+        return web.json_response(await _thread(work))
+
+    async def roll_back(self, request: web.Request) -> web.Response:
+        """Make a new version equal to an old one: {"version", "expect"?}."""
+        body = await _body(request, {"version": (int, str), "expect": int})
+        if "version" not in body:
+            raise InputError('a roll back needs a version: send {"version": 3}')
+        return await self._change(body.get("expect"), lambda store: store.rollback(body["version"]))
+
+    async def _change(self, expect: int | str | None, change: Callable[[Pool], int]) -> web.Response:
+        """Carry out a change; with `expect`, only while that is the newest version."""
+        wanted = None if expect is None else _number(str(expect), "expect", 0, 2**62)
+        store = self.service.store
+        async with self._changing:
+            head = await _thread(lambda: store.version)
+            if wanted is not None and wanted != head:
+                return refusal(409, f"the pool is at version {head} by now, not {wanted}: look again first")
+            version = await _thread(lambda: change(store))
+        self.service.metrics.changes.add()
+        return web.json_response({"version": version, "was": head})
+
+    def _view(self, version: str | None) -> PoolView:
+        return self.service.store.view_at(version) if version else self.service.pool.view()
+
+    def _episode(self, request: web.Request) -> Episode:
+        """The one that the path names, in the newest version or in the one that is asked for."""
+        view, name = self._view(request.query.get("version")), request.match_info["id"]
+        if name not in view.episode_ids:
+            raise InputError(
+                f"version {view.version} has no episode {name!a}: GET /api/pool shows what it has"
+            )
+        return view.episode(name)
+
+    def _tags(self) -> dict[str, frozenset[str]]:
+        """Tag -> the episodes of that version."""
+        if not self.service.is_writable:
+            return {}
+        store = self.service.store
+        return {name: frozenset(store.ids(number)) for name, number in store.tags().items()}
+
+
+def _row(episode: Episode, tags: dict[str, frozenset[str]]) -> dict[str, Any]:
+    attributes = dict(episode.attributes)
+    return {
+        "id": episode.id,
+        "scene_id": episode.scene_id,
+        "task": episode.task,
+        "embodiment": episode.embodiment,
+        "block": attributes.get("block"),
+        "goal": None if episode.goal is None else episode.goal.tolist(),
+        "goal_angle": attributes.get("goal_angle"),
+        "seed": attributes.get("seed"),
+        "length": len(episode),
+        "success": episode.success,
+        "source": episode.source,
+        "tags": sorted(tag for tag, ids in tags.items() if episode.id in ids),
+        "attributes": attributes,
+    }
+
+
+def _passes(episode: Episode, query: Any) -> bool:
+    if any(key in query and getattr(episode, key) != query[key] for key in TEXT_FILTERS):
+        return False
+    if "block" in query and str(episode.attributes.get("block")) != query["block"]:
+        return False
+    if "success" in query and str(episode.success).lower() != query["success"].lower():
+        return False
+    return query.get("q", "").lower() in episode.id.lower()
+
+
+def _number(text: str, what: str, least: int, most: int) -> int:
+    if not (text.isascii() and text.isdecimal()) or not least <= int(text[:20]) <= most:
+        raise InputError(f"{what} '{text[:40]}' is no whole number from {least} to {most}")
+    return int(text)
+
+
+async def _body(request: web.Request, kinds: dict[str, Any]) -> dict[str, Any]:
+    """A JSON map with these keys only."""
+    if request.content_type != "application/json":
+        raise InputError("the body is not declared as JSON: send Content-Type: application/json")
+    try:
+        body = await request.json()
+    except (ValueError, RecursionError):
+        raise InputError("the body is no JSON: send a map") from None
+    if not isinstance(body, dict) or not set(body) <= set(kinds):
+        raise InputError(f"the body is no map of {', '.join(kinds)}: send those")
+    for key, value in body.items():
+        if not isinstance(value, kinds[key]) or (isinstance(value, bool) and kinds[key] is not bool):
+            raise InputError(f"'{key}' in the body is of another kind than expected")
+    return body
+
+
+async def _thread(work: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, work)

@@ -1,0 +1,264 @@
+"""Demonstrations that come over HTTP: streamed to a file, unpacked with care, checked, added."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+import numpy as np
+from aiohttp import web
+
+from recap.errors import InputError, RecapError, WireError
+from recap.pool.content import check_episode
+from recap.pool.importers import open_source
+from recap.pool.importers.checks import check_dataset
+from recap.pool.importers.resample import resample
+from recap.pool.store import Pool
+from recap.serving.limits import Limits
+from recap.serving.wire import decode_map
+from recap.types import Episode
+
+ZIP_TYPES = ("application/zip", "application/x-zip-compressed")
+WIRE_TYPES = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
+CHUNK = 2**16
+MAX_SIDE = 4096  # px of a film
+MAX_NAME = 500  # characters of an id
+TEXTS = ("id", "scene_id", "task", "embodiment", "action_space", "source")
+KEYS = frozenset(
+    (*TEXTS, "fps", "timestamps", "proprio", "actions", "objects", "goal", "images", "success", "attributes")
+)
+
+
+async def add_upload(request: web.Request, pool: Pool, limits: Limits) -> tuple[int, list[str]]:
+    """Take in an upload; the version that has it, and the ids that were given."""
+    kind = request.content_type
+    if kind not in (*ZIP_TYPES, *WIRE_TYPES):
+        raise InputError(f"an upload of {kind} is not known: send application/zip, or application/msgpack")
+    skip = request.query.get("skip_existing", "").lower() in ("1", "true", "yes")
+    loop = asyncio.get_running_loop()
+    with tempfile.TemporaryDirectory(prefix="recap-upload-") as folder:
+        file = Path(folder) / "upload"
+        with file.open("wb") as out:
+            await _receive(request, out, limits)
+
+        def work() -> tuple[int, list[str]]:
+            if kind in ZIP_TYPES:
+                return _add_zip(file, Path(folder) / "unpacked", pool, limits, skip)
+            episode = read_episode(file.read_bytes(), limits)
+            return _add([episode], pool, skip)
+
+        return await loop.run_in_executor(None, work)
+
+
+async def _receive(request: web.Request, out: BinaryIO, limits: Limits) -> None:
+    most = limits.max_upload_bytes
+    too_large = web.HTTPRequestEntityTooLarge(
+        most, text=f"an upload may have {most} bytes: send fewer demonstrations at once"
+    )
+    if (request.content_length or 0) > most:
+        raise too_large
+    n = 0
+    async for data in request.content.iter_chunked(CHUNK):
+        n += len(data)
+        if n > most:
+            raise too_large
+        out.write(data)
+
+
+def read_episode(data: bytes, limits: Limits) -> Episode:
+    """One episode on the wire format, checked by its keys; missing times follow from `fps`."""
+    message = decode_map(data, limits.max_upload_bytes)
+    for key in sorted(set(message) - KEYS):
+        raise WireError(f"the episode has an unknown key '{key[:40]}': send {', '.join(sorted(KEYS))}")
+    for key in ("id", "task", "embodiment", "fps", "proprio", "actions"):
+        if key not in message:
+            raise WireError(f"the episode lacks '{key}': send it")
+    texts = {key: message.get(key, "") for key in TEXTS}
+    texts["scene_id"] = texts["scene_id"] or texts["id"]
+    if any(not isinstance(text, str) or len(text) > MAX_NAME for text in texts.values()):
+        raise WireError(f"one of {', '.join(TEXTS)} is no text of up to {MAX_NAME} characters")
+    fps = message["fps"]
+    if not isinstance(fps, int | float) or isinstance(fps, bool) or not 0 < fps <= 1000:
+        raise WireError("'fps' is no rate from 0 to 1000: send frames a second")
+    proprio = _array(message, "proprio", 2)
+    if not 0 < len(proprio) <= limits.max_frames:
+        raise WireError(f"the episode has {len(proprio)} steps: send 1 to {limits.max_frames}")
+    times = message.get("timestamps")
+    goal = message.get("goal")
+    success = message.get("success", True)
+    if not isinstance(success, bool | np.bool_):
+        raise WireError("'success' is neither true nor false: send one")
+    return Episode(
+        **texts,
+        fps=float(fps),
+        timestamps=np.arange(len(proprio)) / float(fps)
+        if times is None
+        else _array(message, "timestamps", 1, np.float64),
+        proprio=proprio,
+        actions=_array(message, "actions", 2),
+        objects={
+            name: _array(objects, name, 2) for objects in [_map(message, "objects")] for name in objects
+        },
+        goal=None if goal is None else _array(message, "goal", 1),
+        images={name: _film(films, name) for films in [_map(message, "images")] for name in films},
+        success=bool(success),
+        attributes=_map(message, "attributes"),
+    )
+
+
+def _map(message: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = message.get(key, {})
+    if not isinstance(value, dict):
+        raise WireError(f"'{key}' is a {type(value).__name__}: send a map")
+    return value
+
+
+def _array(message: Mapping[str, Any], key: str, n_dims: int, dtype: Any = np.float32) -> Any:
+    value = message[key]
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf" or value.ndim != n_dims:
+        raise WireError(f"'{key[:40]}' is no array of {n_dims} dimensions: send numbers")
+    with np.errstate(all="ignore"):
+        return value.astype(dtype)
+
+
+def _film(message: Mapping[str, Any], key: str) -> Any:
+    value = message[key]
+    if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or value.ndim != 4 or value.shape[3] != 3:
+        raise WireError(f"film '{key[:40]}' is no uint8 (steps, height, width, 3): send that")
+    if max(value.shape[1:3]) > MAX_SIDE or min(value.shape[1:3]) < 16:
+        raise WireError(
+            f"film '{key[:40]}' is {value.shape[2]}x{value.shape[1]} px: send 16 to {MAX_SIDE} a side"
+        )
+    return value
+
+
+def _add_zip(file: Path, folder: Path, pool: Pool, limits: Limits, skip: bool) -> tuple[int, list[str]]:
+    unpack(file, folder, limits)
+    root = _root(folder)
+    _check_tables(root, limits)
+    try:
+        episodes = list(open_source(root, format="lerobot"))
+    except RecapError as error:
+        # The folder is ours and means nothing to whoever sent the zip.
+        raise InputError(str(error).replace(str(root), "the upload")) from error
+    for episode in episodes:
+        _check_films(episode)
+    return _add(episodes, pool, skip)
+
+
+def _add(episodes: list[Episode], pool: Pool, skip: bool) -> tuple[int, list[str]]:
+    for episode in episodes:
+        check_episode(episode)
+    errors = [finding for finding in check_dataset(episodes) if finding.severity == "error"]
+    if errors:
+        raise InputError(f"the upload was not added: {errors[0]}")
+    fps = next((episode.fps for episode in pool.view()), None)
+    if fps is not None:
+        episodes = [resample(episode, fps) for episode in episodes]
+    version = pool.add(episodes, skip_existing=skip)
+    return version, [episode.id for episode in episodes]
+
+
+def unpack(file: Path, folder: Path, limits: Limits) -> None:
+    """A zip into a new folder: plain files only, within it, and no larger than they say and may be."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            left = limits.max_unpacked_bytes
+            for member, path in _members(archive.infolist(), limits):
+                left -= _unpack_member(archive, member, folder / path, left)
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        NotImplementedError,
+        EOFError,
+        OSError,
+        RuntimeError,
+        ValueError,
+    ) as error:
+        raise InputError(f"the zip cannot be read ({type(error).__name__}): pack it again") from error
+
+
+def _members(
+    members: list[zipfile.ZipInfo], limits: Limits
+) -> Iterator[tuple[zipfile.ZipInfo, PurePosixPath]]:
+    """The files, each with a place that is safe; anything odd refuses the whole zip."""
+    if len(members) > limits.max_members:
+        raise InputError(f"the zip has {len(members)} members: send at most {limits.max_members}")
+    if sum(member.file_size for member in members) > limits.max_unpacked_bytes:
+        raise InputError(f"the zip unpacks to more than {limits.max_unpacked_bytes} bytes: send it in parts")
+    seen: set[str] = set()
+    for member in members:
+        name, path = member.filename, PurePosixPath(member.filename)
+        odd = path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name
+        mode = member.external_attr >> 16
+        if odd or len(name) > MAX_NAME or not path.parts or str(path).lower() in seen:
+            raise InputError(f"the zip has a member with an unsafe name, {name[:80]!a}: pack it again")
+        if member.flag_bits & 1 or (mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR)):
+            raise InputError(
+                f"the zip has a member {name[:80]!a} that is encrypted or no plain file: leave it out"
+            )
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise InputError("the zip is packed by another method than deflate: pack it again")
+        seen.add(str(path).lower())
+        if not member.is_dir():
+            yield member, path
+
+
+def _unpack_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path, left: int) -> int:
+    """Write one file and return its size, which must be what the zip says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    n = 0
+    with archive.open(member) as source, path.open("xb") as out:
+        while data := source.read(CHUNK):
+            n += len(data)
+            if n > min(left, member.file_size):
+                raise InputError("the zip unpacks to more than it says: pack it again")
+            out.write(data)
+    return n
+
+
+def _root(folder: Path) -> Path:
+    """Where the dataset begins: at the top, or in the one folder that is there."""
+    inner = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    for root in (folder, *(inner if len(inner) == 1 else [])):
+        if (root / "meta" / "info.json").is_file():
+            return root
+    raise InputError("the zip holds no LeRobot v3 dataset: pack its folder with meta/info.json")
+
+
+def _check_tables(root: Path, limits: Limits) -> None:
+    """A small Parquet file may hold a huge table; its footer says how large."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    n_rows = n_bytes = 0
+    for file in sorted(root.rglob("*.parquet")):
+        try:
+            meta = pq.read_metadata(file)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise InputError(
+                f"{file.relative_to(root)} is no Parquet file: pack the dataset again"
+            ) from error
+        n_rows += meta.num_rows
+        n_bytes += sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
+    if n_rows > 2 * limits.max_frames or n_bytes > limits.max_unpacked_bytes:
+        raise InputError(f"the dataset has {n_rows} rows of {n_bytes} bytes: send it in parts")
+
+
+def _check_films(episode: Episode) -> None:
+    for camera, frames in episode.images.items():
+        if not len(frames):
+            raise InputError(f"film {camera!a} of episode {episode.id!a} is empty: leave it out")
+
+
+def pack(files: Iterable[tuple[str, Path]], out: Path) -> None:
+    """Files as a zip; already small ones are stored as they are."""
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, path in files:
+            archive.write(path, name)
