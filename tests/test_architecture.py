@@ -43,8 +43,9 @@ ALLOWED = {
     "evaluation": MIDDLE | {"agent", "policies", "assembly"},
     "demo": MIDDLE | {"agent", "policies", "evaluation", "collection"},
     "serving": MIDDLE | {"agent", "policies", "assembly"},
+    "studio": MIDDLE | {"agent", "policies", "evaluation", "serving"},
     "cli": MIDDLE
-    | {"agent", "policies", "assembly", "training", "evaluation", "collection", "demo", "serving"},
+    | {"agent", "policies", "assembly", "training", "evaluation", "collection", "demo", "serving", "studio"},
     "__main__": {"cli"},
 }
 

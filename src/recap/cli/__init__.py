@@ -21,6 +21,7 @@ COMMANDS = {
     "pool": ("recap.cli.pool:pool", "Keep demonstrations: add, list, tag, roll back, verify, pack."),
     "retrieve": ("recap.cli.retrieve:retrieve", "See which moment of a pool fits, and why."),
     "serve": ("recap.cli.serving:serve", "Serve a policy to robots on the openpi wire."),
+    "studio": ("recap.cli.studio:studio", "Teach by dragging, and watch the frozen policy use it."),
     "train": ("recap.cli.train:train", "Train a policy on pairs of demonstrations."),
 }
 
