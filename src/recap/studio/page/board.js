@@ -9,6 +9,9 @@ const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 const points = (way) => way.map(([x, y]) => `${x},${y}`).join(" ");
 const placed = ([x, y, angle]) => `translate(${x} ${y}) rotate(${angle * DEGREES})`;
 
+const rules = (size) => Array.from({ length: 7 }, (_, i) => ((i + 1) * size) / 8)
+  .map((at) => `M${at} 0V${size}M0 ${at}H${size}`).join("");
+
 export class Board {
   constructor(shapes, { label, pusher = "disc", small = false }) {
     this.shapes = shapes;
@@ -26,6 +29,7 @@ export class Board {
       : draw("polygon", { class: "pusher triangle", points: points(shapes.triangle) });
     this.element = draw("svg", { class: small ? "board small" : "board", viewBox: box, role: "img", "aria-label": label },
       draw("rect", { class: "felt", x: 0, y: 0, width: size, height: size, rx: 6 }),
+      draw("path", { class: "rules", d: rules(size) }),
       this.goal, this.trail, this.ghosts, this.block, this.retrieved, this.executed, this.cross, this.pusher);
     this.now = null;
     this.glide = 0;

@@ -6,6 +6,7 @@ import { ask } from "./net.js";
 const STEP = 15;
 const INNER = 62;
 const OUTER = 92;
+const STARTS = { from: 78, size: 294 }; // px of the board where blocks start, with room around
 const LEVELS = [[30, "near"], [60, "fair"], [100, "far"], [Infinity, "bare"]]; // px to the nearest moment
 
 const level = (distance) => (distance === null ? "bare" : LEVELS.find(([most]) => distance <= most)[1]);
@@ -42,7 +43,10 @@ export class Coverage {
     this.middle = make("div", { class: "middle" });
     const near = this.chosen === null ? this.studio.task.angle : this.chosen;
     const first = told.goals.reduce((a, b) => (Math.abs(a.angle - near) <= Math.abs(b.angle - near) ? a : b));
-    for (const goal of told.goals) this.ring.append(this.sector(goal));
+    this.angleWords = draw("text", { class: "strong", y: 2, "aria-hidden": "true" });
+    this.awayWords = draw("text", { y: 22, "aria-hidden": "true" });
+    this.sectors = told.goals.map((goal) => this.sector(goal));
+    this.ring.append(...this.sectors, this.angleWords, this.awayWords);
     const hints = told.suggestions.map(({ angle, start, distance }) => make("li", {},
       make("span", { class: `swatch ${level(distance)}`, "aria-hidden": "true" }),
       make("span", { text: `${degrees(angle)}, start ${start}` }), make("span", { class: "soft", text: away(distance) }),
@@ -85,21 +89,21 @@ export class Coverage {
   choose(angle, focus) {
     this.chosen = angle;
     const goal = this.told.goals.find((each) => each.angle === angle);
-    for (const sector of this.ring.children) {
+    for (const sector of this.sectors) {
       const mine = Number(sector.dataset.angle) === angle;
       sector.setAttribute("aria-selected", mine);
       sector.setAttribute("tabindex", mine ? 0 : -1);
       if (mine && focus) sector.focus({ preventScroll: true });
     }
-    const size = this.studio.about.shapes.size;
-    const starts = draw("svg", { class: "starts", viewBox: `0 0 ${size} ${size}`, role: "group", "aria-label": `Starts at goal ${degrees(angle)}` },
-      draw("rect", { class: "felt", width: size, height: size, rx: 14 }),
+    this.angleWords.textContent = degrees(angle);
+    this.awayWords.textContent = away(goal.median);
+    const { from, size } = STARTS;
+    const starts = draw("svg", { class: "starts", viewBox: `${from} ${from} ${size} ${size}`, role: "group", "aria-label": `Starts at goal ${degrees(angle)}` },
+      draw("rect", { class: "felt", x: from + 1, y: from + 1, width: size - 2, height: size - 2, rx: 14 }),
       ...goal.starts.map(({ start, block: [x, y], distance }) => draw("a", {
         href: this.studio.link("teach", { block: this.told.block, angle, start }), class: level(distance),
         "aria-label": `Start ${start}, ${away(distance)}: teach it`,
-      }, draw("circle", { cx: x, cy: y, r: 17 }), draw("title", { text: `Start ${start}: ${away(distance)}` }))));
-    this.middle.replaceChildren(
-      make("p", { class: "goal-words" }, make("strong", { text: `Goal ${degrees(angle)}` }), make("span", { class: "soft", text: `median ${away(goal.median)}` })),
-      starts, make("p", { class: "soft tiny", text: "each dot: where the block starts" }));
+      }, draw("circle", { cx: x, cy: y, r: 12 }), draw("title", { text: `Start ${start}: ${away(distance)}` }))));
+    this.middle.replaceChildren(starts, make("p", { class: "soft tiny", text: "where the block starts" }));
   }
 }

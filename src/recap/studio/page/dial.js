@@ -3,6 +3,7 @@
 import { draw, degrees } from "./dom.js";
 
 const RADIUS = 78;
+const SCALE = 0.58;
 
 const wrap = (angle) => ((((angle + 180) % 360) + 360) % 360) - 180;
 
@@ -10,8 +11,7 @@ export class Dial {
   constructor(label, changed) {
     this.changed = changed;
     this.shape = draw("path", { class: "goal" });
-    this.hand = draw("g", {}, draw("line", { y1: -52, y2: -RADIUS, class: "hand" }), draw("circle", { cy: -RADIUS, r: 10, class: "knob" }));
-    this.words = draw("text", { y: 5, class: "words", "aria-hidden": "true" });
+    this.hand = draw("g", {}, draw("circle", { cy: -RADIUS, r: 11, class: "knob" }));
     const ticks = Array.from({ length: 24 }, (_, i) =>
       draw("line", { y1: -RADIUS - 9, y2: -RADIUS - (i % 6 ? 4 : 0) + 1, transform: `rotate(${15 * i})`, class: "tick" }));
     this.element = draw("svg", {
@@ -31,7 +31,10 @@ export class Dial {
   }
 
   outline(way) {
-    this.shape.setAttribute("d", `M${way.map(([x, y]) => `${x * 0.36},${y * 0.36}`).join(" ")}Z`);
+    const ys = way.map(([, y]) => y);
+    const middle = (Math.max(...ys) + Math.min(...ys)) / 2;
+    const points = way.map(([x, y]) => `${x * SCALE},${(y - middle) * SCALE}`);
+    this.shape.setAttribute("d", `M${points.join(" ")}Z`);
   }
 
   set(angle) {

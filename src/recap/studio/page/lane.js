@@ -26,10 +26,10 @@ export class Lane {
       make("span", { class: "key retrieved", text: "retrieved" }), make("span", { class: "key executed", text: "executed" }));
     this.element = make("article", { class: "lane card", "aria-label": `${title}, ${words}` },
       make("header", {}, make("h2", { text: title }), make("p", { class: "soft", text: words })),
-      make("div", { class: "board-wrap" }, this.board.element, this.badge), legend,
-      this.meter.element,
-      make("div", { class: "pictures" }, this.camera.element, this.foreseen.element, this.source),
-      this.why);
+      make("div", {}, make("div", { class: "board-wrap" }, this.board.element, this.badge), legend),
+      make("div", { class: "told" }, this.meter.element,
+        make("div", { class: "pictures" }, this.camera.element, this.foreseen.element, this.source),
+        this.why));
     this.explain(null);
   }
 

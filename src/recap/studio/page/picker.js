@@ -15,9 +15,10 @@ export class Picker {
     const blocks = make("div", { class: "blocks", role: "radiogroup", "aria-label": "Block" });
     for (const [block, { outline }] of Object.entries(shapes.blocks)) {
       const radio = make("input", { type: "radio", name, value: block, on: { change: () => this.pick({ block }) } });
-      const middle = outline.map(([, y]) => y).reduce((a, b) => Math.max(a, b)) + Math.min(...outline.map(([, y]) => y));
+      const ys = outline.map(([, y]) => y);
+      const middle = (Math.max(...ys) + Math.min(...ys)) / 2;
       const picture = draw("svg", { viewBox: "-72 -72 144 144", "aria-hidden": "true" },
-        draw("path", { d: `M${outline.map(([x, y]) => `${x},${y - middle / 2}`).join(" ")}Z` }));
+        draw("path", { d: `M${outline.map(([x, y]) => `${x},${y - middle}`).join(" ")}Z` }));
       blocks.append(make("label", { title: NAMES[block] || block }, radio, picture,
         make("span", { class: "aside", text: NAMES[block] || block })));
       this.radios.set(block, radio);

@@ -92,7 +92,7 @@ export class PoolView {
     const all = make("option", { value: "", text: `${label}: all` });
     select.replaceChildren(all, ...values.map((value) => make("option", { value, text: value })));
     select.value = values.includes(chosen) ? chosen : "";
-    select.hidden = values.length < 2 && !chosen && label !== "Pusher";
+    select.hidden = !chosen && values.length < (label === "Tag" ? 1 : 2); // nothing to choose from
   }
 
   async listVersions() {
