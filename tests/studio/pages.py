@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from playwright.sync_api import Page, WebSocket
@@ -92,9 +92,13 @@ def tab_to(page: Page, selector: str, most: int = 40) -> None:
 
 
 def take_picture(page: Page, name: str) -> None:
-    """Write a screenshot where one is wanted."""
+    """Write a screenshot, light and dark, where they are wanted."""
     folder = os.environ.get("RECAP_SCREENSHOTS")
-    if folder:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+    if not folder:
+        return
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    schemes: tuple[tuple[Literal["light", "dark"], str], ...] = (("dark", "-dark"), ("light", ""))
+    for scheme, suffix in schemes:
+        page.emulate_media(color_scheme=scheme)
         page.wait_for_timeout(350)
-        page.screenshot(path=Path(folder) / f"{name}.png")
+        page.screenshot(path=Path(folder) / f"{name}{suffix}.png")

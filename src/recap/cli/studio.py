@@ -9,7 +9,9 @@ import click
 
 
 @click.command()
-@click.option("--pool", metavar="URI", help="Made if it is not there.  [default: a scratch pool in the cache]")
+@click.option(
+    "--pool", metavar="URI", help="Made if it is not there.  [default: a scratch pool in the cache]"
+)
 @click.option("--checkpoint", default="pusht-nano", show_default=True, help="A policy, or replay.")
 @click.option("--port", type=int, default=8100, show_default=True, help="0 takes any that is free.")
 @click.option(

@@ -12,6 +12,7 @@ from typing import TypeVar
 from aiohttp import web
 
 from recap.envs.pusht.blocks import block_named
+from recap.envs.pusht.tasks import FPS
 from recap.retrieval.retriever import Retriever
 from recap.serving.app import PAGE, SERVICE
 from recap.serving.service import Service
@@ -89,7 +90,12 @@ class Studio:
         """Who acts, on what, and the shapes to draw it with."""
         service = self.service
         fingerprint = await self._compute(lambda: service.fingerprint)
-        policy = {"name": service.spec.agent, "fingerprint": fingerprint, "reaction": service.spec.reaction}
+        policy = {
+            "name": service.spec.agent,
+            "fingerprint": fingerprint,
+            "reaction": service.spec.reaction,
+            "ahead_s": service.chunk_size / FPS,  # of the predicted picture
+        }
         told = {"policy": policy, "pool": service.store.uri, **await _thread(self._pool)}
         return web.json_response({**told, "shapes": shapes()})
 
@@ -166,6 +172,3 @@ def _page_files() -> dict[str, bytes]:
 
 async def _thread(work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(None, work)
-
-
-

@@ -57,7 +57,9 @@ class Conversation(ABC):
         """Say what went wrong, in one line."""
         if not isinstance(error, RecapError):
             log.error("the studio met an error", exc_info=error)
-        text = str(error) if isinstance(error, RecapError) else f"{type(error).__name__}: see the server's log"
+        text = (
+            str(error) if isinstance(error, RecapError) else f"{type(error).__name__}: see the server's log"
+        )
         await self.say("error", text=" ".join(text.split()))
 
 

@@ -152,9 +152,7 @@ def _left_out(
     return found
 
 
-def _nearest(
-    retriever: Retriever, seen: Observation, symmetry: int, exclude: frozenset[str]
-) -> float | None:
+def _nearest(retriever: Retriever, seen: Observation, symmetry: int, exclude: frozenset[str]) -> float | None:
     matches = retriever.retrieve(Query((seen,), seen, symmetry, exclude)).matches
     return matches[0].distance if matches else None
 

@@ -99,7 +99,9 @@ class _Lesson(Conversation):
         def add() -> tuple[int, int]:
             view = self.pool.view()
             if episode.id in view.episode_ids:
-                raise InputError(f"there is a demonstration '{checked_name(name)}' already: choose another name")
+                raise InputError(
+                    f"there is a demonstration '{checked_name(name)}' already: choose another name"
+                )
             return view.version, self.pool.add([episode])
 
         before, version = await asyncio.to_thread(add)

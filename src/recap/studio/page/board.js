@@ -25,12 +25,12 @@ export class Board {
     this.executed = draw("g", { class: "executed" });
     this.cross = draw("g", { class: "cross", visibility: "hidden" }, draw("circle", { r: 7 }));
     this.pusher = pusher === "disc"
-      ? draw("circle", { class: "pusher disc", r: shapes.disc_radius })
+      ? draw("g", { class: "pusher" }, draw("circle", { class: "halo", r: shapes.disc_radius }), draw("circle", { class: "disc", r: shapes.disc_radius }))
       : draw("polygon", { class: "pusher triangle", points: points(shapes.triangle) });
     this.element = draw("svg", { class: small ? "board small" : "board", viewBox: box, role: "img", "aria-label": label },
       draw("rect", { class: "felt", x: 0, y: 0, width: size, height: size, rx: 6 }),
       draw("path", { class: "rules", d: rules(size) }),
-      this.goal, this.trail, this.ghosts, this.block, this.retrieved, this.executed, this.cross, this.pusher);
+      this.goal, this.trail, this.ghosts, this.block, this.pusher, this.retrieved, this.executed, this.cross);
     this.now = null;
     this.glide = 0;
   }
@@ -86,7 +86,7 @@ export class Board {
   }
 
   chunks(retrieved, executed) {
-    for (const [layer, way, radius] of [[this.retrieved, retrieved, 4], [this.executed, executed, 3]]) {
+    for (const [layer, way, radius] of [[this.retrieved, retrieved, 4], [this.executed, executed, 2.4]]) {
       layer.replaceChildren();
       if (!way || !way.length) continue;
       layer.append(draw("polyline", { points: points(way) }));

@@ -2,7 +2,7 @@
 
 import { draw, make } from "./dom.js";
 
-const W = 460;
+const W = matchMedia("(max-width: 560px)").matches ? 320 : 460; // so that words stay readable
 const H = 250;
 const PAD = { left: 40, right: 12, top: 12, bottom: 34 };
 const MARKS = ["circle", "square", "diamond", "triangle"];

@@ -7,7 +7,7 @@ const STEP = 15;
 const INNER = 62;
 const OUTER = 92;
 const STARTS = { from: 78, size: 294 }; // px of the board where blocks start, with room around
-const LEVELS = [[30, "near"], [60, "fair"], [100, "far"], [Infinity, "bare"]]; // px to the nearest moment
+const LEVELS = [[40, "near"], [80, "fair"], [140, "far"], [Infinity, "bare"]]; // px to the nearest moment
 
 const level = (distance) => (distance === null ? "bare" : LEVELS.find(([most]) => distance <= most)[1]);
 const away = (distance) => (distance === null ? "nothing near" : `${distance.toFixed(0)} px`);
@@ -51,12 +51,12 @@ export class Coverage {
       make("span", { class: `swatch ${level(distance)}`, "aria-hidden": "true" }),
       make("span", { text: `${degrees(angle)}, start ${start}` }), make("span", { class: "soft", text: away(distance) }),
       make("a", { class: "go small", href: this.studio.link("teach", { block: told.block, angle, start }), text: "Teach this", "aria-label": `Teach goal ${degrees(angle)}, start ${start}` })));
-    const keys = [["near", "≤ 30"], ["fair", "≤ 60"], ["far", "≤ 100"], ["bare", "> 100 px"]].map(([kind, text]) =>
+    const keys = [["near", "≤ 40"], ["fair", "≤ 80"], ["far", "≤ 140"], ["bare", "> 140 px"]].map(([kind, text]) =>
       make("span", {}, make("i", { class: `swatch ${kind}`, "aria-hidden": "true" }), text));
-    const usual = told.usual === null ? "" : ` Its own demonstrations begin ${told.usual.toFixed(0)} px from each other.`;
+    const usual = told.usual === null ? "" : `, ${told.usual.toFixed(0)} px from each other`;
     this.root.replaceChildren(
       make("div", { class: "head" }, make("h2", { text: "Coverage" }), block),
-      make("p", { class: "soft", text: `How far the pool’s nearest moment is from where a task begins, from ${plural(told.n_demonstrations, "demonstration")}.${usual}` }),
+      make("p", { class: "soft tiny", text: `How far the nearest moment of the pool is from where a task begins. It has ${plural(told.n_demonstrations, "demonstration")} of this block${usual}.` }),
       make("div", { class: "map" }, this.ring, this.middle),
       make("p", { class: "keys" }, ...keys),
       make("h3", { text: "Record this next" }), make("ul", { class: "next" }, ...hints));

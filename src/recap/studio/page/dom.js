@@ -33,5 +33,11 @@ export const degrees = (angle) => `${angle > 0 ? "+" : angle < 0 ? "−" : ""}${
 
 export const plural = (n, one) => `${n} ${one}${n === 1 ? "" : "s"}`;
 
-// The name that a person gave, or the whole id of what came from elsewhere.
-export const nameOf = (id) => id.replace(/^studio\//, "");
+// The name that a person gave; of what was collected, its task and seed; of anything else, its id.
+export function nameOf(id) {
+  const collected = /^pusht\/([a-z]+)\/([+-]?[\d.]+)\/(\d+)\/\w+$/.exec(id);
+  return collected ? `${collected[1]} ${degrees(Number(collected[2]))} · ${collected[3]}` : id.replace(/^studio\//, "");
+}
+
+// The last part of a path, for people; the whole of it for who wants to know.
+export const tail = (path) => path.replace(/\/+$/, "").split("/").at(-1);

@@ -8,7 +8,7 @@ const TERMS = { proprio: "pusher", object: "block’s place", turn: "block’s t
 const FULL_PX = 120; // a bar as wide as its track
 
 export class Lane {
-  constructor(shapes, { title, task, goal, words }) {
+  constructor(shapes, { title, task, goal, words, ahead }) {
     this.shapes = shapes;
     this.moments = [];
     this.plans = [];
@@ -17,7 +17,7 @@ export class Lane {
     this.meter = meter(shapes);
     this.badge = make("p", { class: "badge" });
     this.camera = picture("Camera", "What the camera sees now");
-    this.foreseen = picture("Predicted, 0.8 s ahead", "The future that the policy predicts");
+    this.foreseen = picture(`Predicted, in ${ahead} s`, "The future that the policy predicts");
     this.first = picture("Retrieved: first", "First retrieved frame");
     this.last = picture("Retrieved: last", "Last retrieved frame");
     this.source = make("a", { class: "source" }, this.first.element, this.last.element);

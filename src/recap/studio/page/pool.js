@@ -2,7 +2,7 @@
 
 import { Coverage } from "./coverage.js";
 import { Demonstration } from "./demonstration.js";
-import { button, byId, degrees, make, nameOf, plural, show } from "./dom.js";
+import { button, byId, degrees, make, nameOf, plural, show, tail } from "./dom.js";
 import { ask, demoPath } from "./net.js";
 import { versionWords } from "./run.js";
 
@@ -72,7 +72,9 @@ export class PoolView {
     show(byId("pool-problem"), "");
     for (const [key, label, plurals] of FILTERS) this.offer(this.selects.get(key), label, told[plurals]);
     const filtered = query.toString() !== `limit=${this.limit}`;
-    byId("pool-lead").textContent = `${plural(told.total, "demonstration")}${filtered ? " of those chosen" : ""} in version ${told.version} of ${this.studio.about.pool}`;
+    const { pool } = this.studio.about;
+    byId("pool-lead").textContent = `${plural(told.total, "demonstration")}${filtered ? " like that" : ""} in version ${told.version} of ${tail(pool)}`;
+    byId("pool-lead").title = pool;
     byId("pool-grid").replaceChildren(...told.episodes.map((each) => card(each)));
     if (!told.total) {
       const words = filtered ? "Nothing is like that." : "The pool is empty: the triangle holds still, by design. ";

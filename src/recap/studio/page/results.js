@@ -1,6 +1,6 @@
 // Results: evaluations that were run before, as a table and as curves with their intervals.
 
-import { byId, degrees, make, plural, show } from "./dom.js";
+import { byId, degrees, make, plural, show, tail } from "./dom.js";
 import { angleChart, stepChart } from "./charts.js";
 import { ask } from "./net.js";
 
@@ -27,7 +27,8 @@ export class ResultsView {
     show(byId("results-problem"), "");
     this.runs = told.runs;
     const whole = this.runs.filter((run) => !run.error);
-    byId("results-lead").textContent = `${plural(whole.length, "evaluation")} in ${told.folder}`;
+    byId("results-lead").textContent = `${plural(whole.length, "evaluation")} in ${tail(told.folder)}`;
+    byId("results-lead").title = told.folder;
     this.chosen ||= new Set(whole.slice(0, 2).map(({ name }) => name));
     const thresholds = [...new Set(whole.flatMap((run) => run.thresholds))].sort();
     if (!thresholds.includes(this.threshold)) this.threshold = thresholds[0];

@@ -57,7 +57,7 @@ export class Review {
     make("div", { class: "actions" },
       make("button", { type: "submit", class: "primary", text: "Add to pool" }),
       button("Discard", discard)));
-    root.append(this.plot, make("div", { class: "replay" }, this.playButton, this.at.row), this.first.row, this.last.row, form);
+    root.append(this.plot, make("div", { class: "replay" }, this.playButton, this.at.row), make("div", { class: "cuts" }, this.first.row, this.last.row), form);
   }
 
   open(moments, end, name) {

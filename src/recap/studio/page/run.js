@@ -122,7 +122,8 @@ export class RunView {
     const { about, task } = this.studio;
     this.lanes = lanes.map(({ version, n_episodes, pinned }) => {
       const title = lanes.length === 1 ? "Now" : pinned ? "Before" : "Now";
-      return new Lane(about.shapes, { title, task, goal, words: `version ${version}, ${plural(n_episodes, "demonstration")}` });
+      const words = `version ${version}, ${plural(n_episodes, "demonstration")}`;
+      return new Lane(about.shapes, { title, task, goal, words, ahead: about.policy.ahead_s });
     });
     byId("run-lanes").replaceChildren(...this.lanes.map(({ element }) => element));
     byId("run-lanes").dataset.lanes = lanes.length;
