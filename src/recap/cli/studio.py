@@ -21,8 +21,8 @@ import click
     show_default=True,
     help="Where evaluations lie.",
 )
-@click.option("--browser/--no-browser", default=True, help="Open the page.")
-def studio(pool: str | None, checkpoint: str, port: int, runs: Path, browser: bool) -> int:
+@click.option("--no-browser", is_flag=True, help="Only say where the page is.")
+def studio(pool: str | None, checkpoint: str, port: int, runs: Path, no_browser: bool) -> int:
     """Open the studio: teach by dragging, watch the frozen policy use it.
 
     One page with four views: Teach, Run, Pool, Results. It is served on this machine only, together with
@@ -51,7 +51,7 @@ def studio(pool: str | None, checkpoint: str, port: int, runs: Path, browser: bo
         click.echo(f"Pool: {uri}, version {view.version}, {len(view.episode_ids)} demonstrations")
         click.echo(f"Studio: {url}")
         click.echo("Next: open that page, drag the disc, add what you did, and watch the triangle use it")
-        if browser:
+        if not no_browser:
             click.launch(url)  # where there is none, the line above is enough
 
     try:
