@@ -14,7 +14,19 @@ from recap.errors import InputError
 from recap.pool.view import PoolView
 from recap.retrieval.conditioning import build_conditioning, out_of
 from recap.retrieval.retriever import Retriever, as_episode
-from recap.types import F32, F64, ActionChunk, Conditioning, FrameRef, Match, Observation, Query, Retrieval
+from recap.types import (
+    F32,
+    F64,
+    U8,
+    ActionChunk,
+    Conditioning,
+    Episode,
+    FrameRef,
+    Match,
+    Observation,
+    Query,
+    Retrieval,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -51,6 +63,10 @@ class _Episode:
     stalled: dict[FrameRef, float] = field(default_factory=dict)
     charged: FrameRef | None = None  # whose penalty the last chunk raised
     stopped: bool = False
+
+
+_Ready: TypeAlias = tuple[int, _Episode, Retrieval, Conditioning]
+_LatentKey: TypeAlias = tuple[FrameRef, int, str, str]  # match, offset, encoder and camera, alignment
 
 
 class RetrievalAgent:
@@ -103,7 +119,7 @@ class RetrievalAgent:
         self._dice: dict[int, torch.Generator] = {}
         self._symmetries: dict[int, int] = {}
         self.timings_ms: Mapping[str, float] = {}  # of the last planning, all slots together
-        self._latents: OrderedDict[tuple[FrameRef, int, str, str], F32] = OrderedDict()
+        self._latents: OrderedDict[_LatentKey, F32] = OrderedDict()
         self._checked: PoolView | None = None
 
     def reset(self, slot: int, trial: object, symmetry: int | None = None) -> None:
@@ -185,7 +201,7 @@ class RetrievalAgent:
 
     def _plan(self, waiting: Sequence[tuple[int, _Episode]]) -> None:
         """Retrieve for each, predict for all together, and queue the actions in the world."""
-        ready: list[tuple[int, _Episode, Retrieval, Conditioning]] = []
+        ready: list[_Ready] = []
         started = time.perf_counter()
         if waiting:
             self._check_pool()
@@ -199,6 +215,7 @@ class RetrievalAgent:
             if not (alone or (unsure and self.reaction != "ignore")):
                 ready.append((slot, episode, found, self._condition(slot, episode, found)))
         retrieved = time.perf_counter()
+        ready = self._with_latents(ready)
         chunks = self._predict(ready)
         predicted = time.perf_counter()
         self.timings_ms = {
@@ -247,51 +264,45 @@ class RetrievalAgent:
         width = len(now.proprio) if self.policy is None else self.policy.config.action_dim
         refs = [match.ref for match in found.matches[:1]]
         query = as_episode([now], self._symmetry(slot), look)
-        view = self.retriever.view_of(found)
-        given = build_conditioning(view, refs, query, 0, config, width)
-        if (
-            self.policy is None
-            or not self.policy.config.sees
-            or given.is_empty
-            or not self.policy.config.retrieval
-        ):
-            return given
-        return replace(given, latents=self._shown(view, given))
+        return build_conditioning(self.retriever.view_of(found), refs, query, 0, config, width)
 
-    def _shown(self, view: PoolView, given: Conditioning) -> F32:
-        """Latents of the retrieved frames, made when they are first retrieved."""
+    def _with_latents(self, ready: Sequence[_Ready]) -> list[_Ready]:
+        """With the latents of what was retrieved; those that are not at hand are made by one call."""
+        if self.policy is None or not self.policy.config.sees or not self.policy.config.retrieval:
+            return list(ready)
+        keys = [[] if given.is_empty else self._latent_keys(given.refs[0]) for *_, given in ready]
+        missing: dict[_LatentKey, tuple[U8, F64]] = {}
+        for (_, _, found, given), wanted in zip(ready, keys, strict=True):
+            for key in wanted:
+                if key not in self._latents and key not in missing:
+                    episode = self.retriever.view_of(found).episode(key[0].episode_id)
+                    missing[key] = (_frame_of(episode, key), given.frames[0])
+        if missing:
+            images, frames = zip(*missing.values(), strict=True)
+            self._latents.update(zip(missing, self.policy.encode_frames(images, frames), strict=True))
+        out = []
+        for (slot, moment, found, given), wanted in zip(ready, keys, strict=True):
+            for key in wanted:
+                self._latents.move_to_end(key)
+            latents = np.stack([self._latents[key] for key in wanted]) if wanted else None
+            out.append((slot, moment, found, replace(given, latents=latents)))
+        while len(self._latents) > MAX_LATENTS:
+            self._latents.popitem(last=False)
+        return out
+
+    def _latent_keys(self, ref: FrameRef) -> list[_LatentKey]:
+        """The frames of a match that the policy is shown, through each camera."""
         from recap.policies.layout import frame_offsets
 
         assert self.policy is not None
-        config, ref = self.policy.config, given.refs[0]
-        episode = view.episode(ref.episode_id)
-        keys = [
-            (ref, offset, f"{self.policy.fingerprint}/{camera}", config.mode)
+        config, fingerprint = self.policy.config, self.policy.fingerprint
+        return [
+            (ref, offset, f"{fingerprint}/{camera}", config.mode)
             for offset in frame_offsets(config)
             for camera in config.image.cameras
         ]
-        missing = [key for key in keys if key not in self._latents]
-        if missing:
-            images = []
-            for key in missing:
-                camera = key[2].split("/", 1)[1]
-                if camera not in episode.images:
-                    raise InputError(
-                        f"the policy looks through camera '{camera}', and demonstration {episode.id} has "
-                        f"{sorted(episode.images) or 'none'}: use a pool with images"
-                    )
-                images.append(episode.images[camera][min(ref.t + key[1], len(episode) - 1)])
-            made = self.policy.encode_frames(images, [given.frames[0]] * len(images))
-            self._latents.update(zip(missing, made, strict=True))
-        found = []
-        for key in keys:
-            self._latents.move_to_end(key)
-            found.append(self._latents[key])
-        while len(self._latents) > MAX_LATENTS:
-            self._latents.popitem(last=False)
-        return np.stack(found)
 
-    def _predict(self, ready: Sequence[tuple[int, _Episode, Retrieval, Conditioning]]) -> list[ActionChunk]:
+    def _predict(self, ready: Sequence[_Ready]) -> list[ActionChunk]:
         if not ready:
             return []
         if self.policy is None:
@@ -352,6 +363,16 @@ def check_retriever(policy: Policy, retriever: Retriever) -> None:
             f"the policy was trained with retrieval '{stamp.preset}' and this is '{config.name}', or its "
             "features or scales have changed: use the mode it was trained in"
         )
+
+
+def _frame_of(episode: Episode, key: _LatentKey) -> U8:
+    ref, offset, camera = key[0], key[1], key[2].split("/", 1)[1]
+    if camera not in episode.images:
+        raise InputError(
+            f"the policy looks through camera '{camera}', and demonstration {episode.id} has "
+            f"{sorted(episode.images) or 'none'}: use a pool with images"
+        )
+    return episode.images[camera][min(ref.t + offset, len(episode) - 1)]
 
 
 def _as_it_is(given: Conditioning) -> ActionChunk:

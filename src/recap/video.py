@@ -105,6 +105,12 @@ def video_length(path: Path, fps: float) -> int:
         return round(seconds * fps)
 
 
+def video_size(path: Path) -> tuple[int, int]:
+    """Width and height that the header of a video promises; decodes nothing."""
+    with _opened(path) as (_, stream):
+        return stream.width, stream.height
+
+
 class VideoFrames(LazySequence[U8]):
     """`length` RGB frames of a video from frame `start` on, decoded when they are asked for."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import click
 
@@ -28,6 +29,9 @@ import click
     "--action-steps", type=int, metavar="N", help="Actions of a chunk to carry out.  [default: the agent's]"
 )
 @click.option("--max-step", type=float, default=60.0, show_default=True, help="Speed limit, px a period.")
+@click.option(
+    "--max-batch", type=click.IntRange(1), default=8, show_default=True, help="Requests served by one call."
+)
 @click.option("--device", default="cpu", show_default=True, help="Where a policy computes.")
 @click.option("--threads", type=click.IntRange(1), metavar="N", help="Of a policy.  [default: cores - 1]")
 def serve(
@@ -43,6 +47,7 @@ def serve(
     min_confidence: float,
     action_steps: int | None,
     max_step: float,
+    max_batch: int,
     device: str,
     threads: int | None,
 ) -> int:
@@ -79,7 +84,7 @@ def serve(
         host=host,
         port=port,
         token=token or os.environ.get("RECAP_TOKEN") or None,
-        limits=Limits(max_step=max_step),
+        limits=Limits(max_step=max_step, max_batch=max_batch),
     )
     service = Service.open(spec)
 
@@ -94,8 +99,7 @@ def serve(
             f"Next: curl http://{shown}:{bound}/api/pool?limit=3, or see docs/how-to/serve-a-policy.md"
         )
 
-    try:
+    with suppress(KeyboardInterrupt):
         run(build_app(service), spec, ready)
-    except KeyboardInterrupt:
-        click.echo("Stopped.")
+    click.echo("Stopped.")
     return 0

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from recap.errors import InputError
 from recap.serving.batching import Batcher
 from recap.serving.guard import as_json, make_guard
 from recap.serving.policy_socket import PolicySocket
@@ -62,13 +65,18 @@ def build_app(service: Service) -> web.Application:
 
 async def start(app: web.Application, spec: ServeSpec) -> tuple[web.AppRunner, int]:
     """Listen; returns the port, which may have been left to the system."""
-    runner = web.AppRunner(app, access_log=None, keepalive_timeout=30.0, shutdown_timeout=2.0)
+    # The first of these also bounds how long a peer may take to send the head of a request.
+    patience_s = spec.limits.header_timeout_s
+    runner = web.AppRunner(app, access_log=None, keepalive_timeout=patience_s, shutdown_timeout=2.0)
     await runner.setup()
     try:
         await web.TCPSite(runner, spec.host, spec.port).start()
-    except BaseException:
+    except OSError as error:
         await runner.cleanup()
-        raise
+        why = error.strerror or str(error)
+        raise InputError(
+            f"cannot listen on {spec.host} port {spec.port} ({why}): give another --port"
+        ) from error
     return runner, int(runner.addresses[0][1])
 
 
@@ -77,9 +85,12 @@ def run(app: web.Application, spec: ServeSpec, ready: Callable[[int], None]) -> 
 
     async def main() -> None:
         runner, port = await start(app, spec)
+        stopped = asyncio.Event()
+        with suppress(NotImplementedError, RuntimeError, ValueError):  # only the main thread may
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
         try:
             ready(port)
-            await asyncio.Event().wait()
+            await stopped.wait()
         finally:
             await runner.cleanup()
 

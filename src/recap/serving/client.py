@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -13,6 +14,7 @@ from recap.serving.wire import decode_map, encode
 T = TypeVar("T")
 
 MAX_REPLY_BYTES = 64 * 2**20
+CLOSE_TIMEOUT_S = 1.0
 FIRST_WAIT_S, MAX_WAIT_S = 0.05, 2.0
 
 
@@ -48,6 +50,7 @@ class PolicyClient:
         self._headers = {"Authorization": f"Api-Key {token}"} if token else {}
         self._episode: dict[str, Any] = {}  # what the last reset asked for, to be asked for again
         self._socket: Any = None
+        self._held = ExitStack()  # closes the socket
         self._metadata: dict[str, Any] = {}
         self._patiently(lambda: None)
 
@@ -70,9 +73,8 @@ class PolicyClient:
 
     def close(self) -> None:
         """Leave."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        self._socket = None
+        self._held.close()
 
     def __enter__(self) -> Self:
         return self
@@ -94,7 +96,7 @@ class PolicyClient:
                 if not left:
                     raise
             except (OSError, EOFError) as error:  # timeouts are OSErrors
-                self._drop()
+                self.close()
                 if not left:
                     why = " ".join(str(error).split()) or type(error).__name__
                     raise ServerError(
@@ -109,16 +111,19 @@ class PolicyClient:
         from websockets.sync.client import connect
 
         try:
-            self._socket = connect(
-                self.url,
-                additional_headers=self._headers,
-                open_timeout=self.connect_timeout_s,
-                compression=None,
-                max_size=MAX_REPLY_BYTES,
-                proxy=None,
+            self._socket = self._held.enter_context(
+                connect(
+                    self.url,
+                    additional_headers=self._headers,
+                    open_timeout=self.connect_timeout_s,
+                    close_timeout=CLOSE_TIMEOUT_S,
+                    compression=None,
+                    max_size=MAX_REPLY_BYTES,
+                    proxy=None,
+                )
             )
             self._metadata = decode_map(self._receive(), MAX_REPLY_BYTES)
-        except InvalidURI as error:
+        except (InvalidURI, ValueError) as error:
             raise InputError(f"'{self.url}' is no address of a policy server: give ws://host:port") from error
         except InvalidHandshake as error:
             status = getattr(getattr(error, "response", None), "status_code", None)
@@ -134,12 +139,6 @@ class PolicyClient:
         self.n_connects += 1
         if self._episode:
             self._exchange(encode(self._episode))
-
-    def _drop(self) -> None:
-        socket, self._socket = self._socket, None
-        if socket is not None:
-            socket.close_timeout = 0.1
-            socket.close()
 
     def _exchange(self, data: bytes) -> dict[str, Any]:
         from websockets.exceptions import ConnectionClosed

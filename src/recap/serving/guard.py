@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import logging
 from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from recap.errors import InputError, RecapError
+from recap.errors import RecapError
 from recap.serving.service import ServeSpec, Service, one_line
 
 COOKIE = "recap-token"
 OPEN_PATHS = ("/healthz",)  # for whoever watches over the server; tells nothing
+log = logging.getLogger("recap.serving")
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
 
 
@@ -36,7 +39,7 @@ def make_guard(service: Service) -> Middleware:
             if request.method == "GET" and _same(given, spec.token) and not _is_upgrade(request):
                 there = web.HTTPSeeOther(str(request.rel_url.without_query_params("token")))
                 there.set_cookie(COOKIE, spec.token, httponly=True, samesite="Strict")
-                return there
+                raise there
             if not _knows_token(request, spec.token):
                 metrics.refused.add()
                 return refusal(401, "a token is needed: send 'Authorization: Bearer TOKEN', or Api-Key TOKEN")
@@ -50,15 +53,17 @@ async def as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Errors of ours, and of aiohttp on the interface, as one line of JSON."""
     try:
         return await handler(request)
-    except InputError as error:
-        status = 404 if "has no episode" in str(error) else 400
-        return refusal(status, one_line(error))
     except RecapError as error:
         return refusal(400, one_line(error))
     except web.HTTPException as error:
         if error.status < 400 or not request.path.startswith("/api/"):
             raise
         return refusal(error.status, " ".join((error.text or error.reason).split()))
+    except (asyncio.CancelledError, ConnectionError):
+        raise
+    except Exception as error:
+        log.exception("%s %s failed", request.method, request.path)
+        return refusal(500, one_line(error))
 
 
 def _stranger(request: web.Request, spec: ServeSpec) -> str | None:

@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -43,16 +44,15 @@ class PolicySocket:
         self._open.add(socket)
         metrics.connections.set(len(self._open))
         try:
-            loop = asyncio.get_running_loop()
-            metadata = await loop.run_in_executor(None, self.service.metadata)
-            await self._send(socket, encode(metadata))
+            await self._send(socket, encode(await self.batcher.run(self.service.metadata)))
             await self._converse(socket, session)
         except (ConnectionError, TimeoutError):
             pass  # it has gone, or does not take what it asked for
         finally:
             self._open.discard(socket)
             metrics.connections.set(len(self._open))
-            await self.batcher.run(lambda: self.service.release(session))
+            with suppress(RuntimeError):  # the thread has ended: so has everything it knew
+                await self.batcher.run(lambda: self.service.release(session))
             if not socket.closed:
                 await socket.close()
         return socket

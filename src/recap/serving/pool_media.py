@@ -60,5 +60,5 @@ def _frames(episode: Episode, camera: str | None) -> Sequence[U8]:
     name = camera if camera is not None else next(iter(episode.images), None)
     if name is None or name not in episode.images:
         known = ", ".join(episode.images) or "none"
-        raise InputError(f"version has no episode with that film: {episode.id!a} has cameras: {known}")
+        raise InputError(f"episode {episode.id!a} has no such film; its cameras: {known}")
     return episode.images[name]

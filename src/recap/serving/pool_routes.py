@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from recap.serving.uploads import add_upload
 from recap.types import Episode
 
 MAX_LIMIT = 1000  # rows of one answer
+N_THREADS = 4  # for pool work: uploads never take them all
 TEXT_FILTERS = ("task", "embodiment", "source")
 T = TypeVar("T")
 
@@ -52,9 +54,12 @@ class PoolRoutes:
         self._films = Films()
         self._uploads = asyncio.Semaphore(service.spec.limits.max_uploads)
         self._changing = asyncio.Lock()  # so that `expect` and the change it guards are one
+        self._ids_of: dict[int, frozenset[str]] = {}  # of tagged versions, which never change
+        self._threads = ThreadPoolExecutor(N_THREADS, thread_name_prefix="recap-pool")
 
     async def close(self, app: web.Application) -> None:
         """Remove what was made for looking at."""
+        self._threads.shutdown(cancel_futures=True)
         self._films.close()
 
     async def list(self, request: web.Request) -> web.Response:
@@ -80,7 +85,7 @@ class PoolRoutes:
                 "tags": sorted(tags),
             }
 
-        return web.json_response(await _thread(work))
+        return web.json_response(await self._thread(work))
 
     async def show(self, request: web.Request) -> web.Response:
         """One episode."""
@@ -95,7 +100,7 @@ class PoolRoutes:
                 "objects": {name: int(poses.shape[1]) for name, poses in episode.objects.items()},
             }
 
-        return web.json_response(await _thread(work))
+        return web.json_response(await self._thread(work))
 
     async def trajectory(self, request: web.Request) -> web.Response:
         """Its numbers, step by step."""
@@ -111,7 +116,7 @@ class PoolRoutes:
                 "goal": None if episode.goal is None else episode.goal.tolist(),
             }
 
-        return web.json_response(await _thread(work))
+        return web.json_response(await self._thread(work))
 
     async def video(self, request: web.Request) -> web.StreamResponse:
         """Its film as MP4, with ranges."""
@@ -119,7 +124,7 @@ class PoolRoutes:
         def work() -> Any:
             return self._films.path(self._episode(request), request.query.get("camera"))
 
-        return web.FileResponse(await _thread(work), headers={"Content-Type": "video/mp4"})
+        return web.FileResponse(await self._thread(work), headers={"Content-Type": "video/mp4"})
 
     async def thumbnail(self, request: web.Request) -> web.Response:
         """A frame as PNG: `t`, by default the first."""
@@ -128,7 +133,7 @@ class PoolRoutes:
         def work() -> bytes:
             return thumbnail(self._episode(request), request.query.get("camera"), t)
 
-        return web.Response(body=await _thread(work), content_type="image/png")
+        return web.Response(body=await self._thread(work), content_type="image/png")
 
     async def versions(self, request: web.Request) -> web.Response:
         """Every version, oldest first, and what it changed."""
@@ -143,14 +148,14 @@ class PoolRoutes:
             ]
             return {"head": view.version, "versions": rows}
 
-        return web.json_response(await _thread(work))
+        return web.json_response(await self._thread(work))
 
     async def diff(self, request: web.Request) -> web.Response:
         """What lies between two versions."""
         if "from" not in request.query or "to" not in request.query:
             raise InputError("a difference needs two versions: give ?from=A&to=B")
         old, new = request.query["from"], request.query["to"]
-        return web.json_response(asdict(await _thread(lambda: self.service.store.diff(old, new))))
+        return web.json_response(asdict(await self._thread(lambda: self.service.store.diff(old, new))))
 
     async def add(self, request: web.Request) -> web.Response:
         """A LeRobot v3 zip, or one episode on the wire format."""
@@ -158,14 +163,19 @@ class PoolRoutes:
         if self._uploads.locked():
             return refusal(503, "busy: other uploads are running; try again soon")
         async with self._uploads:
-            version, ids = await add_upload(request, store, self.service.spec.limits)
+            version, ids = await add_upload(request, store, self.service.spec.limits, self._threads)
         self.service.metrics.changes.add()
         return web.json_response({"version": version, "added": ids}, status=201)
 
     async def remove(self, request: web.Request) -> web.Response:
         """Leave one out of the newest version."""
         name = request.match_info["id"]
-        return await self._change(request.query.get("expect"), lambda store: store.remove([name]))
+
+        def work(store: Pool) -> int:
+            _check_there(store.view(), name)
+            return store.remove([name])
+
+        return await self._change(request.query.get("expect"), work)
 
     async def tag(self, request: web.Request) -> web.Response:
         """Name a version: {"name", "version"?, "move"?}."""
@@ -177,7 +187,7 @@ class PoolRoutes:
             move = body.get("move", False)
             return {"version": self.service.store.tag(body["name"], body.get("version"), move=move)}
 
-        return web.json_response(await _thread(work))
+        return web.json_response(await self._thread(work))
 
     async def roll_back(self, request: web.Request) -> web.Response:
         """Make a new version equal to an old one: {"version", "expect"?}."""
@@ -191,12 +201,15 @@ class PoolRoutes:
         wanted = None if expect is None else _number(str(expect), "expect", 0, 2**62)
         store = self.service.store
         async with self._changing:
-            head = await _thread(lambda: store.version)
+            head = await self._thread(lambda: store.version)
             if wanted is not None and wanted != head:
                 return refusal(409, f"the pool is at version {head} by now, not {wanted}: look again first")
-            version = await _thread(lambda: change(store))
+            version = await self._thread(lambda: change(store))
         self.service.metrics.changes.add()
         return web.json_response({"version": version, "was": head})
+
+    async def _thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _view(self, version: str | None) -> PoolView:
         return self.service.store.view_at(version) if version else self.service.pool.view()
@@ -204,10 +217,7 @@ class PoolRoutes:
     def _episode(self, request: web.Request) -> Episode:
         """The one that the path names, in the newest version or in the one that is asked for."""
         view, name = self._view(request.query.get("version")), request.match_info["id"]
-        if name not in view.episode_ids:
-            raise InputError(
-                f"version {view.version} has no episode {name!a}: GET /api/pool shows what it has"
-            )
+        _check_there(view, name)
         return view.episode(name)
 
     def _tags(self) -> dict[str, frozenset[str]]:
@@ -215,7 +225,10 @@ class PoolRoutes:
         if not self.service.is_writable:
             return {}
         store = self.service.store
-        return {name: frozenset(store.ids(number)) for name, number in store.tags().items()}
+        tags = store.tags()
+        for number in set(tags.values()) - set(self._ids_of):
+            self._ids_of[number] = frozenset(store.ids(number))
+        return {name: self._ids_of[number] for name, number in tags.items()}
 
 
 def _row(episode: Episode, tags: dict[str, frozenset[str]]) -> dict[str, Any]:
@@ -269,5 +282,7 @@ async def _body(request: web.Request, kinds: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-async def _thread(work: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(None, work)
+def _check_there(view: PoolView, name: str) -> None:
+    if name not in view.episode_ids:
+        shown = ascii(name[:200])
+        raise web.HTTPNotFound(text=f"version {view.version} has no episode {shown}: see GET /api/pool")

@@ -196,7 +196,7 @@ class Service:
         return assemble_agent(self.spec.agent_spec(block), source or self.pool, self.policy)
 
     def metadata(self) -> dict[str, Any]:
-        """What a robot is told first."""
+        """What a robot is told first; on the thread that computes."""
         action_dim = STATE_DIM if self.policy is None else self.policy.config.action_dim
         return {
             "server": f"recap {__version__}",
@@ -219,7 +219,7 @@ class Service:
             "action_low": self.spec.limits.box[0],
             "action_high": self.spec.limits.box[1],
             "max_step": self.spec.limits.max_step,
-            "pool_version": self.pool.view().version,
+            "pool_version": self.agent.retriever.source.view().version,
             "reset": "a new connection, or {'reset': true, 'seed': n, 'block': name}, begins an episode",
         }
 

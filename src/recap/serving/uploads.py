@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -23,37 +26,47 @@ from recap.pool.store import Pool
 from recap.serving.limits import Limits
 from recap.serving.wire import decode_map
 from recap.types import Episode
+from recap.video import video_size
 
 ZIP_TYPES = ("application/zip", "application/x-zip-compressed")
 WIRE_TYPES = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
 CHUNK = 2**16
 MAX_SIDE = 4096  # px of a film
 MAX_NAME = 500  # characters of an id
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 TEXTS = ("id", "scene_id", "task", "embodiment", "action_space", "source")
 KEYS = frozenset(
     (*TEXTS, "fps", "timestamps", "proprio", "actions", "objects", "goal", "images", "success", "attributes")
 )
 
 
-async def add_upload(request: web.Request, pool: Pool, limits: Limits) -> tuple[int, list[str]]:
+async def add_upload(
+    request: web.Request, pool: Pool, limits: Limits, threads: Executor
+) -> tuple[int, list[str]]:
     """Take in an upload; the version that has it, and the ids that were given."""
     kind = request.content_type
     if kind not in (*ZIP_TYPES, *WIRE_TYPES):
         raise InputError(f"an upload of {kind} is not known: send application/zip, or application/msgpack")
     skip = request.query.get("skip_existing", "").lower() in ("1", "true", "yes")
+    name = request.query.get("name")
+    if name is not None and not _NAME.fullmatch(name):
+        raise InputError(f"'{name[:40]}' is no name for a dataset: give letters, digits, dots and dashes")
     loop = asyncio.get_running_loop()
     with tempfile.TemporaryDirectory(prefix="recap-upload-") as folder:
         file = Path(folder) / "upload"
-        with file.open("wb") as out:
-            await _receive(request, out, limits)
+        try:
+            with file.open("wb") as out:
+                async with asyncio.timeout(limits.upload_timeout_s):
+                    await _receive(request, out, limits)
+        except TimeoutError:
+            raise web.HTTPRequestTimeout(text="the upload has stalled: send it again") from None
 
         def work() -> tuple[int, list[str]]:
             if kind in ZIP_TYPES:
-                return _add_zip(file, Path(folder) / "unpacked", pool, limits, skip)
-            episode = read_episode(file.read_bytes(), limits)
-            return _add([episode], pool, skip)
+                return _add([*_zipped(file, Path(folder) / "unpacked", name, limits)], pool, skip)
+            return _add([read_episode(file.read_bytes(), limits)], pool, skip)
 
-        return await loop.run_in_executor(None, work)
+        return await loop.run_in_executor(threads, work)
 
 
 async def _receive(request: web.Request, out: BinaryIO, limits: Limits) -> None:
@@ -64,7 +77,11 @@ async def _receive(request: web.Request, out: BinaryIO, limits: Limits) -> None:
     if (request.content_length or 0) > most:
         raise too_large
     n = 0
-    async for data in request.content.iter_chunked(CHUNK):
+    while True:
+        async with asyncio.timeout(limits.upload_stall_s):
+            data = await request.content.read(CHUNK)
+        if not data:
+            return
         n += len(data)
         if n > most:
             raise too_large
@@ -138,18 +155,26 @@ def _film(message: Mapping[str, Any], key: str) -> Any:
     return value
 
 
-def _add_zip(file: Path, folder: Path, pool: Pool, limits: Limits, skip: bool) -> tuple[int, list[str]]:
+def _zipped(file: Path, folder: Path, name: str | None, limits: Limits) -> list[Episode]:
+    """The episodes of a LeRobot v3 dataset; those without an id of ours are called by the dataset's name."""
     unpack(file, folder, limits)
-    root = _root(folder)
-    _check_tables(root, limits)
+    found = _root(folder)
+    if name is None:
+        # One that lies at the top of its zip has no name: what it holds gives it one.
+        name = f"upload-{_digest(file)[:12]}" if found == folder else found.name
+    root = found.rename(folder.parent / name)
     try:
-        episodes = list(open_source(root, format="lerobot"))
+        _check_tables(root, limits)
+        _check_films(root)
+        return list(open_source(root, format="lerobot"))
     except RecapError as error:
         # The folder is ours and means nothing to whoever sent the zip.
         raise InputError(str(error).replace(str(root), "the upload")) from error
-    for episode in episodes:
-        _check_films(episode)
-    return _add(episodes, pool, skip)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").hexdigest()
 
 
 def _add(episodes: list[Episode], pool: Pool, skip: bool) -> tuple[int, list[str]]:
@@ -158,7 +183,11 @@ def _add(episodes: list[Episode], pool: Pool, skip: bool) -> tuple[int, list[str
     errors = [finding for finding in check_dataset(episodes) if finding.severity == "error"]
     if errors:
         raise InputError(f"the upload was not added: {errors[0]}")
-    fps = next((episode.fps for episode in pool.view()), None)
+    view = pool.view()
+    there = [episode.id for episode in episodes if episode.id in view.digests]
+    if there and not skip:
+        raise web.HTTPConflict(text=f"episode {there[0]!a} is in the pool already: give it another id")
+    fps = next((episode.fps for episode in view), None)
     if fps is not None:
         episodes = [resample(episode, fps) for episode in episodes]
     version = pool.add(episodes, skip_existing=skip)
@@ -251,14 +280,9 @@ def _check_tables(root: Path, limits: Limits) -> None:
         raise InputError(f"the dataset has {n_rows} rows of {n_bytes} bytes: send it in parts")
 
 
-def _check_films(episode: Episode) -> None:
-    for camera, frames in episode.images.items():
-        if not len(frames):
-            raise InputError(f"film {camera!a} of episode {episode.id!a} is empty: leave it out")
-
-
-def pack(files: Iterable[tuple[str, Path]], out: Path) -> None:
-    """Files as a zip; already small ones are stored as they are."""
-    with zipfile.ZipFile(out, "w") as archive:
-        for name, path in files:
-            archive.write(path, name)
+def _check_films(root: Path) -> None:
+    """A small film may unpack to huge pictures; its head says how large."""
+    for file in sorted(root.rglob("*.mp4")):
+        width, height = video_size(file)
+        if max(width, height) > MAX_SIDE:
+            raise InputError(f"{file.relative_to(root)} is {width}x{height} px: send up to {MAX_SIDE} a side")

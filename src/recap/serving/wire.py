@@ -13,11 +13,15 @@ from numpy.typing import NDArray
 from recap.errors import WireError
 
 MAX_DEPTH = 8
-MAX_ITEMS = 10_000  # entries of one map or list
+MAX_ITEMS = 4096  # values, keys included; an array counts for a few
 MAX_DIMS = 6
 _DTYPE = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f[248])")
 _ARRAY = frozenset((b"__ndarray__", b"data", b"dtype", b"shape"))
 _SCALAR = frozenset((b"__npgeneric__", b"data", b"dtype"))
+# First byte -> bytes that follow; and -> width of the count that follows, values each counted one has inside.
+_FIXED = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
+_COUNTED = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}
+_COUNTED |= {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 _PLAIN = (str, bytes, bool, int, float, type(None))
 
 
@@ -38,15 +42,10 @@ def decode(data: bytes | bytearray | memoryview, max_bytes: int) -> Any:
     """The message in these bytes; arrays look into them and cannot be written to."""
     if len(data) > max_bytes:
         raise WireError(f"a message of {len(data)} bytes is too large: send at most {max_bytes}")
+    _check_structure(data)
     try:
-        message = msgpack.unpackb(
-            data,
-            strict_map_key=False,
-            max_array_len=MAX_ITEMS,
-            max_map_len=MAX_ITEMS,
-            max_ext_len=0,
-        )
-    except Exception as error:  # msgpack raises what it likes, RecursionError and MemoryError too
+        message = msgpack.unpackb(data, strict_map_key=False)
+    except Exception as error:  # msgpack raises what it likes
         raise WireError(
             f"a message is no msgpack ({_line(error)}): send one whole message a frame"
         ) from error
@@ -59,6 +58,49 @@ def decode_map(data: bytes | bytearray | memoryview, max_bytes: int) -> dict[str
     if not isinstance(message, dict):
         raise WireError(f"a message is a {type(message).__name__}, not a map: send key and value pairs")
     return message
+
+
+def _check_structure(data: bytes | bytearray | memoryview) -> None:
+    """Count and skip through a message before any of it is built: a few bytes can stand for many objects."""
+    at, n_items, open_ends = 0, 0, [1]  # how many values each open map or list still lacks
+    while open_ends:
+        if not open_ends[-1]:
+            open_ends.pop()
+            continue
+        open_ends[-1] -= 1
+        n_items += 1
+        if n_items > MAX_ITEMS or len(open_ends) > MAX_DEPTH + 2:  # an array is a map with a shape in it
+            raise WireError(f"a message holds more than {MAX_ITEMS} values or is nested too deep: send less")
+        size, n_inner, at = _head(data, at)
+        at += size
+        if at > len(data):
+            raise WireError("a message ends before it is whole: send one whole message a frame")
+        if n_inner:
+            open_ends.append(n_inner)
+    if at != len(data):
+        raise WireError(f"a message has {len(data) - at} bytes after its end: send one message a frame")
+
+
+def _head(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int, int]:
+    """Of the value that begins there: bytes that follow its head, values inside it, where they begin."""
+    if at >= len(data):
+        raise WireError("a message ends before it is whole: send one whole message a frame")
+    first, at = data[at], at + 1
+    if first < 0x80 or first >= 0xE0 or first in (0xC0, 0xC2, 0xC3):
+        return 0, 0, at
+    if first < 0x90:
+        return 0, 2 * (first & 0x0F), at
+    if first < 0xA0:
+        return 0, first & 0x0F, at
+    if first < 0xC0:
+        return first & 0x1F, 0, at
+    if first in _FIXED:
+        return _FIXED[first], 0, at
+    if first not in _COUNTED:
+        raise WireError("a message holds a value of an extended type: send maps, lists, numbers and text")
+    width, inner = _COUNTED[first]
+    n = int.from_bytes(data[at : at + width], "big")
+    return (n, 0, at + width) if not inner else (0, inner * n, at + width)
 
 
 def _pack(value: object) -> object:

@@ -1,0 +1,91 @@
+"""`recap serve` as it is typed."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from episodes import random_episode
+from recap.pool.store import Pool
+
+ENV = {key: value for key, value in os.environ.items() if key != "RECAP_TOKEN"}
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_where_it_is_answers_and_ends_cleanly(tmp_path: Path, stop: signal.Signals) -> None:
+    Pool.create(tmp_path / "pool").add([random_episode("demo", 1)])
+    command = [
+        sys.executable,
+        "-m",
+        "recap",
+        "serve",
+        "replay",
+        "--pool",
+        str(tmp_path / "pool"),
+        "--port",
+        "0",
+    ]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**ENV, "PYTHONUNBUFFERED": "1"},
+    ) as server:
+        assert server.stdout is not None
+        shown = [server.stdout.readline() for _ in range(4)]
+        assert re.match(r"Serving: replay, fingerprint [0-9a-f]{12}", shown[0])
+        assert shown[1] == "Pool: version 2, 1 demonstrations (grows live)\n"
+        assert shown[3].startswith("Next: ")
+        port = re.match(r"Robots: ws://127\.0\.0\.1:(\d+)", shown[2])
+        assert port is not None
+        with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/healthz", timeout=10) as answer:
+            assert answer.read() == b"ok\n"
+        server.send_signal(stop)
+        rest, errors = server.communicate(timeout=20)
+    assert (server.returncode, rest, errors) == (0, "Stopped.\n", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["pusht-nanno"], "did you mean 'pusht-nano'"),
+        (["replay", "--host", "0.0.0.0"], "--token"),
+        (["replay", "--pool", "nowhere/pool"], "recap pool create"),
+        (["replay", "--block", "tea"], "did you mean 'tee'"),
+    ],
+)
+def test_a_mistake_is_one_line(options: list[str], words: str, tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "recap", "serve", *options],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=ENV,
+    )
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("recap: ")
+    assert ran.stderr.count("\n") == 1
+    assert words in ran.stderr
+
+
+def test_a_port_that_is_taken_is_one_line() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = str(taken.getsockname()[1])
+        ran = subprocess.run(
+            [sys.executable, "-m", "recap", "serve", "replay", "--port", port],
+            capture_output=True,
+            text=True,
+            env=ENV,
+        )
+    assert ran.returncode == 2
+    assert ran.stderr.count("\n") == 1
+    assert port in ran.stderr
+    assert "--port" in ran.stderr

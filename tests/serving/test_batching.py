@@ -1,0 +1,124 @@
+"""One thread computes; what waits together is served together; too many are turned away at once."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from recap.errors import BusyError, InputError
+from recap.serving.batching import Batcher
+from recap.serving.metrics import Metrics
+
+
+class Slow:
+    """Answers when it is let, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.threads: set[str] = set()
+        self.go = threading.Event()
+        self.begun = threading.Event()
+
+    def __call__(self, asked: Sequence[int]) -> list[int | Exception]:
+        self.threads.add(threading.current_thread().name)
+        self.batches.append(list(asked))
+        self.begun.set()
+        assert self.go.wait(10)
+        return [InputError(f"no {x}") if x < 0 else 10 * x for x in asked]
+
+
+async def begin(slow: Slow, metrics: Metrics, max_waiting: int = 4, max_batch: int = 3) -> Batcher[int, int]:
+    batcher: Batcher[int, int] = Batcher(slow, metrics, max_waiting, max_batch)
+    batcher.start()
+    return batcher
+
+
+async def until(event: threading.Event) -> None:
+    assert await asyncio.to_thread(event.wait, 10)
+
+
+def test_what_waits_together_is_served_together_in_the_order_of_asking() -> None:
+    slow, metrics = Slow(), Metrics()
+
+    async def story() -> None:
+        batcher = await begin(slow, metrics)
+        first = asyncio.create_task(batcher.ask(1))
+        await until(slow.begun)
+        others = [asyncio.create_task(batcher.ask(x)) for x in (2, 3, 4, 5)]
+        await asyncio.sleep(0)
+        assert metrics.waiting.value == 4
+        slow.go.set()
+        assert await first == 10
+        assert await asyncio.gather(*others) == [20, 30, 40, 50]
+        await batcher.stop()
+
+    asyncio.run(story())
+    assert slow.batches == [[1], [2, 3, 4], [5]]
+    assert len(slow.threads) == 1
+    assert metrics.batch.count == 3
+    assert metrics.batch.sum == 5
+
+
+def test_one_too_many_is_turned_away_at_once_and_may_ask_again() -> None:
+    slow, metrics = Slow(), Metrics()
+
+    async def story() -> None:
+        batcher = await begin(slow, metrics)
+        tasks = [asyncio.create_task(batcher.ask(0))]
+        await until(slow.begun)
+        tasks += [asyncio.create_task(batcher.ask(x)) for x in range(4)]
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError, match="busy"):
+            await batcher.ask(9)
+        slow.go.set()
+        await asyncio.gather(*tasks)
+        assert await batcher.ask(9) == 90
+        await batcher.stop()
+
+    asyncio.run(story())
+    assert metrics.busy.value == 1
+
+
+def test_an_error_is_the_askers_own_and_whoever_left_costs_nothing() -> None:
+    slow = Slow()
+
+    async def story() -> None:
+        batcher = await begin(slow, Metrics())
+        first = asyncio.create_task(batcher.ask(1))
+        await until(slow.begun)
+        bad, good, gone = (asyncio.create_task(batcher.ask(x)) for x in (-2, 3, 4))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.sleep(0)
+        slow.go.set()
+        assert await first == 10
+        assert await good == 30
+        with pytest.raises(InputError, match="no -2"):
+            await bad
+        await batcher.stop()
+
+    asyncio.run(story())
+    assert slow.batches == [[1], [-2, 3]]
+
+
+def test_a_call_that_fails_as_a_whole_does_not_end_the_service() -> None:
+    calls: list[int] = []
+
+    def serve(asked: Sequence[int]) -> list[int | Exception]:
+        calls.append(len(asked))
+        if len(calls) == 1:
+            raise RuntimeError("broken")
+        return list(asked)
+
+    async def story() -> None:
+        batcher: Batcher[int, int] = Batcher(serve, Metrics(), 4, 4)
+        batcher.start()
+        with pytest.raises(RuntimeError, match="broken"):
+            await batcher.ask(1)
+        assert await batcher.ask(2) == 2
+        names = await batcher.run(lambda: threading.current_thread().name)
+        assert names.startswith("recap-policy")
+        await batcher.stop()
+
+    asyncio.run(story())

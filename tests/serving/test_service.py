@@ -1,0 +1,200 @@
+"""What is served: an episode a connection, poses sent or seen, a pool that grows, and stillness in doubt."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from served import EPISODES, board, replay_service
+
+from episodes import observation_of, random_episode
+from recap.errors import InputError
+from recap.pool.memory import MemoryPool
+from recap.pool.store import Pool
+from recap.serving.limits import Limits
+from recap.serving.observations import Reset
+from recap.serving.service import Reply, Request, ServeSpec, Service, Session
+from recap.types import Observation
+from toy_policy import drawn, toy_policy
+
+
+def ask(service: Service, session: Session, seen: Observation, executed: int | None = None) -> Reply:
+    answer = service.serve([Request(session, seen, executed)])[0]
+    assert isinstance(answer, Reply)
+    return answer
+
+
+def test_a_moment_of_a_demonstration_is_answered_with_its_actions() -> None:
+    service = replay_service()
+    reply = ask(service, service.new_session(), observation_of(EPISODES[3], 5)).message
+    assert reply["retrieval"] == {"episode_id": "demo/3", "t": 5, "distance": pytest.approx(0, abs=1e-3)}
+    assert np.allclose(reply["actions"], EPISODES[3].actions[5:13], atol=1e-2)
+    assert reply["actions"].shape == (8, 2)
+    assert reply["actions"].dtype == np.float32
+    assert 0 < reply["confidence"] <= 1
+    assert (reply["pool_version"], reply["policy"], reply["held"]) == (1, "replay", False)
+    assert {"retrieval_ms", "policy_ms", "vision_ms", "batch_size"} <= set(reply["server_timing"])
+
+
+def test_poses_are_found_in_the_picture_where_they_are_not_sent() -> None:
+    service = replay_service()
+    env = board(seed=511)
+    told = ask(service, service.new_session(), env.observe(96)).message
+    seen = ask(service, service.new_session(), env.observe(96, with_poses=False)).message
+    assert seen["retrieval"]["episode_id"] == told["retrieval"]["episode_id"]
+    assert np.abs(seen["actions"] - told["actions"]).max() < 5
+    goal_only = replace(env.observe(96), objects={})
+    assert ask(service, service.new_session(), goal_only).message["retrieval"] is not None
+
+
+def test_an_object_that_is_not_found_holds_still_with_confidence_0() -> None:
+    for reaction in ("hold", "ignore", "stop"):
+        service = replay_service(reaction=reaction)
+        session = service.new_session()
+        env = board(seed=512)
+        blank = np.full((96, 96, 3), 255, np.uint8)
+        lost = replace(env.observe(96, with_poses=False), images={"top": blank})
+        reply = ask(service, session, lost)
+        assert reply.held
+        assert reply.message["confidence"] == 0
+        assert reply.message["retrieval"] is None
+        assert np.array_equal(reply.message["actions"], np.tile(lost.proprio, (8, 1)))
+        assert not ask(service, session, env.observe(96)).held, "it goes on when the block is there again"
+        assert ask(service, session, lost).message["confidence"] == 0, "and an old match is not told again"
+
+
+def test_an_empty_pool_holds_still_and_a_demonstration_is_used_at_the_next_step() -> None:
+    pool = MemoryPool()
+    service = Service(ServeSpec(agent="replay", port=0), pool)
+    session = service.new_session()
+    seen = observation_of(EPISODES[0], 4)
+    first = ask(service, session, seen)
+    assert first.held
+    assert (first.message["confidence"], first.message["pool_version"]) == (0.0, 1)
+    pool.add(*EPISODES[:3])
+    second = ask(service, session, seen).message
+    assert (second["retrieval"]["episode_id"], second["pool_version"]) == ("demo/0", 2)
+
+
+def test_a_writer_of_its_own_never_holds_up_the_policy(tmp_path: Path) -> None:
+    pool = Pool.create(tmp_path / "pool")
+    pool.add(EPISODES[:2])
+    service = Service.open(ServeSpec(agent="replay", pool=str(tmp_path / "pool"), port=0))
+    session = service.new_session()
+    seen = observation_of(EPISODES[5], 4)
+    assert ask(service, session, seen).message["retrieval"]["episode_id"] != "demo/5"
+    with service.store._lock:  # as if it were waiting for its turn to write
+        ask(service, session, seen)
+    version = service.store.add(EPISODES[5:6])
+    reply = ask(service, session, seen).message
+    assert (reply["retrieval"]["episode_id"], reply["pool_version"]) == ("demo/5", version)
+
+
+def test_connections_do_not_see_each_other_and_a_batch_changes_nothing() -> None:
+    together, alone = replay_service(), replay_service()
+    a, b, c = together.new_session(), together.new_session(), alone.new_session()
+    for t in range(0, 12, 4):
+        pair = [Request(a, observation_of(EPISODES[0], t)), Request(b, observation_of(EPISODES[7], t))]
+        both = together.serve(pair)
+        single = ask(alone, c, observation_of(EPISODES[7], t))
+        assert isinstance(both[1], Reply)
+        assert np.array_equal(both[1].message["actions"], single.message["actions"])
+
+
+def test_one_that_is_wrong_does_not_spoil_the_others() -> None:
+    policy = toy_policy()
+    service = Service(
+        ServeSpec(agent="pusht-nano", port=0), MemoryPool([drawn(e) for e in EPISODES[:4]]), policy
+    )
+    good = replace(observation_of(EPISODES[0], 2), images={"top": drawn(EPISODES[0]).images["top"][2]})
+    bad = replace(good, images={"top": np.zeros((64, 64, 3), np.uint8)})
+    answers = service.serve([Request(service.new_session(), seen) for seen in (good, bad, good)])
+    assert [type(answer) is Reply for answer in answers] == [True, False, True]
+    assert "square picture" in str(answers[1])
+
+
+def test_a_reset_begins_an_episode_with_its_seed() -> None:
+    policy = toy_policy()
+    service = Service(
+        ServeSpec(agent="pusht-nano", port=0), MemoryPool([drawn(e) for e in EPISODES[:4]]), policy
+    )
+    session = service.new_session()
+    image = drawn(EPISODES[0]).images["top"][2]
+    seen = replace(observation_of(EPISODES[0], 2), images={"top": image})
+    actions = []
+    for seed in (5, 6, 5):
+        session.fresh = Reset(seed)
+        actions.append(ask(service, session, seen).message["actions"])
+    assert np.array_equal(actions[0], actions[2])
+    assert not np.array_equal(actions[0], actions[1])
+    assert session.n_episodes == 3
+    service.release(session)
+    assert service.agent.plan(session.slot) is None
+
+
+def test_the_symmetry_is_that_of_the_connections_block() -> None:
+    """A Z turned by half a turn is the same Z: asked for by name, its demonstration is found."""
+    demo = random_episode("zed", 1, symmetry=2)
+    others = [random_episode(f"other-{i}", 50 + i, symmetry=2) for i in range(3)]
+    service = replay_service([demo, *others])
+    seen = observation_of(demo, 4)
+    turned = replace(seen, objects={"block": seen.objects["block"] + np.array([0, 0, np.pi])})
+    distances = {}
+    for block in ("tee", "zed"):
+        session = service.new_session()
+        session.fresh = Reset(block=block)
+        distances[block] = ask(service, session, turned).message["retrieval"]["distance"]
+    assert distances["zed"] < 1e-2
+    assert distances["tee"] > 10
+
+
+def test_a_chunk_that_was_hardly_begun_is_hardly_avoided() -> None:
+    service = replay_service()
+    seen = observation_of(EPISODES[2], 5)
+    far = {}
+    for executed in (8, 1):
+        session = service.new_session()
+        ask(service, session, seen)
+        far[executed] = ask(service, session, seen, executed).message["retrieval"]["distance"]
+    assert far[1] < far[8], "the penalty follows what was carried out"
+    assert far[1] == pytest.approx(6.0 / 8, abs=0.05)
+
+
+def test_no_action_leaves_the_box_or_leaps() -> None:
+    limits = Limits(box=(100.0, 400.0), max_step=3.0)
+    service = replay_service(limits=limits)
+    reply = ask(service, service.new_session(), observation_of(EPISODES[3], 5))
+    steps = np.diff(np.vstack([EPISODES[3].proprio[5], reply.message["actions"]]), axis=0)
+    assert np.linalg.norm(steps, axis=1).max() <= 3.0 + 1e-4
+    assert reply.n_limited > 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"agent": "pusht-nanno"}, "did you mean 'pusht-nano'"),
+        ({"mode": "alined"}, "aligned"),
+        ({"block": "tea"}, "tee"),
+        ({"pusher": "disk"}, "disc"),
+        ({"reaction": "panic"}, "choose one of"),
+        ({"min_confidence": 1.5}, "0 to 1"),
+        ({"port": 70000}, "0 to 65535"),
+        ({"host": "0.0.0.0"}, "a token is needed"),
+        ({"host": "example.org"}, "a token is needed"),
+        ({"token": "short"}, "8 characters"),
+    ],
+)
+def test_a_spec_that_cannot_be_served_is_refused(wrong: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        ServeSpec(**wrong)  # type: ignore[arg-type]
+
+
+def test_this_machine_alone_needs_no_token() -> None:
+    for host in ("127.0.0.1", "127.0.0.7", "::1", "localhost"):
+        assert ServeSpec(host=host).is_local
+    assert not ServeSpec(host="0.0.0.0", token="a-long-secret").is_local
+
+
+def test_a_snapshot_cannot_be_changed() -> None:
+    with pytest.raises(InputError, match="--pool"):
+        _ = replay_service().store
