@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from served import Served
+from opened import Opened
 
 from recap.pool.store import Pool
 
@@ -17,14 +17,14 @@ Talk = Callable[[aiohttp.ClientSession, str], Awaitable[Any]]
 
 
 @pytest.fixture(scope="module")
-def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
     place = tmp_path_factory.mktemp("app")
     Pool.create(place / "pool")
-    with Served(place / "pool", runs=place) as served:
-        yield served
+    with Opened(place / "pool", runs=place) as opened:
+        yield opened
 
 
-def talk(studio: Served, work: Talk) -> Any:
+def talk(studio: Opened, work: Talk) -> Any:
     async def main() -> Any:
         async with aiohttp.ClientSession() as session:
             return await work(session, studio.url)
@@ -40,7 +40,7 @@ async def hear(socket: aiohttp.ClientWebSocketResponse, *kinds: str) -> dict[str
             return message  # type: ignore[no-any-return]
 
 
-def test_the_page_is_served_with_a_strict_policy(studio: Served) -> None:
+def test_the_page_is_served_with_a_strict_policy(studio: Opened) -> None:
     async def work(session: aiohttp.ClientSession, url: str) -> None:
         async with session.get(url) as answer:
             policy = answer.headers["Content-Security-Policy"]
@@ -80,7 +80,7 @@ def test_no_file_of_the_page_parses_markup_or_reaches_out() -> None:
             assert word not in text, (file.name, word)
 
 
-def test_another_sites_page_cannot_teach(studio: Served) -> None:
+def test_another_sites_page_cannot_teach(studio: Opened) -> None:
     async def work(session: aiohttp.ClientSession, url: str) -> None:
         for path in ("teach", "run", "events"):
             with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
@@ -90,7 +90,7 @@ def test_another_sites_page_cannot_teach(studio: Served) -> None:
     talk(studio, work)
 
 
-def test_a_demonstration_goes_from_the_socket_into_the_pool(studio: Served) -> None:
+def test_a_demonstration_goes_from_the_socket_into_the_pool(studio: Opened) -> None:
     async def work(session: aiohttp.ClientSession, url: str) -> None:
         async with (
             session.ws_connect(f"{url}api/studio/events") as events,
@@ -152,7 +152,7 @@ async def hear_within(socket: aiohttp.ClientWebSocketResponse, seconds: float) -
         ("run", '{"type": "play", "rate": "fast"}', "no number"),
     ],
 )
-def test_a_wrong_message_is_answered_by_one_line(studio: Served, path: str, message: str, words: str) -> None:
+def test_a_wrong_message_is_answered_by_one_line(studio: Opened, path: str, message: str, words: str) -> None:
     async def work(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
         async with session.ws_connect(f"{url}api/studio/{path}") as socket:
             await socket.send_str(message)
@@ -166,7 +166,7 @@ def test_a_wrong_message_is_answered_by_one_line(studio: Served, path: str, mess
     assert "\n" not in said["text"]
 
 
-def test_a_run_plays_pauses_and_steps_without_losing_a_moment(studio: Served) -> None:
+def test_a_run_plays_pauses_and_steps_without_losing_a_moment(studio: Opened) -> None:
     async def work(session: aiohttp.ClientSession, url: str) -> list[int]:
         seen = []
         async with session.ws_connect(f"{url}api/studio/run") as socket:
@@ -187,7 +187,7 @@ def test_a_run_plays_pauses_and_steps_without_losing_a_moment(studio: Served) ->
     assert len(seen) >= 7
 
 
-def test_coverage_and_results_are_answered(studio: Served) -> None:
+def test_coverage_and_results_are_answered(studio: Opened) -> None:
     async def work(session: aiohttp.ClientSession, url: str) -> None:
         async with session.get(f"{url}api/studio/coverage?block=plus") as answer:
             assert (await answer.json())["block"] == "plus"

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from opened import Opened
 from pages import Watched, drag_as_expert, hold_key, tab_to, take_picture
 from playwright.sync_api import Browser, expect, sync_playwright
-from served import Served
 
 from recap.collection import CollectSpec, demonstrate
 from recap.pool.store import Pool
@@ -48,12 +48,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def studio(tmp_path_factory: pytest.TempPathFactory, runs: Path) -> Iterator[Served]:
+def studio(tmp_path_factory: pytest.TempPathFactory, runs: Path) -> Iterator[Opened]:
     """The shipped policy on a pool that begins empty; tests leave it empty."""
     place = tmp_path_factory.mktemp("studio") / "pool"
     Pool.create(place)
-    with Served(place, "pusht-nano", runs) as served:
-        yield served
+    with Opened(place, "pusht-nano", runs) as opened:
+        yield opened
 
 
 def open_page(
@@ -68,7 +68,7 @@ def open_page(
     return watched
 
 
-def test_the_whole_story(browser: Browser, studio: Served) -> None:
+def test_the_whole_story(browser: Browser, studio: Opened) -> None:
     watched = open_page(browser, f"{studio.url}#run?{TASK}")
     page = watched.page
 
@@ -153,7 +153,7 @@ def test_the_whole_story(browser: Browser, studio: Served) -> None:
 
 
 def test_everything_works_by_keyboard_and_a_hostile_name_stays_a_name(
-    browser: Browser, studio: Served
+    browser: Browser, studio: Opened
 ) -> None:
     hostile = '<img src=x onerror="window.broken=1"><b>&amp;'
     watched = open_page(browser, f"{studio.url}#teach?{TASK}")
@@ -218,8 +218,8 @@ def test_the_pool_is_looked_through_and_says_what_it_lacks(
     cups = CollectSpec("disc", (15.0,), 2, block="cup", first_seed=100_050)
     pool.add([demonstrate(cups, demo) for demo in cups.demos()])
     pool.tag("before-friday", 2)
-    with Served(tmp_path / "pool", runs=runs) as served:
-        watched = open_page(browser, f"{served.url}#pool")
+    with Opened(tmp_path / "pool", runs=runs) as opened:
+        watched = open_page(browser, f"{opened.url}#pool")
         page = watched.page
         expect(page.locator("#pool-grid .demo")).to_have_count(7)
         assert page.locator("#pool-grid img").evaluate_all(
@@ -259,7 +259,7 @@ def test_the_pool_is_looked_through_and_says_what_it_lacks(
 
 
 def test_past_evaluations_are_shown_with_their_intervals(
-    browser: Browser, studio: Served, runs: Path
+    browser: Browser, studio: Opened, runs: Path
 ) -> None:
     watched = open_page(browser, f"{studio.url}#results")
     page = watched.page
@@ -269,16 +269,16 @@ def test_past_evaluations_are_shown_with_their_intervals(
     for tick in page.locator("tbody input").all():
         tick.check()
     expect(page.locator(".chart .band")).to_have_count(n)
-    page.get_by_label("0.95").check()
+    page.get_by_role("radio", name="0.95").check()
     expect(page.locator(".chart").first).to_have_attribute("aria-label", re.compile("above 0.95"))
-    page.get_by_label("0.85").check()
+    page.get_by_role("radio", name="0.85").check()
     take_picture(page, "studio-results")
     assert watched.errors == []
     page.context.close()
 
 
 @pytest.mark.parametrize("view", ["teach", "run", "pool", "results"])
-def test_a_phone_shows_it_without_scrolling_sideways(browser: Browser, studio: Served, view: str) -> None:
+def test_a_phone_shows_it_without_scrolling_sideways(browser: Browser, studio: Opened, view: str) -> None:
     watched = open_page(browser, f"{studio.url}#{view}", 375, 740)
     page = watched.page
     expect(page.get_by_role("heading", level=1)).to_be_visible()
@@ -289,7 +289,7 @@ def test_a_phone_shows_it_without_scrolling_sideways(browser: Browser, studio: S
     page.context.close()
 
 
-def test_a_finger_leads_the_disc(browser: Browser, studio: Served) -> None:
+def test_a_finger_leads_the_disc(browser: Browser, studio: Opened) -> None:
     watched = open_page(browser, f"{studio.url}#teach?{TASK}", 375, 740)
     page = watched.page
     expect(page.locator("#teach-hint")).to_contain_text("Drag the disc")
@@ -319,7 +319,7 @@ def test_a_finger_leads_the_disc(browser: Browser, studio: Served) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_can_be_read_and_controls_have_names(browser: Browser, studio: Served, scheme: str) -> None:
+def test_words_can_be_read_and_controls_have_names(browser: Browser, studio: Opened, scheme: str) -> None:
     watched = open_page(browser, studio.url, scheme=scheme)
     page = watched.page
     for view in ("teach", "run", "pool", "results"):
@@ -334,14 +334,14 @@ def test_the_page_says_when_the_server_is_gone_and_comes_back(
     browser: Browser, tmp_path: Path, runs: Path
 ) -> None:
     Pool.create(tmp_path / "pool")
-    with Served(tmp_path / "pool", runs=runs) as served:
-        watched = open_page(browser, f"{served.url}#pool")
+    with Opened(tmp_path / "pool", runs=runs) as opened:
+        watched = open_page(browser, f"{opened.url}#pool")
         page = watched.page
         expect(page.locator("#pool-grid")).to_contain_text("The pool is empty")
-        served.stop()
+        opened.stop()
         expect(page.get_by_role("alert").first).to_contain_text("The server is gone")
         take_picture(page, "studio-gone")
-        served.start()
+        opened.start()
         expect(page.locator("#gone")).to_be_hidden()
         page.get_by_role("link", name="Teach", exact=True).click()
         expect(page.locator("#teach-hint")).to_contain_text("Drag the disc")

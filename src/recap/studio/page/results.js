@@ -46,22 +46,29 @@ export class ResultsView {
         make("pre", { tabindex: 0, text: "recap eval pusht-nano --pusher triangle --angles=-30,0 --seeds 500:505 --out runs/nano" })));
       return;
     }
-    const whole = this.runs.filter((run) => !run.error);
-    const shown = whole.filter(({ name }) => this.chosen.has(name)).slice(0, MOST);
+    this.ticks = new Map();
+    this.charts = make("div", { class: "charts" });
     const picks = make("fieldset", { class: "picks" }, make("legend", { text: "Success means coverage above" }),
       ...this.thresholds.map((value) => make("label", {}, make("input", {
         type: "radio", name: "threshold", value, checked: value === this.threshold,
         on: { change: () => {
           this.threshold = value;
-          this.draw();
+          this.chart();
         } },
       }), value)));
     body.replaceChildren(
       make("div", { class: "card scroll", tabindex: 0, role: "region", "aria-label": "Evaluations" }, this.table()),
-      make("div", { class: "charts" },
-        make("div", { class: "card" }, make("h2", { text: "Success by goal" }), angleChart(shown, this.threshold)),
-        make("div", { class: "card" }, make("h2", { text: "Solved by step" }), stepChart(shown, this.threshold))),
+      this.charts,
       make("div", { class: "card row-wrap" }, picks, make("p", { class: "soft", text: "Bars and bands are 95 % intervals: Wilson for one goal, bootstrap over starts for several." })));
+    this.chart();
+  }
+
+  chart() {
+    const shown = this.runs.filter(({ name, error }) => !error && this.chosen.has(name)).slice(0, MOST);
+    for (const [name, tick] of this.ticks) tick.disabled = this.chosen.size >= MOST && !this.chosen.has(name);
+    this.charts.replaceChildren(
+      make("div", { class: "card" }, make("h2", { text: "Success by goal" }), angleChart(shown, this.threshold)),
+      make("div", { class: "card" }, make("h2", { text: "Solved by step" }), stepChart(shown, this.threshold)));
   }
 
   table() {
@@ -76,12 +83,12 @@ export class ResultsView {
       return make("tr", {}, make("td"), make("th", { scope: "row", text: run.name }), make("td", { colspan: 5 + this.thresholds.length, class: "problem", text: run.error }), make("td"));
     }
     const all = run.groups.at(-1).success;
-    const full = this.chosen.size >= MOST && !this.chosen.has(run.name);
-    const tick = make("input", { type: "checkbox", checked: this.chosen.has(run.name), disabled: full, "aria-label": `Show ${run.name} in the charts`, on: { change: () => {
+    const tick = make("input", { type: "checkbox", checked: this.chosen.has(run.name), "aria-label": `Show ${run.name} in the charts`, on: { change: () => {
       if (tick.checked) this.chosen.add(run.name);
       else this.chosen.delete(run.name);
-      this.draw();
+      this.chart();
     } } });
+    this.ticks.set(run.name, tick);
     const rates = this.thresholds.map((t) => make("td", { class: "figure" }, all[t] ? percent(all[t]) : "–", all[t] ? make("span", { class: "soft", text: ` ${between(all[t])}` }) : null));
     const goals = run.angles.length === 1 ? degrees(Number(run.angles[0].name)) : plural(run.angles.length, "goal");
     return make("tr", {}, make("td", {}, tick), make("th", { scope: "row" }, run.name, make("span", { class: "soft", text: ` ${goals}` })),

@@ -9,7 +9,7 @@ from recap.serving.service import ServeSpec, Service
 from recap.studio.app import add_studio
 
 
-class Served:
+class Opened:
     """Starts when entered, stops when left; `stop` and `start` in between are a restart."""
 
     def __init__(self, pool: Path, checkpoint: str = "replay", runs: Path = Path("no-runs")) -> None:
@@ -18,7 +18,7 @@ class Served:
         self.port = 0
         self.service: Service
 
-    def __enter__(self) -> "Served":
+    def __enter__(self) -> "Opened":
         self.start()
         return self
 
