@@ -16,6 +16,7 @@ from recap.pool.store import Pool
 
 TASK = "block=tee&angle=30&start=151"  # the disc needs about 50 steps for it
 AUDIT = (Path(__file__).parent / "audit.js").read_text("utf-8")
+PATIENCE_MS = 25_000  # of a page on a busy machine
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 
 
@@ -26,6 +27,7 @@ def browser() -> Iterator[Browser]:
         if os.environ.get("CI") == "true":
             pytest.fail(why)
         pytest.skip(why)
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield found
@@ -49,11 +51,19 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def studio(tmp_path_factory: pytest.TempPathFactory, runs: Path) -> Iterator[Opened]:
-    """The shipped policy on a pool that begins empty; tests leave it empty."""
+    """The shipped policy on a live pool."""
     place = tmp_path_factory.mktemp("studio") / "pool"
     Pool.create(place)
     with Opened(place, "pusht-nano", runs) as opened:
         yield opened
+
+
+@pytest.fixture(autouse=True)
+def emptied(request: pytest.FixtureRequest) -> None:
+    """Whatever a test before has left in the pool is taken out."""
+    if "studio" in request.fixturenames:
+        store = request.getfixturevalue("studio").service.store
+        store.remove(store.ids())
 
 
 def open_page(
@@ -62,14 +72,15 @@ def open_page(
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=width < 500
     )
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE_MS)
     watched = Watched(context.new_page())
     watched.page.goto(url)
     return watched
 
 
 def test_the_whole_story(browser: Browser, studio: Opened) -> None:
-    watched = open_page(browser, f"{studio.url}#run?{TASK}")
+    empty = studio.service.store.version
+    watched = open_page(browser, f"{studio.url}#run?{TASK}&before=none")
     page = watched.page
 
     # An empty pool: the frozen triangle holds, and says so.
@@ -92,7 +103,7 @@ def test_the_whole_story(browser: Browser, studio: Opened) -> None:
     take_picture(page, "studio-teach")
     page.get_by_label("Name", exact=True).fill("my first")
     page.get_by_role("button", name="Add to pool").click()
-    expect(page.locator("#teach-added")).to_contain_text("my first is in the pool, as version 2")
+    expect(page.locator("#teach-added")).to_contain_text(f"my first is in the pool, as version {empty + 1}")
     assert studio.service.store.ids() == ("studio/my first",)
 
     # The same start, before and after: the one holds, the other uses it.
@@ -145,7 +156,7 @@ def test_the_whole_story(browser: Browser, studio: Opened) -> None:
     page.get_by_role("button", name="Undo").click()
     expect(page.locator("#pool-grid .demo")).to_have_count(1)
     assert studio.service.store.ids() == ("studio/my first",)
-    page.get_by_role("button", name="Roll back to version 1").click()
+    page.get_by_role("button", name=f"Roll back to version {empty}", exact=True).click()
     expect(page.locator("#pool-grid")).to_contain_text("The pool is empty")
     assert len(studio.service.store) == 0
     assert watched.errors == []
@@ -205,7 +216,6 @@ def test_everything_works_by_keyboard_and_a_hostile_name_stays_a_name(
     assert page.evaluate("window.broken") is None
     assert page.locator('img[src="x"]').count() == 0
     assert watched.errors == []
-    studio.service.store.remove(studio.service.store.ids())
     page.context.close()
 
 
@@ -222,8 +232,8 @@ def test_the_pool_is_looked_through_and_says_what_it_lacks(
         watched = open_page(browser, f"{opened.url}#pool")
         page = watched.page
         expect(page.locator("#pool-grid .demo")).to_have_count(7)
-        assert page.locator("#pool-grid img").evaluate_all(
-            "all => all.every((i) => i.complete && i.naturalWidth)"
+        page.wait_for_function(
+            "[...document.querySelectorAll('#pool-grid img')].every((i) => i.complete && i.naturalWidth)"
         )
         take_picture(page, "studio-pool")
 

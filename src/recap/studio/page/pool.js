@@ -191,7 +191,7 @@ function card(each) {
   const facts = [each.block, each.goal_angle === null || each.goal_angle === undefined ? null : degrees(each.goal_angle), plural(each.length, "step")];
   const image = make("img", { src: `${demoPath(each.id)}/thumbnail`, alt: "", loading: "lazy", width: 96, height: 96 });
   return make("li", {}, make("a", { class: "demo", href: `#pool/${encodeURIComponent(each.id)}` }, image,
-    make("span", { class: "title", text: nameOf(each.id) }),
+    make("span", { class: "title", title: each.id, text: nameOf(each.id) }),
     make("span", { class: "soft", text: facts.filter(Boolean).join(" · ") }),
     make("span", { class: each.success ? "pill good" : "pill", text: each.success ? "reaches the goal" : "does not reach it" })));
 }
