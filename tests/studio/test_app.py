@@ -200,3 +200,21 @@ def test_coverage_and_results_are_answered(studio: Opened) -> None:
             assert answer.status == 400
 
     talk(studio, work)
+
+
+def test_a_report_is_shown_apart_from_the_page(studio: Opened) -> None:
+    folder = studio.runs / "some run"
+    folder.mkdir()
+    (folder / "eval_info.json").write_text("{}")
+    (folder / "report.html").write_text("<script>parent.broken = 1</script>")
+
+    async def work(session: aiohttp.ClientSession, url: str) -> None:
+        async with session.get(f"{url}api/studio/results") as answer:
+            (run,) = (await answer.json())["runs"]
+        assert run["reports"] == ["some run/report.html"]
+        async with session.get(f"{url}api/studio/reports/some%20run/report.html") as answer:
+            assert answer.status == 200
+            assert answer.headers["Content-Security-Policy"].startswith("sandbox")
+            assert "allow-same-origin" not in answer.headers["Content-Security-Policy"]
+
+    talk(studio, work)

@@ -170,6 +170,12 @@ def test_everything_works_by_keyboard_and_a_hostile_name_stays_a_name(
     watched = open_page(browser, f"{studio.url}#teach?{TASK}")
     page = watched.page
     expect(page.locator("#teach-hint")).to_contain_text("Drag the disc")
+    page.goto(f"{studio.url}#results")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")  # skips the head of the page, and stays in the view
+    assert page.evaluate("document.activeElement.id") == "main"
+    expect(page.locator("#results")).to_be_visible()
+    page.goto(f"{studio.url}#teach?{TASK}")
     tab_to(page, "#teach-board svg")
     ring = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert ring == "solid"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import click
@@ -51,7 +52,7 @@ def studio(pool: str | None, checkpoint: str, port: int, runs: Path, no_browser:
         click.echo(f"Pool: {uri}, version {view.version}, {len(view.episode_ids)} demonstrations")
         click.echo(f"Studio: {url}")
         click.echo("Next: open that page, drag the disc, add what you did, and watch the triangle use it")
-        if not no_browser:
+        if not no_browser and has_desktop():
             click.launch(url)  # where there is none, the line above is enough
 
     try:
@@ -59,6 +60,12 @@ def studio(pool: str | None, checkpoint: str, port: int, runs: Path, no_browser:
     except KeyboardInterrupt:
         click.echo("Stopped.")
     return 0
+
+
+def has_desktop() -> bool:
+    """Whether a browser would be a window; one in the terminal would take it over."""
+    shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return sys.platform in ("darwin", "win32") or bool(shown)
 
 
 def scratch_pool() -> Path:

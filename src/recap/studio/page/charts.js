@@ -1,6 +1,6 @@
 // Two charts, drawn from numbers.
 
-import { draw, make } from "./dom.js";
+import { degrees, draw, make } from "./dom.js";
 
 const W = matchMedia("(max-width: 560px)").matches ? 320 : 460; // so that words stay readable
 const H = 250;
@@ -45,7 +45,7 @@ export function angleChart(runs, threshold) {
   const place = (angle) => PAD.left + ((angles.indexOf(angle) + 0.5) / angles.length) * inner;
   const every = Math.ceil(angles.length / 10);
   const svg = frame(`Success rate above ${threshold} by goal angle, with 95 % intervals`,
-    angles.filter((_, i) => i % every === 0).map((angle) => [place(angle), `${angle > 0 ? "+" : ""}${angle}°`]), "goal angle");
+    angles.filter((_, i) => i % every === 0).map((angle) => [place(angle), degrees(angle)]), "goal angle");
   runs.forEach((run, i) => {
     const group = draw("g", { class: `s${i}` });
     const shift = (i - (runs.length - 1) / 2) * Math.min(9, inner / angles.length / 5);

@@ -20,6 +20,10 @@ class Studio {
     this.connected = true;
     this.tellAbout();
     addEventListener("hashchange", () => this.go());
+    document.querySelector(".skip").addEventListener("click", (event) => {
+      event.preventDefault(); // the address names the view, not a place on it
+      byId("main").focus();
+    });
     this.events = new Line("/api/studio/events", {
       heard: (pool) => this.poolIs(pool),
       opened: () => this.back(),

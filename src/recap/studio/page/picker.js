@@ -36,7 +36,7 @@ export class Picker {
       make("h2", { text: "Task" }), blocks,
       make("div", { class: "goal-row" }, this.dial.element,
         make("div", { class: "numbers" },
-          make("label", {}, make("span", { text: "Goal angle, °" }), this.number),
+          make("label", {}, make("span", { text: "Goal, °" }), this.number),
           make("label", {}, make("span", { text: "Start" }), this.start),
           button("Another start", () => this.pick({ start: Math.floor(Math.random() * 1000) }), { class: "quiet" }))));
   }

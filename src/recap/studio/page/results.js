@@ -59,7 +59,7 @@ export class ResultsView {
     body.replaceChildren(
       make("div", { class: "card scroll", tabindex: 0, role: "region", "aria-label": "Evaluations" }, this.table()),
       this.charts,
-      make("div", { class: "card row-wrap" }, picks, make("p", { class: "soft", text: "Bars and bands are 95 % intervals: Wilson for one goal, bootstrap over starts for several." })));
+      make("div", { class: "card row-wrap" }, picks, make("p", { class: "soft", text: "Intervals are 95 %: Wilson in the charts, in the table bootstrap over starts where there are several goals." })));
     this.chart();
   }
 

@@ -33,7 +33,7 @@ export class RunView {
     this.playButton = button("Play", () => this.toggle(), { class: "primary" });
     this.backButton = button("‹", () => this.seek(this.at - 1), { "aria-label": "Step back", title: "Step back" });
     this.stepButton = button("›", () => this.step(), { "aria-label": "Step forward", title: "Step forward" });
-    this.againButton = button("Start over", () => this.begin());
+    this.againButton = button("Restart", () => this.begin());
     this.slider = make("input", { type: "range", min: 0, max: 0, step: 1, value: 0, "aria-label": "Step", on: { input: () => this.seek(Number(this.slider.value)) } });
     this.words = make("output", { class: "time" });
     this.rate = make("select", { "aria-label": "Speed", on: { change: () => {
@@ -47,7 +47,7 @@ export class RunView {
     this.picker.set(this.studio.task);
     const wanted = parameters.get("before");
     if (wanted !== null) this.wanted = wanted;
-    await this.readVersions();
+    await this.readVersions(this.wanted);
     const shown = JSON.stringify([this.studio.task, this.before.value]);
     if (!this.line) {
       this.line = new Line("/api/studio/run", {
@@ -68,7 +68,7 @@ export class RunView {
   }
 
   // The versions that one can compare with; by default the one before the last change.
-  async readVersions() {
+  async readVersions(wanted) {
     let told;
     try {
       told = await ask("/api/pool/versions");
@@ -80,12 +80,12 @@ export class RunView {
     this.before.replaceChildren(make("option", { value: "none", text: "nothing: one run" }),
       ...older.map((each) => make("option", { value: each.version, text: versionWords(each) })));
     const usual = older.length ? String(older[0].version) : "none";
-    const known = [...this.before.options].some(({ value }) => value === this.wanted);
-    this.before.value = known ? this.wanted : usual;
+    const known = [...this.before.options].some(({ value }) => value === wanted);
+    this.before.value = known ? wanted : usual;
   }
 
   poolChanged() {
-    this.readVersions();
+    this.readVersions(this.before.value); // what is being looked at stays
   }
 
   begin() {
