@@ -82,6 +82,27 @@ def test_a_demonstration_added_in_mid_chunk_is_used_at_the_next_step() -> None:
     assert found.matches[0].ref.episode_id == "demo-6"
 
 
+def test_a_chunk_may_be_planned_on_demand() -> None:
+    episodes = [random_episode(f"demo-{i}", i) for i in range(6)]
+    by_step, by_chunk = replay(MemoryPool(episodes)), replay(MemoryPool(episodes))
+    for agent in (by_step, by_chunk):
+        agent.reset(0, TRIAL)
+    seen = observation_of(episodes[2], 4)
+    chunk = by_chunk.replan([0], [seen])[0]
+    assert chunk is not None
+    assert chunk.shape == (8, 2)
+    for action in chunk:
+        assert np.array_equal(by_step.act([0], [seen])[0], action)
+    by_chunk.replan([0], [seen])
+    found = by_chunk.retrieval(0)
+    assert found is not None
+    assert found.matches[0].distance == pytest.approx(6.0, abs=0.1), "a match that led nowhere is avoided"
+    blind = replace(seen, objects={})
+    assert by_chunk.replan([0], [blind]) == [None]
+    by_chunk.release(0)
+    assert by_chunk.retrieval(0) is None
+
+
 def test_low_confidence_may_hold_instead() -> None:
     episodes = [random_episode(f"demo-{i}", i) for i in range(30)]
     stranger = random_episode("stranger", 999)

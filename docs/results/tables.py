@@ -278,6 +278,57 @@ def small_network() -> str:
     return table(["what", "p50, ms", "p90, ms", "floor, ms"], rows)
 
 
+def serving() -> str:
+    """The server before a crowd."""
+    rows = []
+    for r in load("serve_load")["rows"]:
+        few, many = r["replies_a_robot"]
+        low, high = r["rss_mib"]
+        rows.append(
+            (
+                f"{r['name']}, {r['seconds']:.0f} s",
+                f"{r['replies_per_s']:.1f} ({r['replies_per_cpu_s']:.1f})",
+                f"{r['batch_mean']:.1f}",
+                f"{r['latency_p50_s']:.1f} / {r['latency_p99_s']:.1f}",
+                f"{few}…{many}",
+                f"{r['longest_queue']:.0f}",
+                r["busy"],
+                r["errors"],
+                f"{r['health_p50_ms']:.1f} / {r['health_p99_ms']:.0f} / {r['health_max_ms']:.0f}",
+                f"{low:.0f} → {high:.0f}",
+            )
+        )
+    heads = ["server", "replies/s (a CPU-second)", "mean batch", "reply p50 / p99, s", "replies a client"]
+    heads += ["longest queue", "busy", "errors", "health p50 / p99 / max, ms", "memory, MiB"]
+    return table(heads, rows)
+
+
+def fuzz() -> str:
+    """What malformed input did: nothing."""
+    data = load("serve_fuzz")
+    frames, bombs, uploads = data["frames"], data["bombs"], data["uploads"]
+    taken = f"{frames.get('refused', 0):,} refused, {frames.get('taken', 0):,} fine"
+    answered = ", ".join(f"{n:,} × {status}" for status, n in uploads["statuses"].items())
+    low, high = uploads["rss_mib"]
+    growth = f"{frames['memory_growth_kib']:+.1f} KiB"
+    rows = [
+        (f"{frames['frames']:,} frames", taken, f"{frames['slowest_ms']:.1f}", growth),
+        (
+            f"{bombs['bombs']} bombs of up to 4 MiB",
+            "refused",
+            f"{bombs['slowest_ms']:.1f}",
+            f"peak {bombs['memory_peak_mib']:.2f} MiB",
+        ),
+        (
+            f"{uploads['uploads']:,} uploads",
+            answered,
+            f"{uploads['slowest_ms']:.0f}",
+            f"{low:.0f} → {high:.0f} MiB",
+        ),
+    ]
+    return table(["what", "answers", "slowest, ms", "memory"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "environment": environment,
     "expert": expert,
@@ -302,6 +353,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "policy-future": future,
     "cosmos-2b": big_network,
     "nano-cpu": small_network,
+    "serving": serving,
+    "serve-fuzz": fuzz,
 }
 
 

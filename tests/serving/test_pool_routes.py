@@ -1,5 +1,6 @@
 """The pool over HTTP: look, add, remove, tag, roll back; what changes is used at the next step."""
 
+import gzip
 import io
 import json
 import socket
@@ -208,7 +209,16 @@ def test_a_body_that_makes_no_sense_is_one_line(server: Served, path: str, body:
 
 
 def test_names_are_data(server: Served) -> None:
-    hostile = ["../../etc/passwd", "<img src=x onerror=alert(1)>", "a%2Fb", "ü/ö ä?#&", "..", "%"]
+    hostile = [
+        "../../etc/passwd",
+        "<img src=x onerror=alert(1)>",
+        "a%2Fb",
+        "ü/ö ä?#&",
+        "..",
+        "%",
+        "{x}",
+        "a\nb",
+    ]
     for name in hostile:
         status, body = server.http("/api/pool", as_message(random_and_drawn(name)), WIRE)
         assert status == 201, body
@@ -322,6 +332,9 @@ def test_a_zip_that_is_not_what_it_should_be_is_refused(server: Served, what: st
 def test_an_upload_has_its_size_its_kind_and_its_time(server: Served) -> None:
     assert server.http("/api/pool", b"{}", {"Content-Type": "application/json"})[0] == 400
     assert server.http("/api/pool", bytes(2**20 + 1), ZIP)[0] == 413
+    packed = gzip.compress(bytes(2**24))
+    assert server.http("/api/pool", packed, {**ZIP, "Content-Encoding": "gzip"})[0] == 413, "a bomb"
+    assert server.json("/api/pool/tags", {"name": "x" * 70_000})[0] == 413
     head = (
         f"POST /api/pool HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Type: application/zip\r\n"
         "Content-Length: 1000\r\n\r\nPK"

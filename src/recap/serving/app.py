@@ -12,10 +12,11 @@ from aiohttp.typedefs import Handler
 
 from recap.errors import InputError
 from recap.serving.batching import Batcher
-from recap.serving.guard import as_json, make_guard
+from recap.serving.guard import make_guard, make_teller
 from recap.serving.policy_socket import PolicySocket
 from recap.serving.pool_routes import add_pool_routes
-from recap.serving.service import Reply, Request, ServeSpec, Service
+from recap.serving.service import Reply, Request, Service
+from recap.serving.spec import ServeSpec
 
 SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
 BATCHER: web.AppKey[Batcher[Request, Reply]] = web.AppKey("batcher", Batcher)
@@ -25,7 +26,7 @@ MAX_BODY = 64 * 1024  # of everything but an upload
 
 def build_app(service: Service) -> web.Application:
     """The server as an application that others may add routes to."""
-    app = web.Application(middlewares=[make_guard(service), as_json], client_max_size=MAX_BODY)
+    app = web.Application(middlewares=[make_guard(service), make_teller(service)], client_max_size=MAX_BODY)
     limits = service.spec.limits
     batcher: Batcher[Request, Reply] = Batcher(
         service.serve, service.metrics, limits.max_waiting, limits.max_batch
@@ -54,6 +55,10 @@ def build_app(service: Service) -> web.Application:
     async def goodbye(_: web.Application) -> None:
         await socket.close()
 
+    async def harden(_: web.Request, response: web.StreamResponse) -> None:
+        response.headers.setdefault("X-Content-Type-Options", "nosniff")
+
+    app.on_response_prepare.append(harden)
     app.router.add_get("/", root)
     app.router.add_get("/healthz", health)
     app.router.add_get("/metrics", metrics)

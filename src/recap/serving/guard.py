@@ -11,7 +11,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from recap.errors import RecapError
-from recap.serving.service import ServeSpec, Service, one_line
+from recap.serving.service import Service, one_line
+from recap.serving.spec import ServeSpec
 
 COOKIE = "recap-token"
 OPEN_PATHS = ("/healthz",)  # for whoever watches over the server; tells nothing
@@ -48,22 +49,33 @@ def make_guard(service: Service) -> Middleware:
     return guard
 
 
-@web.middleware
-async def as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Errors of ours, and of aiohttp on the interface, as one line of JSON."""
-    try:
-        return await handler(request)
-    except RecapError as error:
-        return refusal(400, one_line(error))
-    except web.HTTPException as error:
-        if error.status < 400 or not request.path.startswith("/api/"):
+def make_teller(service: Service) -> Middleware:
+    """The middleware that tells errors, of ours and of aiohttp on the interface, in one line of JSON."""
+    place = getattr(service.pool, "uri", None)
+
+    def line(error: BaseException) -> str:
+        text = one_line(error)
+        return (
+            text.replace(f"pool {place}", "the pool") if place else text
+        )  # where it lies is nobody's affair
+
+    @web.middleware
+    async def tell(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except RecapError as error:
+            return refusal(400, line(error))
+        except web.HTTPException as error:
+            if error.status < 400 or not request.path.startswith("/api/"):
+                raise
+            return refusal(error.status, " ".join((error.text or error.reason).split()))
+        except (asyncio.CancelledError, ConnectionError):
             raise
-        return refusal(error.status, " ".join((error.text or error.reason).split()))
-    except (asyncio.CancelledError, ConnectionError):
-        raise
-    except Exception as error:
-        log.exception("%s %s failed", request.method, request.path)
-        return refusal(500, one_line(error))
+        except Exception as error:
+            log.exception("%s %s failed", request.method, request.path)
+            return refusal(500, line(error))
+
+    return tell
 
 
 def _stranger(request: web.Request, spec: ServeSpec) -> str | None:

@@ -108,11 +108,11 @@ def fit_image(image: U8, size: int) -> U8:
 
 
 def _prompt(given: object, default: str) -> str:
-    if given is None or given == "":
+    if given is None:
         return default
     if not isinstance(given, str) or len(given) > MAX_PROMPT:
         raise WireError(f"'{PROMPT}' is no text of up to {MAX_PROMPT} characters: send the instruction")
-    return given
+    return given or default
 
 
 def _integer(key: str, given: object, most: int) -> int:

@@ -31,18 +31,18 @@ T = TypeVar("T")
 def add_pool_routes(app: web.Application, service: Service) -> None:
     """Put the routes of the pool on an application."""
     routes = PoolRoutes(service)
-    router = app.router
+    router, one = app.router, "/api/pool/{id:[^/]+}"  # aiohttp's own pattern knows no braces in a name
     router.add_get("/api/pool", routes.list)
     router.add_post("/api/pool", routes.add)
     router.add_get("/api/pool/versions", routes.versions)
     router.add_get("/api/pool/diff", routes.diff)
     router.add_post("/api/pool/tags", routes.tag)
     router.add_post("/api/pool/rollback", routes.roll_back)
-    router.add_get("/api/pool/{id}", routes.show)
-    router.add_delete("/api/pool/{id}", routes.remove)
-    router.add_get("/api/pool/{id}/video", routes.video)
-    router.add_get("/api/pool/{id}/thumbnail", routes.thumbnail)
-    router.add_get("/api/pool/{id}/trajectory", routes.trajectory)
+    router.add_get(one, routes.show)
+    router.add_delete(one, routes.remove)
+    router.add_get(f"{one}/video", routes.video)
+    router.add_get(f"{one}/thumbnail", routes.thumbnail)
+    router.add_get(f"{one}/trajectory", routes.trajectory)
     app.on_cleanup.append(routes.close)
 
 

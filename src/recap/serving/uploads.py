@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+import shutil
 import stat
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -52,21 +54,24 @@ async def add_upload(
     if name is not None and not _NAME.fullmatch(name):
         raise InputError(f"'{name[:40]}' is no name for a dataset: give letters, digits, dots and dashes")
     loop = asyncio.get_running_loop()
-    with tempfile.TemporaryDirectory(prefix="recap-upload-") as folder:
-        file = Path(folder) / "upload"
-        try:
-            with file.open("wb") as out:
-                async with asyncio.timeout(limits.upload_timeout_s):
-                    await _receive(request, out, limits)
-        except TimeoutError:
-            raise web.HTTPRequestTimeout(text="the upload has stalled: send it again") from None
+    folder = Path(tempfile.mkdtemp(prefix="recap-upload-"))
+    file = folder / "upload"
 
-        def work() -> tuple[int, list[str]]:
-            if kind in ZIP_TYPES:
-                return _add([*_zipped(file, Path(folder) / "unpacked", name, limits)], pool, skip)
-            return _add([read_episode(file.read_bytes(), limits)], pool, skip)
+    def work() -> tuple[int, list[str]]:
+        if kind in ZIP_TYPES:
+            return _add(_zipped(file, folder / "unpacked", name, limits), pool, skip)
+        return _add([read_episode(file.read_bytes(), limits)], pool, skip)
 
+    try:
+        with file.open("wb") as out:
+            async with asyncio.timeout(limits.upload_timeout_s):
+                await _receive(request, out, limits)
         return await loop.run_in_executor(threads, work)
+    except TimeoutError:
+        raise web.HTTPRequestTimeout(text="the upload has stalled: send it again") from None
+    finally:
+        # In a thread too: ten thousand files take their time.
+        await loop.run_in_executor(threads, partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 async def _receive(request: web.Request, out: BinaryIO, limits: Limits) -> None:

@@ -1,0 +1,26 @@
+"""A short version of `benchmarks/serve_load.py`: a crowd, hostile clients beside, a queue that is full."""
+
+from serve_load import Phase, run_phase
+
+from recap.serving.limits import Limits
+
+
+def test_a_crowd_is_served_fairly_whoever_else_is_there() -> None:
+    crowd = run_phase(Phase("crowd", 3.0, Limits(), n_robots=16, hostile=True), "replay")
+    few, many = crowd["replies_a_robot"]
+    assert few >= 1
+    assert few >= 0.5 * many
+    assert (crowd["errors"], crowd["busy"]) == (0, 0)
+    assert crowd["hostile_connections"] > 20
+    assert crowd["batch_mean"] > 1.5
+    assert crowd["health_p50_ms"] < 100
+    before, after = crowd["rss_mib"]
+    assert after < before + 60
+
+
+def test_a_full_queue_says_so_and_grows_no_longer() -> None:
+    full = run_phase(Phase("full", 1.5, Limits(max_waiting=3, max_batch=1), n_robots=16), "replay")
+    assert full["busy"] > 0
+    assert full["longest_queue"] <= 3
+    assert full["errors"] == 0
+    assert full["replies"] > 0
