@@ -65,20 +65,24 @@ class Lane:
         shown = {"t": self.t, **here, "best": self.best, "camera": picture(seen.images["top"])}
         if self.best > DONE or self.t >= MAX_STEPS:
             self.is_over = True
-            return {**shown, "end": "solved" if self.best > SOLVED else "unsolved"}
+            return {**shown, **self._held(), "end": "solved" if self.best > SOLVED else "unsolved"}
         action = self.agent.act([SLOT], [seen])[0]
         found, plan = self.agent.retrieval(SLOT), self.agent.plan(SLOT)
+        shown |= self._held()
         if found is not None:
             shown["pool_version"] = found.pool_version
-        if found is None or not found.matches:
-            shown["holding"] = True
-            self._plan = plan
-        elif plan is not None and plan is not self._plan:
-            self._plan, self.n_plans = plan, self.n_plans + 1
-            shown["plan"] = self._describe(plan, found)
+            if found.matches and plan is not None and plan is not self._plan:
+                self.n_plans += 1
+                shown["plan"] = self._describe(plan, found)
+        self._plan = plan
         self.env.step(action)
         self.t += 1
         return shown
+
+    def _held(self) -> dict[str, Any]:
+        """Whether there is nothing to act on."""
+        found = self.agent.retrieval(SLOT)
+        return {"holding": True} if found is None or not found.matches else {}
 
     def _describe(self, plan: Plan, found: Retrieval) -> dict[str, Any]:
         """The grounds of a decision."""

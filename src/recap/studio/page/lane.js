@@ -63,7 +63,7 @@ export class Lane {
     const last = this.moments.at(-1);
     if (!last?.end) return "";
     const best = `best coverage ${last.best.toFixed(2)}`;
-    return last.end === "solved" ? `Solved, ${best}, ${last.t} steps` : `Not solved, ${best}`;
+    return last.end === "solved" ? `Solved, ${best}` : `Not solved, ${best}`;
   }
 
   explain(plan, holding) {
