@@ -238,9 +238,8 @@ def test_the_pool_is_looked_through_and_says_what_it_lacks(
         watched = open_page(browser, f"{opened.url}#pool")
         page = watched.page
         expect(page.locator("#pool-grid .demo")).to_have_count(7)
-        page.wait_for_function(
-            "[...document.querySelectorAll('#pool-grid img')].every((i) => i.complete && i.naturalWidth)"
-        )
+        for image in page.locator("#pool-grid img").all():
+            expect(image).to_have_js_property("naturalWidth", 96)
         take_picture(page, "studio-pool")
 
         page.locator("#pool-filters").get_by_label("Block").select_option("cup")
