@@ -105,6 +105,7 @@ def test_the_whole_story(browser: Browser, studio: Opened) -> None:
     page.get_by_role("button", name="Add to pool").click()
     expect(page.locator("#teach-added")).to_contain_text(f"my first is in the pool, as version {empty + 1}")
     assert studio.service.store.ids() == ("studio/my first",)
+    take_picture(page, "studio-added")
 
     # The same start, before and after: the one holds, the other uses it.
     page.get_by_role("link", name="Watch the triangle use it").click()

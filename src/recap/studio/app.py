@@ -16,6 +16,7 @@ from recap.envs.pusht.tasks import FPS
 from recap.retrieval.retriever import Retriever
 from recap.serving.app import PAGE, SERVICE
 from recap.serving.service import Service
+from recap.studio.conversation import SOCKETS, close_sockets
 from recap.studio.coverage import Survey, survey
 from recap.studio.results import Results
 from recap.studio.run_socket import RunSocket
@@ -45,7 +46,7 @@ T = TypeVar("T")
 def add_studio(app: web.Application, runs: Path = Path("runs")) -> None:
     """Put the page, its sockets and what it asks for on an application that serves a live pool."""
     studio = Studio(app[SERVICE], Results(runs))
-    app[PAGE] = studio.page
+    app[PAGE], app[SOCKETS] = studio.page, set()
     router = app.router
     router.add_get("/studio/{file}", studio.asset)
     router.add_get("/api/studio/about", studio.about)
@@ -56,7 +57,7 @@ def add_studio(app: web.Application, runs: Path = Path("runs")) -> None:
     router.add_get("/api/studio/teach", TeachSocket(studio.service.store).handle)
     run = RunSocket(studio.service.store, studio.service.new_agent, studio.worker)
     router.add_get("/api/studio/run", run.handle)
-    app.on_shutdown.append(studio.close_sockets)
+    app.on_shutdown.append(close_sockets)
     app.on_cleanup.append(studio.close)
 
 
@@ -70,7 +71,6 @@ class Studio:
         self._files = _page_files()
         self._surveys: dict[str, Survey] = {}
         self._retriever: Retriever | None = None
-        self._listeners: set[web.WebSocketResponse] = set()
 
     async def page(self, request: web.Request) -> web.StreamResponse:
         """The one page."""
@@ -107,7 +107,7 @@ class Studio:
         """Says when the pool has changed; while it is open the server is there."""
         socket = web.WebSocketResponse(heartbeat=15, max_msg_size=1024)
         await socket.prepare(request)
-        self._listeners.add(socket)
+        request.app[SOCKETS].add(socket)
 
         async def tell() -> None:
             told: dict[str, int] = {}
@@ -124,7 +124,7 @@ class Studio:
                 pass
         finally:
             telling.cancel()
-            self._listeners.discard(socket)
+            request.app[SOCKETS].discard(socket)
         return socket
 
     async def coverage(self, request: web.Request) -> web.Response:
@@ -153,11 +153,6 @@ class Studio:
 
     async def _compute(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.worker, work)
-
-    async def close_sockets(self, app: web.Application) -> None:
-        """Let listeners go, so that the server can stop."""
-        for socket in list(self._listeners):
-            await socket.close()
 
     async def close(self, app: web.Application) -> None:
         """End the thread."""

@@ -7,11 +7,12 @@ import logging
 from abc import ABC, abstractmethod
 from typing import Any
 
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, web
 
 from recap.errors import InputError, RecapError
 
 MAX_MESSAGE = 8 * 1024  # bytes that a page may send at once
+SOCKETS: web.AppKey[set[web.WebSocketResponse]] = web.AppKey("studio_sockets", set)  # of pages that are open
 log = logging.getLogger("recap.studio")
 
 
@@ -32,6 +33,8 @@ class Conversation(ABC):
     async def hold(self, request: web.Request) -> web.WebSocketResponse:
         """Listen until it ends."""
         await self.socket.prepare(request)
+        open_sockets = request.app[SOCKETS]
+        open_sockets.add(self.socket)
         try:
             async for message in self.socket:
                 if message.type is not WSMsgType.TEXT:
@@ -39,9 +42,10 @@ class Conversation(ABC):
                 try:
                     given = _checked(message.data)
                     await self.hear(str(given["type"]), given)
-                except RecapError as error:
+                except Exception as error:  # a page that meets one goes on all the same
                     await self.complain(error)
         finally:
+            open_sockets.discard(self.socket)
             await self.end()
         return self.socket
 
@@ -61,6 +65,13 @@ class Conversation(ABC):
             str(error) if isinstance(error, RecapError) else f"{type(error).__name__}: see the server's log"
         )
         await self.say("error", text=" ".join(text.split()))
+
+
+async def close_sockets(app: web.Application) -> None:
+    """Let every page go, so that the server can stop at once; they come back by themselves."""
+    sockets = app[SOCKETS]
+    for socket in tuple(sockets):
+        await socket.close(code=WSCloseCode.GOING_AWAY)
 
 
 def _checked(text: str) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class Studio {
     const { policy, version, n_episodes } = this.about;
     const dot = make("span", { class: this.connected ? "dot" : "dot off", "aria-hidden": "true" });
     byId("about").replaceChildren(dot,
-      make("span", { class: "policy", text: `${policy.name} · frozen ${policy.fingerprint.slice(0, 8)}` }),
+      make("span", { class: "policy", text: policy.name === "replay" ? "replay" : `${policy.name} · frozen ${policy.fingerprint.slice(0, 8)}` }),
       make("span", { text: `pool v${version} · ${plural(n_episodes, "demonstration")}` }));
   }
 

@@ -142,7 +142,7 @@ export class TeachView {
   tell() {
     const words = {
       ready: "Drag the disc, or use the arrow keys. Time runs while you hold it.",
-      recording: "Recording. Let go to think; time waits for you.",
+      recording: "Recording. Let go and time waits; Stop, or Enter, ends it.",
       review: "Look at it again, cut what is not needed, then add it to the pool.",
       added: "",
       lost: "Waiting for the server…",
