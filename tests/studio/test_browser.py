@@ -17,16 +17,17 @@ from recap.pool.store import Pool
 TASK = "block=tee&angle=30&start=151"  # the disc needs about 50 steps for it
 AUDIT = (Path(__file__).parent / "audit.js").read_text("utf-8")
 PATIENCE_MS = 25_000  # of a page on a busy machine
-CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+CHROMIUM = os.environ.get("RECAP_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
+
+if not Path(CHROMIUM).exists():
+    WHY = "browser tests need Debian's package chromium: run make system as root"
+    if os.environ.get("CI") == "true":
+        pytest.fail(WHY, pytrace=False)
+    pytest.skip(WHY, allow_module_level=True)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    if not Path(CHROMIUM).exists():
-        why = "browser tests need Debian's package chromium: run make system as root"
-        if os.environ.get("CI") == "true":
-            pytest.fail(why)
-        pytest.skip(why)
     expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])

@@ -23,14 +23,13 @@ const FIRST_WAIT_MS = 400;
 const LONGEST_WAIT_MS = 4000;
 
 export class Line {
-  // A websocket that comes back by itself until it is closed.
+  // A websocket that comes back by itself.
   constructor(path, { heard, opened = () => {}, lost = () => {} }) {
     this.path = path;
     this.heard = heard;
     this.opened = opened;
     this.lost = lost;
     this.wait = FIRST_WAIT_MS;
-    this.wanted = true;
     this.connect();
   }
 
@@ -42,24 +41,15 @@ export class Line {
       this.wait = FIRST_WAIT_MS;
       this.opened();
     };
-    socket.onmessage = (event) => {
-      if (this.socket === socket) this.heard(JSON.parse(event.data));
-    };
+    socket.onmessage = (event) => this.heard(JSON.parse(event.data));
     socket.onclose = () => {
-      if (!this.wanted || this.socket !== socket) return;
       this.lost();
-      this.timer = setTimeout(() => this.connect(), this.wait);
+      setTimeout(() => this.connect(), this.wait);
       this.wait = Math.min(LONGEST_WAIT_MS, this.wait * 1.6);
     };
   }
 
   say(type, values = {}) {
     if (this.socket.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify({ type, ...values }));
-  }
-
-  close() {
-    this.wanted = false;
-    clearTimeout(this.timer);
-    this.socket.close();
   }
 }

@@ -43,10 +43,15 @@ export class RunView {
     byId("run-transport").append(this.playButton, this.backButton, this.stepButton, this.slider, this.words, this.rate, this.againButton);
   }
 
-  async enter({ parameters }) {
+  enter({ parameters }) {
     this.picker.set(this.studio.task);
     const wanted = parameters.get("before");
     if (wanted !== null) this.wanted = wanted;
+    // One after the other: two quick visits must not open two lines.
+    this.entered = (this.entered || Promise.resolve()).then(() => this.settle());
+  }
+
+  async settle() {
     await this.readVersions(this.wanted);
     const shown = JSON.stringify([this.studio.task, this.before.value]);
     if (!this.line) {
