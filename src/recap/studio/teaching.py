@@ -52,6 +52,11 @@ class Teaching:
         return self._coverage[-1] > DONE or len(self) >= MAX_FRAMES
 
     @property
+    def last_action(self) -> F64:
+        """The newest action: (2,)."""
+        return self._actions[-1]
+
+    @property
     def goal(self) -> F64:
         """Where the block should come to lie: (3,)."""
         return np.array(self._env.goal_pose)

@@ -9,11 +9,13 @@ const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 const points = (way) => way.map(([x, y]) => `${x},${y}`).join(" ");
 const placed = ([x, y, angle]) => `translate(${x} ${y}) rotate(${angle * DEGREES})`;
 
-const rules = (size) => Array.from({ length: 7 }, (_, i) => ((i + 1) * size) / 8)
-  .map((at) => `M${at} 0V${size}M0 ${at}H${size}`).join("");
+const rules = (size) =>
+  Array.from({ length: 7 }, (_, i) => ((i + 1) * size) / 8)
+    .map((at) => `M${at} 0V${size}M0 ${at}H${size}`)
+    .join("");
 
 export class Board {
-  constructor(shapes, { label, pusher = "disc", small = false }) {
+  constructor(shapes, { label, pusher = "disc" }) {
     this.shapes = shapes;
     const size = shapes.size;
     const box = `${-MARGIN} ${-MARGIN} ${size + 2 * MARGIN} ${size + 2 * MARGIN}`;
@@ -24,13 +26,29 @@ export class Board {
     this.retrieved = draw("g", { class: "retrieved" });
     this.executed = draw("g", { class: "executed" });
     this.cross = draw("g", { class: "cross", visibility: "hidden" }, draw("circle", { r: 7 }));
-    this.pusher = pusher === "disc"
-      ? draw("g", { class: "pusher" }, draw("circle", { class: "halo", r: shapes.disc_radius }), draw("circle", { class: "disc", r: shapes.disc_radius }))
-      : draw("polygon", { class: "pusher triangle", points: points(shapes.triangle) });
-    this.element = draw("svg", { class: small ? "board small" : "board", viewBox: box, role: "img", "aria-label": label },
+    this.pusher =
+      pusher === "disc"
+        ? draw(
+            "g",
+            { class: "pusher" },
+            draw("circle", { class: "halo", r: shapes.disc_radius }),
+            draw("circle", { class: "disc", r: shapes.disc_radius }),
+          )
+        : draw("polygon", { class: "pusher triangle", points: points(shapes.triangle) });
+    this.element = draw(
+      "svg",
+      { class: "board", viewBox: box, role: "img", "aria-label": label },
       draw("rect", { class: "felt", x: 0, y: 0, width: size, height: size, rx: 6 }),
       draw("path", { class: "rules", d: rules(size) }),
-      this.goal, this.trail, this.ghosts, this.block, this.pusher, this.retrieved, this.executed, this.cross);
+      this.goal,
+      this.trail,
+      this.ghosts,
+      this.block,
+      this.pusher,
+      this.retrieved,
+      this.executed,
+      this.cross,
+    );
     this.now = null;
     this.glide = 0;
   }
@@ -51,13 +69,20 @@ export class Board {
       return;
     }
     const began = performance.now();
-    const turn = Math.atan2(Math.sin(moment.block[2] - from.block[2]), Math.cos(moment.block[2] - from.block[2]));
+    const turn = Math.atan2(
+      Math.sin(moment.block[2] - from.block[2]),
+      Math.cos(moment.block[2] - from.block[2]),
+    );
     const step = () => {
       const share = Math.min(1, (performance.now() - began) / within);
       const mix = (a, b) => a + (b - a) * share;
       this.put({
         pusher: [mix(from.pusher[0], moment.pusher[0]), mix(from.pusher[1], moment.pusher[1])],
-        block: [mix(from.block[0], moment.block[0]), mix(from.block[1], moment.block[1]), from.block[2] + turn * share],
+        block: [
+          mix(from.block[0], moment.block[0]),
+          mix(from.block[1], moment.block[1]),
+          from.block[2] + turn * share,
+        ],
       });
       if (share < 1) this.glide = requestAnimationFrame(step);
     };
@@ -82,11 +107,16 @@ export class Board {
   // Where the block was: faint outlines.
   past(block, poses) {
     const outline = `M${points(this.shapes.blocks[block].outline)}Z`;
-    this.ghosts.replaceChildren(...poses.map((pose) => draw("path", { d: outline, transform: placed(pose) })));
+    this.ghosts.replaceChildren(
+      ...poses.map((pose) => draw("path", { d: outline, transform: placed(pose) })),
+    );
   }
 
   chunks(retrieved, executed) {
-    for (const [layer, way, radius] of [[this.retrieved, retrieved, 4], [this.executed, executed, 2.4]]) {
+    for (const [layer, way, radius] of [
+      [this.retrieved, retrieved, 4],
+      [this.executed, executed, 2.4],
+    ]) {
       layer.replaceChildren();
       if (!way || !way.length) continue;
       layer.append(draw("polyline", { points: points(way) }));

@@ -7,7 +7,12 @@ const STEP = 15;
 const INNER = 62;
 const OUTER = 92;
 const STARTS = { from: 78, size: 294 }; // px of the board where blocks start, with room around
-const LEVELS = [[40, "near"], [80, "fair"], [140, "far"], [Infinity, "bare"]]; // px to the nearest moment
+const LEVELS = [
+  [40, "near"],
+  [80, "fair"],
+  [140, "far"],
+  [Infinity, "bare"],
+]; // px to the nearest moment
 
 const level = (distance) => (distance === null ? "bare" : LEVELS.find(([most]) => distance <= most)[1]);
 const away = (distance) => (distance === null ? "nothing near" : `${distance.toFixed(0)} px`);
@@ -25,7 +30,10 @@ export class Coverage {
     try {
       told = await ask(`/api/studio/coverage?block=${encodeURIComponent(block)}`);
     } catch (error) {
-      this.root.replaceChildren(make("h2", { text: "Coverage" }), make("p", { class: "problem", text: error.message }));
+      this.root.replaceChildren(
+        make("h2", { text: "Coverage" }),
+        make("p", { class: "problem", text: error.message }),
+      );
       return;
     }
     this.told = told;
@@ -34,12 +42,26 @@ export class Coverage {
 
   draw() {
     const { told } = this;
-    const block = make("select", { "aria-label": "Block", on: { change: () => {
-      this.studio.task = { ...this.studio.task, block: block.value };
-      this.refresh();
-    } } }, ...Object.keys(this.studio.about.shapes.blocks).map((value) => make("option", { value, text: value })));
+    const block = make(
+      "select",
+      {
+        "aria-label": "Block",
+        on: {
+          change: () => {
+            this.studio.task = { ...this.studio.task, block: block.value };
+            this.refresh();
+          },
+        },
+      },
+      ...Object.keys(this.studio.about.shapes.blocks).map((value) => make("option", { value, text: value })),
+    );
     block.value = told.block;
-    this.ring = draw("svg", { class: "ring", viewBox: "-100 -100 200 200", role: "listbox", "aria-label": "Goal angles, and how near the pool is to each" });
+    this.ring = draw("svg", {
+      class: "ring",
+      viewBox: "-100 -100 200 200",
+      role: "listbox",
+      "aria-label": "Goal angles, and how near the pool is to each",
+    });
     this.middle = make("div", { class: "middle" });
     const near = this.chosen === null ? this.studio.task.angle : this.chosen;
     const first = told.goals.reduce((a, b) => (Math.abs(a.angle - near) <= Math.abs(b.angle - near) ? a : b));
@@ -47,28 +69,55 @@ export class Coverage {
     this.awayWords = draw("text", { y: 22, "aria-hidden": "true" });
     this.sectors = told.goals.map((goal) => this.sector(goal));
     this.ring.append(...this.sectors, this.angleWords, this.awayWords);
-    const hints = told.suggestions.map(({ angle, start, distance }) => make("li", {},
-      make("span", { class: `swatch ${level(distance)}`, "aria-hidden": "true" }),
-      make("span", { text: `${degrees(angle)}, start ${start}` }), make("span", { class: "soft", text: away(distance) }),
-      make("a", { class: "go small", href: this.studio.link("teach", { block: told.block, angle, start }), text: "Teach this", "aria-label": `Teach goal ${degrees(angle)}, start ${start}` })));
-    const keys = [["near", "≤ 40"], ["fair", "≤ 80"], ["far", "≤ 140"], ["bare", "> 140 px"]].map(([kind, text]) =>
-      make("span", {}, make("i", { class: `swatch ${kind}`, "aria-hidden": "true" }), text));
+    const hints = told.suggestions.map(({ angle, start, distance }) =>
+      make(
+        "li",
+        {},
+        make("span", { class: `swatch ${level(distance)}`, "aria-hidden": "true" }),
+        make("span", { text: `${degrees(angle)}, start ${start}` }),
+        make("span", { class: "soft", text: away(distance) }),
+        make("a", {
+          class: "go small",
+          href: this.studio.link("teach", { block: told.block, angle, start }),
+          text: "Teach this",
+          "aria-label": `Teach goal ${degrees(angle)}, start ${start}`,
+        }),
+      ),
+    );
+    const keys = [
+      ["near", "≤ 40"],
+      ["fair", "≤ 80"],
+      ["far", "≤ 140"],
+      ["bare", "> 140 px"],
+    ].map(([kind, text]) =>
+      make("span", {}, make("i", { class: `swatch ${kind}`, "aria-hidden": "true" }), text),
+    );
     const usual = told.usual === null ? "" : `, ${told.usual.toFixed(0)} px from each other`;
     this.root.replaceChildren(
       make("div", { class: "head" }, make("h2", { text: "Coverage" }), block),
-      make("p", { class: "soft tiny", text: `How far the nearest moment of the pool is from where a task begins. It has ${plural(told.n_demonstrations, "demonstration")} of this block${usual}.` }),
+      make("p", {
+        class: "soft tiny",
+        text: `How far the nearest moment of the pool is from where a task begins. It has ${plural(told.n_demonstrations, "demonstration")} of this block${usual}.`,
+      }),
       make("div", { class: "map" }, this.ring, this.middle),
       make("p", { class: "keys" }, ...keys),
-      make("h3", { text: "Record this next" }), make("ul", { class: "next" }, ...hints));
+      make("h3", { text: "Record this next" }),
+      make("ul", { class: "next" }, ...hints),
+    );
     this.choose(first.angle, false);
   }
 
   sector({ angle, median }) {
     const [a, b] = [angle - STEP / 2 + 0.8, angle + STEP / 2 - 0.8].map((value) => (value * Math.PI) / 180);
-    const at = (radius, turn) => `${(radius * Math.sin(turn)).toFixed(2)} ${(-radius * Math.cos(turn)).toFixed(2)}`;
+    const at = (radius, turn) =>
+      `${(radius * Math.sin(turn)).toFixed(2)} ${(-radius * Math.cos(turn)).toFixed(2)}`;
     const outline = `M${at(INNER, a)}L${at(OUTER, a)}A${OUTER} ${OUTER} 0 0 1 ${at(OUTER, b)}L${at(INNER, b)}A${INNER} ${INNER} 0 0 0 ${at(INNER, a)}Z`;
     return draw("path", {
-      d: outline, class: level(median), role: "option", tabindex: -1, "data-angle": angle,
+      d: outline,
+      class: level(median),
+      role: "option",
+      tabindex: -1,
+      "data-angle": angle,
       "aria-label": `Goal ${degrees(angle)}, ${away(median)}`,
       on: {
         click: () => this.choose(angle, true),
@@ -98,12 +147,28 @@ export class Coverage {
     this.angleWords.textContent = degrees(angle);
     this.awayWords.textContent = away(goal.median);
     const { from, size } = STARTS;
-    const starts = draw("svg", { class: "starts", viewBox: `${from} ${from} ${size} ${size}`, role: "group", "aria-label": `Starts at goal ${degrees(angle)}` },
+    const starts = draw(
+      "svg",
+      {
+        class: "starts",
+        viewBox: `${from} ${from} ${size} ${size}`,
+        role: "group",
+        "aria-label": `Starts at goal ${degrees(angle)}`,
+      },
       draw("rect", { class: "felt", x: from + 1, y: from + 1, width: size - 2, height: size - 2, rx: 14 }),
-      ...goal.starts.map(({ start, block: [x, y], distance }) => draw("a", {
-        href: this.studio.link("teach", { block: this.told.block, angle, start }), class: level(distance),
-        "aria-label": `Start ${start}, ${away(distance)}: teach it`,
-      }, draw("circle", { cx: x, cy: y, r: 12 }), draw("title", { text: `Start ${start}: ${away(distance)}` }))));
+      ...goal.starts.map(({ start, block: [x, y], distance }) =>
+        draw(
+          "a",
+          {
+            href: this.studio.link("teach", { block: this.told.block, angle, start }),
+            class: level(distance),
+            "aria-label": `Start ${start}, ${away(distance)}: teach it`,
+          },
+          draw("circle", { cx: x, cy: y, r: 12 }),
+          draw("title", { text: `Start ${start}: ${away(distance)}` }),
+        ),
+      ),
+    );
     this.middle.replaceChildren(starts, make("p", { class: "soft tiny", text: "where the block starts" }));
   }
 }

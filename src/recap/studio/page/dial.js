@@ -13,11 +13,29 @@ export class Dial {
     this.shape = draw("path", { class: "goal" });
     this.hand = draw("g", {}, draw("circle", { cy: -RADIUS, r: 11, class: "knob" }));
     const ticks = Array.from({ length: 24 }, (_, i) =>
-      draw("line", { y1: -RADIUS - 9, y2: -RADIUS - (i % 6 ? 4 : 0) + 1, transform: `rotate(${15 * i})`, class: "tick" }));
-    this.element = draw("svg", {
-      class: "dial", viewBox: "-96 -96 192 192", role: "slider", tabindex: 0, "aria-label": label,
-      "aria-valuemin": -180, "aria-valuemax": 180,
-    }, draw("circle", { r: RADIUS, class: "rim" }), ...ticks, this.shape, this.hand);
+      draw("line", {
+        y1: -RADIUS - 9,
+        y2: -RADIUS - (i % 6 ? 4 : 0) + 1,
+        transform: `rotate(${15 * i})`,
+        class: "tick",
+      }),
+    );
+    this.element = draw(
+      "svg",
+      {
+        class: "dial",
+        viewBox: "-96 -96 192 192",
+        role: "slider",
+        tabindex: 0,
+        "aria-label": label,
+        "aria-valuemin": -180,
+        "aria-valuemax": 180,
+      },
+      draw("circle", { r: RADIUS, class: "rim" }),
+      ...ticks,
+      this.shape,
+      this.hand,
+    );
     this.element.addEventListener("pointerdown", (event) => {
       this.element.setPointerCapture(event.pointerId);
       this.element.focus({ preventScroll: true });
@@ -56,7 +74,14 @@ export class Dial {
 
   key(event) {
     const step = event.shiftKey ? 15 : 1;
-    const by = { ArrowRight: step, ArrowUp: step, ArrowLeft: -step, ArrowDown: -step, PageUp: 15, PageDown: -15 }[event.key];
+    const by = {
+      ArrowRight: step,
+      ArrowUp: step,
+      ArrowLeft: -step,
+      ArrowDown: -step,
+      PageUp: 15,
+      PageDown: -15,
+    }[event.key];
     if (by !== undefined) this.give(wrap(this.angle + by));
     else if (event.key === "Home") this.give(0);
     else if (event.key === "End") this.give(180);

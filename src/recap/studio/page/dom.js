@@ -6,7 +6,8 @@ function fill(element, given, children) {
   for (const [key, value] of Object.entries(given)) {
     if (value === null || value === undefined || value === false) continue;
     if (key === "text") element.textContent = value;
-    else if (key === "on") for (const [name, run] of Object.entries(value)) element.addEventListener(name, run);
+    else if (key === "on")
+      for (const [name, run] of Object.entries(value)) element.addEventListener(name, run);
     else if (key === "value") element.value = value;
     else element.setAttribute(key, value === true ? "" : String(value));
   }
@@ -16,7 +17,8 @@ function fill(element, given, children) {
 
 export const make = (tag, given = {}, ...children) => fill(document.createElement(tag), given, children);
 
-export const draw = (tag, given = {}, ...children) => fill(document.createElementNS(SVG, tag), given, children);
+export const draw = (tag, given = {}, ...children) =>
+  fill(document.createElementNS(SVG, tag), given, children);
 
 export const byId = (id) => document.getElementById(id);
 
@@ -36,7 +38,9 @@ export const plural = (n, one) => `${n} ${one}${n === 1 ? "" : "s"}`;
 // The name that a person gave; of what was collected, its task and seed; of anything else, its id.
 export function nameOf(id) {
   const collected = /^pusht\/([a-z]+)\/([+-]?[\d.]+)\/(\d+)\/\w+$/.exec(id);
-  return collected ? `${collected[1]} ${degrees(Number(collected[2]))} · ${collected[3]}` : id.replace(/^studio\//, "");
+  return collected
+    ? `${collected[1]} ${degrees(Number(collected[2]))} · ${collected[3]}`
+    : id.replace(/^studio\//, "");
 }
 
 // The last part of a path, for people; the whole of it for who wants to know.

@@ -4,7 +4,12 @@ import { Board } from "./board.js";
 import { degrees, make, nameOf } from "./dom.js";
 import { meter } from "./review.js";
 
-const TERMS = { proprio: "pusher", object: "block’s place", turn: "block’s turn", world_turn: "turn on the board" };
+const TERMS = {
+  proprio: "pusher",
+  object: "block’s place",
+  turn: "block’s turn",
+  world_turn: "turn on the board",
+};
 const FULL_PX = 120; // a bar as wide as its track
 
 export class Lane {
@@ -12,7 +17,10 @@ export class Lane {
     this.shapes = shapes;
     this.moments = [];
     this.plans = [];
-    this.board = new Board(shapes, { pusher: "triangle", label: `${title}: the triangle and the ${task.block} block, goal at ${degrees(task.angle)}` });
+    this.board = new Board(shapes, {
+      pusher: "triangle",
+      label: `${title}: the triangle and the ${task.block} block, goal at ${degrees(task.angle)}`,
+    });
     this.board.set(task.block, goal);
     this.meter = meter(shapes);
     this.badge = make("p", { class: "badge" });
@@ -22,14 +30,25 @@ export class Lane {
     this.last = picture("Retrieved: last", "Last retrieved frame");
     this.source = make("a", { class: "source" }, this.first.element, this.last.element);
     this.why = make("div", { class: "why" });
-    const legend = make("p", { class: "legend" },
-      make("span", { class: "key retrieved", text: "retrieved" }), make("span", { class: "key executed", text: "executed" }));
-    this.element = make("article", { class: "lane card", "aria-label": `${title}, ${words}` },
+    const legend = make(
+      "p",
+      { class: "legend" },
+      make("span", { class: "key retrieved", text: "retrieved" }),
+      make("span", { class: "key executed", text: "executed" }),
+    );
+    this.element = make(
+      "article",
+      { class: "lane card", "aria-label": `${title}, ${words}` },
       make("header", {}, make("h2", { text: title }), make("p", { class: "soft", text: words })),
       make("div", {}, make("div", { class: "board-wrap" }, this.board.element, this.badge), legend),
-      make("div", { class: "told" }, this.meter.element,
+      make(
+        "div",
+        { class: "told" },
+        this.meter.element,
         make("div", { class: "pictures" }, this.camera.element, this.foreseen.element, this.source),
-        this.why));
+        this.why,
+      ),
+    );
     this.explain(null);
   }
 
@@ -74,9 +93,14 @@ export class Lane {
     this.last.set(plan?.frames[1]);
     if (!plan) {
       this.source.removeAttribute("href");
-      this.why.replaceChildren(make("p", { class: "soft", text: holding
-        ? "The pool has nothing to retrieve, so the triangle stays where it is, by design."
-        : "Nothing is retrieved yet." }));
+      this.why.replaceChildren(
+        make("p", {
+          class: "soft",
+          text: holding
+            ? "The pool has nothing to retrieve, so the triangle stays where it is, by design."
+            : "Nothing is retrieved yet.",
+        }),
+      );
       return;
     }
     this.source.href = `#pool/${encodeURIComponent(plan.episode)}?t=${plan.first}`;
@@ -85,13 +109,21 @@ export class Lane {
       const px = Math.sqrt(cost);
       return bar(TERMS[term] || term, px / FULL_PX, `${px.toFixed(0)} px`);
     });
-    const sure = plan.confidence === null
-      ? bar("confidence", 0, "too few to tell")
-      : bar("confidence", plan.confidence, plan.confidence.toFixed(2), "sure");
+    const sure =
+      plan.confidence === null
+        ? bar("confidence", 0, "too few to tell")
+        : bar("confidence", plan.confidence, plan.confidence.toFixed(2), "sure");
     const link = make("a", { href: this.source.href, text: nameOf(plan.episode) });
     this.why.replaceChildren(
-      make("p", { class: "from" }, "From ", link, `, steps ${plan.first}–${plan.last}, ${plan.distance.toFixed(0)} px away`),
-      make("dl", { class: "bars" }, ...bars.flat(), ...sure));
+      make(
+        "p",
+        { class: "from" },
+        "From ",
+        link,
+        `, steps ${plan.first}–${plan.last}, ${plan.distance.toFixed(0)} px away`,
+      ),
+      make("dl", { class: "bars" }, ...bars.flat(), ...sure),
+    );
   }
 }
 
@@ -111,5 +143,13 @@ function picture(words, alt) {
 function bar(words, share, figure, kind = "") {
   const fill = make("span", { class: `fill ${kind}` });
   fill.style.width = `${100 * Math.min(1, share)}%`;
-  return [make("dt", { text: words }), make("dd", {}, make("span", { class: "track", "aria-hidden": "true" }, fill), make("span", { class: "figure", text: figure }))];
+  return [
+    make("dt", { text: words }),
+    make(
+      "dd",
+      {},
+      make("span", { class: "track", "aria-hidden": "true" }, fill),
+      make("span", { class: "figure", text: figure }),
+    ),
+  ];
 }

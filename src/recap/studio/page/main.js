@@ -41,7 +41,8 @@ class Studio {
     this.readTask(parameters);
     if (this.here !== chosen) {
       if (this.here) this.views[this.here].leave();
-      for (const section of document.querySelectorAll("[data-section]")) section.hidden = section.id !== chosen;
+      for (const section of document.querySelectorAll("[data-section]"))
+        section.hidden = section.id !== chosen;
       for (const link of document.querySelectorAll("nav a")) {
         if (link.dataset.view === chosen) link.setAttribute("aria-current", "page");
         else link.removeAttribute("aria-current");
@@ -81,9 +82,15 @@ class Studio {
   tellAbout() {
     const { policy, version, n_episodes } = this.about;
     const dot = make("span", { class: this.connected ? "dot" : "dot off", "aria-hidden": "true" });
-    byId("about").replaceChildren(dot,
-      make("span", { class: "policy", text: policy.name === "replay" ? "replay" : `${policy.name} · frozen ${policy.fingerprint.slice(0, 8)}` }),
-      make("span", { text: `pool v${version} · ${plural(n_episodes, "demonstration")}` }));
+    byId("about").replaceChildren(
+      dot,
+      make("span", {
+        class: "policy",
+        text:
+          policy.name === "replay" ? "replay" : `${policy.name} · frozen ${policy.fingerprint.slice(0, 8)}`,
+      }),
+      make("span", { text: `pool v${version} · ${plural(n_episodes, "demonstration")}` }),
+    );
   }
 
   gone() {

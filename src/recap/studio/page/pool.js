@@ -7,7 +7,12 @@ import { ask, demoPath } from "./net.js";
 import { versionWords } from "./run.js";
 
 const PAGE = 60;
-const FILTERS = [["task", "Task", "tasks"], ["embodiment", "Pusher", "embodiments"], ["block", "Block", "blocks"], ["tag", "Tag", "tags"]];
+const FILTERS = [
+  ["task", "Task", "tasks"],
+  ["embodiment", "Pusher", "embodiments"],
+  ["block", "Block", "blocks"],
+  ["tag", "Tag", "tags"],
+];
 
 export class PoolView {
   constructor(studio) {
@@ -18,17 +23,30 @@ export class PoolView {
     this.selects = new Map();
     const form = byId("pool-filters");
     form.addEventListener("submit", (event) => event.preventDefault());
-    this.search = make("input", { type: "search", placeholder: "Name", "aria-label": "Name contains", on: { input: () => {
-      clearTimeout(this.typing);
-      this.typing = setTimeout(() => this.list(), 200);
-    } } });
+    this.search = make("input", {
+      type: "search",
+      placeholder: "Name",
+      "aria-label": "Name contains",
+      on: {
+        input: () => {
+          clearTimeout(this.typing);
+          this.typing = setTimeout(() => this.list(), 200);
+        },
+      },
+    });
     form.append(this.search);
     for (const [key, label] of FILTERS) {
       const select = make("select", { "aria-label": label, on: { change: () => this.list() } });
       this.selects.set(key, select);
       form.append(select);
     }
-    this.tagName = make("input", { type: "text", maxlength: 60, placeholder: "Name this version", "aria-label": "Name of the newest version", required: true });
+    this.tagName = make("input", {
+      type: "text",
+      maxlength: 60,
+      placeholder: "Name this version",
+      "aria-label": "Name of the newest version",
+      required: true,
+    });
   }
 
   enter({ part, parameters }) {
@@ -73,20 +91,31 @@ export class PoolView {
     for (const [key, label, plurals] of FILTERS) this.offer(this.selects.get(key), label, told[plurals]);
     const filtered = query.toString() !== `limit=${this.limit}`;
     const { pool } = this.studio.about;
-    byId("pool-lead").textContent = `${plural(told.total, "demonstration")}${filtered ? " like that" : ""} in version ${told.version} of ${tail(pool)}`;
+    byId("pool-lead").textContent =
+      `${plural(told.total, "demonstration")}${filtered ? " like that" : ""} in version ${told.version} of ${tail(pool)}`;
     byId("pool-lead").title = pool;
     byId("pool-grid").replaceChildren(...told.episodes.map((each) => card(each)));
     if (!told.total) {
-      const words = filtered ? "Nothing is like that." : "The pool is empty: the triangle holds still, by design. ";
-      byId("pool-grid").append(make("li", { class: "nothing" }, words,
-        filtered ? null : make("a", { href: "#teach", text: "Teach it something" })));
+      const words = filtered
+        ? "Nothing is like that."
+        : "The pool is empty: the triangle holds still, by design. ";
+      byId("pool-grid").append(
+        make(
+          "li",
+          { class: "nothing" },
+          words,
+          filtered ? null : make("a", { href: "#teach", text: "Teach it something" }),
+        ),
+      );
     }
     const rest = told.total - told.episodes.length;
     byId("pool-more").hidden = rest <= 0;
-    byId("pool-more").replaceChildren(button(`Show more (${rest} left)`, () => {
-      this.limit += PAGE;
-      this.list();
-    }));
+    byId("pool-more").replaceChildren(
+      button(`Show more (${rest} left)`, () => {
+        this.limit += PAGE;
+        this.list();
+      }),
+    );
   }
 
   offer(select, label, values) {
@@ -106,7 +135,12 @@ export class PoolView {
     }
     const line = make("ol", { class: "versions", reversed: true });
     for (const each of [...told.versions].reverse()) line.append(this.version(each, told.head));
-    const form = make("form", { class: "tag", on: { submit: (event) => this.tag(event) } }, this.tagName, make("button", { text: "Tag" }));
+    const form = make(
+      "form",
+      { class: "tag", on: { submit: (event) => this.tag(event) } },
+      this.tagName,
+      make("button", { text: "Tag" }),
+    );
     byId("pool-versions").replaceChildren(make("h2", { text: "Versions" }), form, line);
   }
 
@@ -114,16 +148,40 @@ export class PoolView {
     const when = each.time ? new Date(each.time) : null;
     const diff = make("div", { class: "diff", hidden: true });
     const newest = each.version === head;
-    const row = make("li", { class: newest ? "newest" : "", value: each.version },
-      make("div", { class: "line" },
+    const row = make(
+      "li",
+      { class: newest ? "newest" : "", value: each.version },
+      make(
+        "div",
+        { class: "line" },
         make("span", { class: "what", text: versionWords(each) }),
         ...each.tags.map((tag) => make("span", { class: "pill", text: tag })),
-        newest ? make("span", { class: "pill now", text: "newest" }) : null),
-      when ? make("time", { datetime: each.time, text: when.toLocaleString([], { dateStyle: "short", timeStyle: "short" }) }) : null,
-      make("div", { class: "actions" },
-        each.version > 1 ? button("What changed", () => this.diff(each.version, diff), { class: "quiet", "aria-label": `What changed in version ${each.version}` }) : null,
-        newest ? null : button("Roll back to this", () => this.rollBack(each.version), { class: "quiet", "aria-label": `Roll back to version ${each.version}` })),
-      diff);
+        newest ? make("span", { class: "pill now", text: "newest" }) : null,
+      ),
+      when
+        ? make("time", {
+            datetime: each.time,
+            text: when.toLocaleString([], { dateStyle: "short", timeStyle: "short" }),
+          })
+        : null,
+      make(
+        "div",
+        { class: "actions" },
+        each.version > 1
+          ? button("What changed", () => this.diff(each.version, diff), {
+              class: "quiet",
+              "aria-label": `What changed in version ${each.version}`,
+            })
+          : null,
+        newest
+          ? null
+          : button("Roll back to this", () => this.rollBack(each.version), {
+              class: "quiet",
+              "aria-label": `Roll back to version ${each.version}`,
+            }),
+      ),
+      diff,
+    );
     return row;
   }
 
@@ -134,11 +192,16 @@ export class PoolView {
     }
     try {
       const told = await ask(`/api/pool/diff?from=${version - 1}&to=${version}`);
-      const lines = [["+", told.added], ["−", told.removed], ["~", told.changed]].flatMap(([sign, ids]) =>
-        ids.slice(0, 12).map((id) => make("p", { text: `${sign} ${nameOf(id)}` })));
+      const lines = [
+        ["+", told.added],
+        ["−", told.removed],
+        ["~", told.changed],
+      ].flatMap(([sign, ids]) => ids.slice(0, 12).map((id) => make("p", { text: `${sign} ${nameOf(id)}` })));
       const n = told.added.length + told.removed.length + told.changed.length;
-      box.replaceChildren(...(lines.length ? lines : [make("p", { text: "Nothing." })]),
-        n > lines.length ? make("p", { class: "soft", text: `and ${n - lines.length} more` }) : null);
+      box.replaceChildren(
+        ...(lines.length ? lines : [make("p", { text: "Nothing." })]),
+        n > lines.length ? make("p", { class: "soft", text: `and ${n - lines.length} more` }) : null,
+      );
     } catch (error) {
       box.replaceChildren(make("p", { class: "problem", text: error.message }));
     }
@@ -163,7 +226,10 @@ export class PoolView {
 
   async rollBack(version) {
     const body = { version };
-    await this.change(() => ask("/api/pool/rollback", { method: "POST", body }), `Rolled back to version ${version}.`);
+    await this.change(
+      () => ask("/api/pool/rollback", { method: "POST", body }),
+      `Rolled back to version ${version}.`,
+    );
   }
 
   // Whatever is done can be undone, as long as nobody else has changed the pool since.
@@ -188,10 +254,31 @@ export class PoolView {
 }
 
 function card(each) {
-  const facts = [each.block, each.goal_angle === null || each.goal_angle === undefined ? null : degrees(each.goal_angle), plural(each.length, "step")];
-  const image = make("img", { src: `${demoPath(each.id)}/thumbnail`, alt: "", loading: "lazy", width: 96, height: 96 });
-  return make("li", {}, make("a", { class: "demo", href: `#pool/${encodeURIComponent(each.id)}` }, image,
-    make("span", { class: "title", title: each.id, text: nameOf(each.id) }),
-    make("span", { class: "soft", text: facts.filter(Boolean).join(" · ") }),
-    make("span", { class: each.success ? "pill good" : "pill", text: each.success ? "reaches the goal" : "does not reach it" })));
+  const facts = [
+    each.block,
+    each.goal_angle === null || each.goal_angle === undefined ? null : degrees(each.goal_angle),
+    plural(each.length, "step"),
+  ];
+  const image = make("img", {
+    src: `${demoPath(each.id)}/thumbnail`,
+    alt: "",
+    loading: "lazy",
+    width: 96,
+    height: 96,
+  });
+  return make(
+    "li",
+    {},
+    make(
+      "a",
+      { class: "demo", href: `#pool/${encodeURIComponent(each.id)}` },
+      image,
+      make("span", { class: "title", title: each.id, text: nameOf(each.id) }),
+      make("span", { class: "soft", text: facts.filter(Boolean).join(" · ") }),
+      make("span", {
+        class: each.success ? "pill good" : "pill",
+        text: each.success ? "reaches the goal" : "does not reach it",
+      }),
+    ),
+  );
 }

@@ -8,14 +8,30 @@ const HEIGHT = 56;
 
 export function meter(shapes) {
   const bar = make("div", { class: "fill" });
-  const track = make("div", { class: "track", role: "meter", "aria-label": "Coverage of the goal", "aria-valuemin": 0, "aria-valuemax": 1 },
-    bar, ...[shapes.solved, shapes.done].map((mark) => {
+  const track = make(
+    "div",
+    {
+      class: "track",
+      role: "meter",
+      "aria-label": "Coverage of the goal",
+      "aria-valuemin": 0,
+      "aria-valuemax": 1,
+    },
+    bar,
+    ...[shapes.solved, shapes.done].map((mark) => {
       const line = make("i", { class: "mark" });
       line.style.left = `${100 * mark}%`;
       return line;
-    }));
+    }),
+  );
   const words = make("output", { class: "figure" });
-  const element = make("div", { class: "coverage" }, make("span", { class: "label", text: "Coverage" }), words, track);
+  const element = make(
+    "div",
+    { class: "coverage" },
+    make("span", { class: "label", text: "Coverage" }),
+    words,
+    track,
+  );
   return {
     element,
     set(coverage) {
@@ -33,39 +49,77 @@ export class Review {
     this.board = board;
     this.shapes = shapes;
     const slide = (label, moved) => {
-      const input = make("input", { type: "range", min: 0, step: 1, on: { input: () => moved(Number(input.value)) } });
+      const input = make("input", {
+        type: "range",
+        min: 0,
+        step: 1,
+        on: { input: () => moved(Number(input.value)) },
+      });
       const words = make("output", {});
-      return { input, words, row: make("label", { class: "slide" }, make("span", { text: label }), input, words) };
+      return {
+        input,
+        words,
+        row: make("label", { class: "slide" }, make("span", { text: label }), input, words),
+      };
     };
     this.curve = draw("polyline", { class: "curve" });
     this.kept = draw("rect", { class: "kept", y: 0, height: HEIGHT });
     this.needle = draw("line", { class: "needle", y1: 0, y2: HEIGHT });
     const y = HEIGHT * (1 - shapes.solved);
-    this.plot = draw("svg", { class: "spark", viewBox: `0 -2 ${WIDTH} ${HEIGHT + 4}`, preserveAspectRatio: "none", role: "img", "aria-label": "Coverage over time" },
-      this.kept, draw("line", { class: "solved", x1: 0, x2: WIDTH, y1: y, y2: y }), this.curve, this.needle);
+    this.plot = draw(
+      "svg",
+      {
+        class: "spark",
+        viewBox: `0 -2 ${WIDTH} ${HEIGHT + 4}`,
+        preserveAspectRatio: "none",
+        role: "img",
+        "aria-label": "Coverage over time",
+      },
+      this.kept,
+      draw("line", { class: "solved", x1: 0, x2: WIDTH, y1: y, y2: y }),
+      this.curve,
+      this.needle,
+    );
     this.at = slide("Replay", (t) => this.seek(t));
     this.first = slide("From", (t) => this.trim(Math.min(t, this.to - 1), this.to, t));
     this.last = slide("To", (t) => this.trim(this.from, Math.max(t, this.from + 1), t));
     this.playButton = button("Play", () => (this.timer ? this.rest() : this.play()));
     this.name = make("input", { type: "text", maxlength: 80, autocomplete: "off", required: true });
-    const form = make("form", { on: { submit: (event) => {
-      event.preventDefault();
-      this.rest();
-      add(this.name.value, this.from, this.to);
-    } } },
-    make("label", { class: "name" }, make("span", { text: "Name" }), this.name),
-    make("div", { class: "actions" },
-      make("button", { type: "submit", class: "primary", text: "Add to pool" }),
-      button("Discard", discard)));
-    root.append(this.plot, make("div", { class: "replay" }, this.playButton, this.at.row), make("div", { class: "cuts" }, this.first.row, this.last.row), form);
+    const form = make(
+      "form",
+      {
+        on: {
+          submit: (event) => {
+            event.preventDefault();
+            this.rest();
+            add(this.name.value, this.from, this.to);
+          },
+        },
+      },
+      make("label", { class: "name" }, make("span", { text: "Name" }), this.name),
+      make(
+        "div",
+        { class: "actions" },
+        make("button", { type: "submit", class: "primary", text: "Add to pool" }),
+        button("Discard", discard),
+      ),
+    );
+    root.append(
+      this.plot,
+      make("div", { class: "replay" }, this.playButton, this.at.row),
+      make("div", { class: "cuts" }, this.first.row, this.last.row),
+      form,
+    );
   }
 
   open(moments, end, name) {
     this.moments = moments;
     this.n = moments.length - 1;
     for (const { input } of [this.at, this.first, this.last]) input.max = this.n;
-    this.curve.setAttribute("points", moments.map(({ coverage }, t) =>
-      `${(WIDTH * t) / this.n},${HEIGHT * (1 - coverage)}`).join(" "));
+    this.curve.setAttribute(
+      "points",
+      moments.map(({ coverage }, t) => `${(WIDTH * t) / this.n},${HEIGHT * (1 - coverage)}`).join(" "),
+    );
     this.name.value = name;
     this.root.hidden = false;
     this.trim(0, end, end);

@@ -5,8 +5,20 @@ import { Lane } from "./lane.js";
 import { Line, ask } from "./net.js";
 import { Picker } from "./picker.js";
 
-const RATES = [[5, "½×"], [10, "1×"], [20, "2×"], [40, "4×"]];
-const WORDS = { add: "added", remove: "removed", rollback: "rolled back", create: "created", compact: "tidied", repair: "repaired" };
+const RATES = [
+  [5, "½×"],
+  [10, "1×"],
+  [20, "2×"],
+  [40, "4×"],
+];
+const WORDS = {
+  add: "added",
+  remove: "removed",
+  rollback: "rolled back",
+  create: "created",
+  compact: "tidied",
+  repair: "repaired",
+};
 
 export const versionWords = ({ version, op, n_added, n_removed }) =>
   `v${version} · ${WORDS[op] || op}${op === "add" ? ` ${n_added}` : op === "remove" ? ` ${n_removed}` : ""}`;
@@ -19,11 +31,18 @@ export class RunView {
       this.remember();
       this.begin();
     });
-    this.before = make("select", { id: "run-before", on: { change: () => {
-      this.remember();
-      this.begin();
-    } } });
-    byId("run-task").append(make("label", { class: "row", for: "run-before" }, make("span", { text: "Compare with" }), this.before));
+    this.before = make("select", {
+      id: "run-before",
+      on: {
+        change: () => {
+          this.remember();
+          this.begin();
+        },
+      },
+    });
+    byId("run-task").append(
+      make("label", { class: "row", for: "run-before" }, make("span", { text: "Compare with" }), this.before),
+    );
     this.buildTransport();
     this.lanes = [];
     this.last = 0;
@@ -31,16 +50,44 @@ export class RunView {
 
   buildTransport() {
     this.playButton = button("Play", () => this.toggle(), { class: "primary" });
-    this.backButton = button("‹", () => this.seek(this.at - 1), { "aria-label": "Step back", title: "Step back" });
+    this.backButton = button("‹", () => this.seek(this.at - 1), {
+      "aria-label": "Step back",
+      title: "Step back",
+    });
     this.stepButton = button("›", () => this.step(), { "aria-label": "Step forward", title: "Step forward" });
     this.againButton = button("Restart", () => this.begin());
-    this.slider = make("input", { type: "range", min: 0, max: 0, step: 1, value: 0, "aria-label": "Step", on: { input: () => this.seek(Number(this.slider.value)) } });
+    this.slider = make("input", {
+      type: "range",
+      min: 0,
+      max: 0,
+      step: 1,
+      value: 0,
+      "aria-label": "Step",
+      on: { input: () => this.seek(Number(this.slider.value)) },
+    });
     this.words = make("output", { class: "time" });
-    this.rate = make("select", { "aria-label": "Speed", on: { change: () => {
-      if (this.playing) this.line.say("play", { rate: Number(this.rate.value) });
-    } } }, ...RATES.map(([value, text]) => make("option", { value, text })));
+    this.rate = make(
+      "select",
+      {
+        "aria-label": "Speed",
+        on: {
+          change: () => {
+            if (this.playing) this.line.say("play", { rate: Number(this.rate.value) });
+          },
+        },
+      },
+      ...RATES.map(([value, text]) => make("option", { value, text })),
+    );
     this.rate.value = 10;
-    byId("run-transport").append(this.playButton, this.backButton, this.stepButton, this.slider, this.words, this.rate, this.againButton);
+    byId("run-transport").append(
+      this.playButton,
+      this.backButton,
+      this.stepButton,
+      this.slider,
+      this.words,
+      this.rate,
+      this.againButton,
+    );
   }
 
   enter({ parameters }) {
@@ -82,8 +129,10 @@ export class RunView {
       return;
     }
     const older = told.versions.filter(({ version }) => version < told.head).reverse();
-    this.before.replaceChildren(make("option", { value: "none", text: "nothing: one run" }),
-      ...older.map((each) => make("option", { value: each.version, text: versionWords(each) })));
+    this.before.replaceChildren(
+      make("option", { value: "none", text: "nothing: one run" }),
+      ...older.map((each) => make("option", { value: each.version, text: versionWords(each) })),
+    );
     const usual = older.length ? String(older[0].version) : "none";
     const known = [...this.before.options].some(({ value }) => value === wanted);
     this.before.value = known ? wanted : usual;
@@ -154,13 +203,16 @@ export class RunView {
 
   // What was already seen is shown again from memory; at its end the run itself goes on.
   replay() {
-    this.replaying = setInterval(() => {
-      if (this.at < this.last) this.seek(this.at + 1, true);
-      else {
-        this.rest();
-        if (!this.over) this.toggle();
-      }
-    }, 1000 / Number(this.rate.value));
+    this.replaying = setInterval(
+      () => {
+        if (this.at < this.last) this.seek(this.at + 1, true);
+        else {
+          this.rest();
+          if (!this.over) this.toggle();
+        }
+      },
+      1000 / Number(this.rate.value),
+    );
     this.tell();
   }
 
@@ -192,7 +244,8 @@ export class RunView {
     const { fps } = this.studio.about.shapes;
     this.slider.value = this.at;
     this.words.textContent = `step ${this.at || 0} of ${this.last} · ${((this.at || 0) / fps).toFixed(1)} s`;
-    this.playButton.textContent = this.playing || this.replaying ? "Pause" : this.over && this.at >= this.last ? "Replay" : "Play";
+    this.playButton.textContent =
+      this.playing || this.replaying ? "Pause" : this.over && this.at >= this.last ? "Replay" : "Play";
     this.backButton.disabled = !this.at;
     this.stepButton.disabled = this.over && this.at >= this.last;
   }

@@ -80,7 +80,10 @@ export class TeachView {
     else if (type === "scene") {
       const { block, angle, start } = this.shown;
       this.board.set(block, message.goal);
-      this.board.element.setAttribute("aria-label", `Board with the ${block} block, goal at ${degrees(angle)}, start ${start}`);
+      this.board.element.setAttribute(
+        "aria-label",
+        `Board with the ${block} block, goal at ${degrees(angle)}, start ${start}`,
+      );
       this.moments = [message];
       this.board.way([]);
       this.board.target(null);
@@ -120,7 +123,9 @@ export class TeachView {
     this.tell();
     const last = this.moments[n];
     const solved = last.over === "solved";
-    this.studio.announce(solved ? "Solved. Name it and add it to the pool." : "Stopped. Trim it, name it, and add it.");
+    this.studio.announce(
+      solved ? "Solved. Name it and add it to the pool." : "Stopped. Trim it, name it, and add it.",
+    );
     this.review.open(this.moments.slice(0, n + 1), end, name);
   }
 
@@ -129,11 +134,26 @@ export class TeachView {
     this.review.close();
     this.tell();
     const box = byId("teach-added");
-    const watch = make("a", { class: "go", href: this.studio.link("run", this.shown, { before }), text: "Watch the triangle use it" });
+    const watch = make("a", {
+      class: "go",
+      href: this.studio.link("run", this.shown, { before }),
+      text: "Watch the triangle use it",
+    });
     box.replaceChildren(
-      make("p", {}, make("strong", { text: name }), ` is in the pool, as version ${version}.`,
-        success ? "" : " It does not reach the goal; the triangle will not either."),
-      make("div", { class: "actions" }, watch, button("Teach another", () => this.begin())));
+      make(
+        "p",
+        {},
+        make("strong", { text: name }),
+        ` is in the pool, as version ${version}.`,
+        success ? "" : " It does not reach the goal; the triangle will not either.",
+      ),
+      make(
+        "div",
+        { class: "actions" },
+        watch,
+        button("Teach another", () => this.begin()),
+      ),
+    );
     box.hidden = false;
     watch.focus({ preventScroll: true });
     this.studio.announce(`Added ${name} to the pool.`);
