@@ -1,6 +1,7 @@
 """The frozen policy, watched."""
 
 from base64 import b64encode
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from recap.pool.store import Pool
 from recap.pool.view import PoolSource
 from recap.retrieval.hindsight import in_origin
 from recap.studio.running import Run
+from recap.studio.task import Task
 from recap.types import Episode, FrameRef
 from toy_policy import toy_policy
 
@@ -94,6 +96,16 @@ def test_replaying_the_same_start_solves_it_and_ends(pool: Pool, taught: Episode
     assert (last["end"] == "solved") == (last["best"] > 0.85)
     assert last["t"] <= 300
     assert run.advance() == []
+
+
+def test_another_block_that_looks_alike_when_turned(pool: Pool) -> None:
+    task = Task("plus", 10.0, 2)
+    teaching = taught_by_expert(task)
+    pool.add([teaching.episode("a plus", 0, len(teaching))])
+    run = Run(replace(task, angle=10.0 + 90.0), pool, replaying)  # the same goal, by another of its names
+    plan = run.advance()[0]["plan"]
+    assert plan["episode"] == "studio/a plus"
+    assert plan["distance"] < 1
 
 
 def test_a_policy_shows_the_future_it_predicts(pool: Pool, taught: Episode) -> None:

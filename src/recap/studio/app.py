@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +14,7 @@ from aiohttp import web
 
 from recap.envs.pusht.blocks import block_named
 from recap.envs.pusht.tasks import FPS
+from recap.errors import RecapError
 from recap.retrieval.retriever import Retriever
 from recap.serving.app import PAGE, SERVICE
 from recap.serving.service import Service
@@ -112,10 +114,13 @@ class Studio:
         async def tell() -> None:
             told: dict[str, int] = {}
             while not socket.closed:
-                now = await _thread(self._pool)
-                if now != told:
-                    await socket.send_json(now)
-                    told = now
+                with suppress(
+                    RecapError, OSError
+                ):  # of the pool, or of a page that has just gone: look again
+                    now = await _thread(self._pool)
+                    if now != told:
+                        await socket.send_json(now)
+                        told = now
                 await asyncio.sleep(LOOK_S)
 
         telling = asyncio.create_task(tell())
