@@ -91,6 +91,7 @@ def test_the_whole_story(browser: Browser, studio: Opened) -> None:
     page.get_by_role("button", name="Play", exact=True).click()
     expect(page.locator("#run-transport .time")).to_contain_text(re.compile(r"step ([6-9]|\d\d) of"))
     page.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
     assert triangle.get_attribute("transform") == before
 
     # A demonstration, dragged with the mouse.
@@ -118,6 +119,7 @@ def test_the_whole_story(browser: Browser, studio: Opened) -> None:
         re.compile(r"step (4[0-9]|[5-9]\d|\d{3}) of")
     )
     page.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
     expect(page.locator("#run-lanes .badge").first).to_have_text("Holding: nothing to retrieve")
     expect(now.locator(".from")).to_contain_text("From my first")
     assert now.locator(".pusher").get_attribute("transform") != before
@@ -190,7 +192,12 @@ def test_everything_works_by_keyboard_and_a_hostile_name_stays_a_name(
     assert moved is not None
     assert scene is not None
     assert moved["pusher"][0] > scene["pusher"][0] + 40
+    expect(page.locator("#teach-task")).to_have_js_property("inert", True)  # no dial to lose it by
     tab_to(page, "#teach-review .name input")
+    page.keyboard.press("Control+a")
+    page.keyboard.type(" ")
+    page.keyboard.press("Enter")
+    expect(page.locator("#teach-problem")).to_contain_text("needs a name")
     page.keyboard.press("Control+a")
     page.keyboard.type(hostile)
     page.keyboard.press("Enter")

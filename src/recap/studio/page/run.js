@@ -221,9 +221,10 @@ export class RunView {
     else if (!this.over) this.line.say("step");
   }
 
+  // The step that is being made is still shown; then the server says that it has paused.
   pause() {
-    this.rest();
-    this.line?.say("pause");
+    if (this.playing) this.line.say("pause");
+    else this.rest();
   }
 
   rest() {

@@ -131,6 +131,7 @@ export class TeachView {
 
   added({ name, before, version, success }) {
     this.phase = "added";
+    show(byId("teach-problem"), "");
     this.review.close();
     this.tell();
     const box = byId("teach-added");
@@ -169,6 +170,8 @@ export class TeachView {
     };
     byId("teach-hint").textContent = words[this.phase] || "";
     byId("teach-board").dataset.phase = this.phase;
+    // Another task would throw the recording away: first discard it, or add it.
+    byId("teach-task").inert = this.phase === "recording" || this.phase === "review";
     this.stopButton.hidden = this.phase !== "recording";
     this.againButton.hidden = this.phase !== "recording";
     byId("teach-meter").hidden = this.phase === "added";
