@@ -30,12 +30,14 @@ export class Coverage {
     try {
       told = await ask(`/api/studio/coverage?block=${encodeURIComponent(block)}`);
     } catch (error) {
+      this.told = null;
       this.root.replaceChildren(
         make("h2", { text: "Coverage" }),
         make("p", { class: "problem", text: error.message }),
       );
       return;
     }
+    if (this.told && JSON.stringify(this.told) === JSON.stringify(told)) return; // drawn already
     this.told = told;
     this.draw();
   }

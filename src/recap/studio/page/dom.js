@@ -45,3 +45,13 @@ export function nameOf(id) {
 
 // The last part of a path, for people; the whole of it for who wants to know.
 export const tail = (path) => path.replace(/\/+$/, "").split("/").at(-1);
+
+// Put children in place of those that are there; whoever had the focus by address keeps it.
+export function renew(parent, children) {
+  const held = parent.contains(document.activeElement) && document.activeElement.getAttribute("href");
+  parent.replaceChildren(...children);
+  if (!held) return;
+  for (const link of parent.querySelectorAll("a[href]")) {
+    if (link.getAttribute("href") === held) link.focus({ preventScroll: true });
+  }
+}

@@ -2,7 +2,7 @@
 
 import { Coverage } from "./coverage.js";
 import { Demonstration } from "./demonstration.js";
-import { button, byId, degrees, make, nameOf, plural, show, tail } from "./dom.js";
+import { button, byId, degrees, make, nameOf, plural, renew, show, tail } from "./dom.js";
 import { ask, demoPath } from "./net.js";
 import { versionWords } from "./run.js";
 
@@ -18,6 +18,7 @@ export class PoolView {
   constructor(studio) {
     this.studio = studio;
     this.limit = PAGE;
+    this.shown = {};
     this.demo = new Demonstration(studio, (id) => this.remove(id));
     this.coverage = new Coverage(byId("pool-coverage"), studio);
     this.selects = new Map();
@@ -76,10 +77,19 @@ export class PoolView {
     await Promise.all([this.list(), this.listVersions(), this.coverage.refresh()]);
   }
 
+  // Whether it differs from what is shown: drawing the same again would only take the focus away.
+  isNews(key, told) {
+    const text = JSON.stringify(told);
+    const known = this.shown[key] === text;
+    this.shown[key] = text;
+    return !known;
+  }
+
   async list() {
     const query = new URLSearchParams({ limit: this.limit });
     if (this.search.value) query.set("q", this.search.value);
     for (const [key, select] of this.selects) if (select.value) query.set(key, select.value);
+    const turn = (this.turn = (this.turn || 0) + 1);
     let told;
     try {
       told = await ask(`/api/pool?${query}`);
@@ -87,14 +97,16 @@ export class PoolView {
       show(byId("pool-problem"), error.message);
       return;
     }
+    if (turn !== this.turn) return; // asked again since
     show(byId("pool-problem"), "");
+    if (!this.isNews("list", [query.toString(), told])) return;
     for (const [key, label, plurals] of FILTERS) this.offer(this.selects.get(key), label, told[plurals]);
     const filtered = query.toString() !== `limit=${this.limit}`;
     const { pool } = this.studio.about;
     byId("pool-lead").textContent =
       `${plural(told.total, "demonstration")}${filtered ? " like that" : ""} in version ${told.version} of ${tail(pool)}`;
     byId("pool-lead").title = pool;
-    byId("pool-grid").replaceChildren(...told.episodes.map((each) => card(each)));
+    renew(byId("pool-grid"), told.episodes.map(card));
     if (!told.total) {
       const words = filtered
         ? "Nothing is like that."
@@ -133,6 +145,7 @@ export class PoolView {
     } catch {
       return; // the list beside it says so
     }
+    if (!this.isNews("versions", told)) return;
     const line = make("ol", { class: "versions", reversed: true });
     for (const each of [...told.versions].reverse()) line.append(this.version(each, told.head));
     const form = make(
