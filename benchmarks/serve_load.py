@@ -71,6 +71,25 @@ def serve(agent: str, limits: Limits, port: Any) -> None:
     run(build_app(Service.open(spec)), spec, ready)
 
 
+def idle(port: Any) -> None:
+    """A server that does nothing else: what an answer costs on this machine at this time."""
+    from aiohttp import web
+
+    async def health(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def main() -> None:
+        app = web.Application()
+        app.router.add_get("/healthz", health)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        port.send(int(runner.addresses[0][1]))
+        await asyncio.Event().wait()
+
+    asyncio.run(main())
+
+
 def moments(n_episodes: int) -> list[list[bytes]]:
     """Messages of episodes in which the pusher wanders: (episode, moment)."""
     from recap.envs.pusht.env import PushTEnv
@@ -141,18 +160,21 @@ def run_robots(port: int, n: int, seconds: float, out: Any) -> None:
     out.send([(r.latencies_s, r.n_busy, r.n_errors) for r in asyncio.run(all_of_them())])
 
 
-def watch(port: int, seconds: float, out: Any) -> None:
-    """Ask for health again and again, and now and then how long the queue is."""
-    health_s, queue = [], []
+def watch(port: int, other: int, seconds: float, out: Any) -> None:
+    """Ask both for health again and again, and now and then how long the queue is."""
+    health_s: list[float] = []
+    other_s: list[float] = []
+    queue = []
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        started = time.monotonic()
-        assert _get(port, "/healthz") == "ok\n"
-        health_s.append(time.monotonic() - started)
+        for where, times in ((port, health_s), (other, other_s)):
+            started = time.monotonic()
+            assert _get(where, "/healthz") == "ok\n"
+            times.append(time.monotonic() - started)
         if len(health_s) % 10 == 0:
             queue.append(metric(_get(port, "/metrics"), "recap_queue_length"))
         time.sleep(HEALTH_EVERY_S)
-    out.send((health_s, queue))
+    out.send((health_s, other_s, queue))
 
 
 def _get(port: int, path: str) -> str:
@@ -217,11 +239,14 @@ def run_phase(phase: Phase, agent: str) -> dict[str, Any]:
     ours, theirs = context.Pipe()
     server = context.Process(target=serve, args=(agent, phase.limits, theirs))
     server.start()
+    beside = context.Process(target=idle, args=(theirs,))
     try:
         port = ours.recv()
+        beside.start()
+        other = ours.recv()
         jobs: dict[str, tuple[Any, tuple[Any, ...]]] = {
             "robots": (run_robots, (port, phase.n_robots, phase.seconds)),
-            "health": (watch, (port, phase.seconds)),
+            "health": (watch, (port, other, phase.seconds)),
         }
         if phase.hostile:
             jobs["hostile"] = (misbehave, (port, phase.seconds))
@@ -240,8 +265,9 @@ def run_phase(phase: Phase, agent: str) -> dict[str, Any]:
         text = _get(port, "/metrics")
         spent_s = cpu_s(server.pid or 0) - before_s
     finally:
-        server.terminate()
-        server.join(20)
+        for process in (beside, server):
+            process.terminate()
+            process.join(20)
     assert server.exitcode == 0, f"the server ended with {server.exitcode}"
     served = metric(text, "recap_requests_total")
     return {**_summary(phase, got, rss, text), "replies_per_cpu_s": served / spent_s}
@@ -251,7 +277,7 @@ def _summary(phase: Phase, got: dict[str, Any], rss: Sequence[float], text: str)
     robots = got["robots"]
     latencies = np.array([x for each, _, _ in robots for x in each])
     counts = [len(each) for each, _, _ in robots]
-    health, queue = got["health"]
+    health, other, queue = got["health"]
     settled = rss[len(rss) // 4 :] or [0.0]
     half = len(settled) // 2
     return {
@@ -273,6 +299,10 @@ def _summary(phase: Phase, got: dict[str, Any], rss: Sequence[float], text: str)
         "health_p50_ms": 1000 * statistics.median(health),
         "health_p99_ms": 1000 * float(np.quantile(health, 0.99)),
         "health_max_ms": 1000 * max(health),
+        "health_over_100_ms": sum(x > 0.1 for x in health),
+        "idle_p50_ms": 1000 * statistics.median(other),
+        "idle_p99_ms": 1000 * float(np.quantile(other, 0.99)),
+        "idle_max_ms": 1000 * max(other),
         "rss_mib": [round(statistics.mean(part), 1) for part in (settled[:half] or settled, settled[half:])],
         "rss_max_mib": round(max(rss, default=0.0), 1),
         "hostile_connections": got.get("hostile", 0),

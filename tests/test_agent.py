@@ -317,6 +317,22 @@ def test_retrieved_frames_are_encoded_once(seeing_policy: WamPolicy) -> None:
     assert policy.served == [2, 1]
 
 
+def test_a_pool_that_changes_between_two_slots_of_a_call_disturbs_neither(seeing_policy: WamPolicy) -> None:
+    class Growing(MemoryPool):
+        n_looks = 0
+
+        def view(self) -> MemoryView:
+            self.n_looks += 1
+            if self.n_looks == 3:
+                self.add(EPISODES[5])
+            return super().view()
+
+    agent = with_policy(seeing_policy, Growing(EPISODES[:4]))
+    agent.act([0, 1], [seen(EPISODES[2], 4), seen(EPISODES[5], 4)])
+    versions = [found.pool_version for slot in (0, 1) if (found := agent.retrieval(slot)) is not None]
+    assert versions == [1, 2]
+
+
 def test_a_pool_without_images_is_refused_by_a_policy_that_looks(seeing_policy: WamPolicy) -> None:
     blind = MemoryPool([replace(episode, images={}) for episode in EPISODES])
     with pytest.raises(InputError, match=r"through camera 'top', and demonstration .* use a pool with"):

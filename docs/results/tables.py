@@ -295,11 +295,21 @@ def serving() -> str:
                 r["busy"],
                 r["errors"],
                 f"{r['health_p50_ms']:.1f} / {r['health_p99_ms']:.0f} / {r['health_max_ms']:.0f}",
+                f"{r['idle_p50_ms']:.1f} / {r['idle_p99_ms']:.0f} / {r['idle_max_ms']:.0f}"
+                if "idle_p50_ms" in r
+                else "–",
                 f"{low:.0f} → {high:.0f}",
             )
         )
     heads = ["server", "replies/s (a CPU-second)", "mean batch", "reply p50 / p99, s", "replies a client"]
-    heads += ["longest queue", "busy", "errors", "health p50 / p99 / max, ms", "memory, MiB"]
+    heads += [
+        "longest queue",
+        "busy",
+        "errors",
+        "health p50 / p99 / max, ms",
+        "idle server, ms",
+        "memory, MiB",
+    ]
     return table(heads, rows)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -11,22 +11,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from recap.errors import InputError
+from recap.latents import RetrievedLatents
 from recap.pool.view import PoolView
 from recap.retrieval.conditioning import build_conditioning, out_of
 from recap.retrieval.retriever import Retriever, as_episode
-from recap.types import (
-    F32,
-    F64,
-    U8,
-    ActionChunk,
-    Conditioning,
-    Episode,
-    FrameRef,
-    Match,
-    Observation,
-    Query,
-    Retrieval,
-)
+from recap.types import F64, ActionChunk, Conditioning, FrameRef, Match, Observation, Query, Retrieval
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +27,6 @@ Matching: TypeAlias = Literal["retrieved", "random", "none"]
 MATCHINGS = ("retrieved", "random", "none")
 N_WINDOW = 8  # observations kept
 FORGET_BELOW = 0.3  # px: a stalled match whose penalty has faded so far is forgotten
-MAX_LATENTS = 20_000  # of retrieved frames that are kept
 
 
 @dataclass(frozen=True)
@@ -65,8 +53,15 @@ class _Episode:
     stopped: bool = False
 
 
-_Ready: TypeAlias = tuple[int, _Episode, Retrieval, Conditioning]
-_LatentKey: TypeAlias = tuple[FrameRef, int, str, str]  # match, offset, encoder and camera, alignment
+@dataclass(frozen=True)
+class _Ready:
+    """An episode that has what the policy is to be given."""
+
+    slot: int
+    episode: _Episode
+    found: Retrieval
+    given: Conditioning
+    view: PoolView  # that it was found in; another slot may already look into a newer one
 
 
 class RetrievalAgent:
@@ -119,7 +114,7 @@ class RetrievalAgent:
         self._dice: dict[int, torch.Generator] = {}
         self._symmetries: dict[int, int] = {}
         self.timings_ms: Mapping[str, float] = {}  # of the last planning, all slots together
-        self._latents: OrderedDict[_LatentKey, F32] = OrderedDict()
+        self._latents = RetrievedLatents()
         self._checked: PoolView | None = None
 
     def reset(self, slot: int, trial: object, symmetry: int | None = None) -> None:
@@ -213,7 +208,7 @@ class RetrievalAgent:
             episode.stopped = unsure and self.reaction == "stop"
             alone = not found.matches and self.policy is None
             if not (alone or (unsure and self.reaction != "ignore")):
-                ready.append((slot, episode, found, self._condition(slot, episode, found)))
+                ready.append(self._condition(slot, episode, found))
         retrieved = time.perf_counter()
         ready = self._with_latents(ready)
         chunks = self._predict(ready)
@@ -222,7 +217,8 @@ class RetrievalAgent:
             "retrieval": 1000 * (retrieved - started),
             "policy": 1000 * (predicted - retrieved),
         }
-        for (_, episode, found, given), chunk in zip(ready, chunks, strict=True):
+        for one, chunk in zip(ready, chunks, strict=True):
+            episode, found, given = one.episode, one.found, one.given
             episode.plan = Plan(found, given, chunk)
             n = self.n_action_steps
             if self.policy is None:
@@ -257,64 +253,37 @@ class RetrievalAgent:
         ref = FrameRef(index.episode_ids[episode], row - int(index.begins[episode]))
         return (Match(ref, np.inf, {}),)
 
-    def _condition(self, slot: int, episode: _Episode, found: Retrieval) -> Conditioning:
+    def _condition(self, slot: int, episode: _Episode, found: Retrieval) -> _Ready:
         now, config = episode.window[-1], self.retriever.config
         look = found.matches[0].look_alike if found.matches else 0
         # An action is a pose to go to, unless the policy knows better.
         width = len(now.proprio) if self.policy is None else self.policy.config.action_dim
         refs = [match.ref for match in found.matches[:1]]
         query = as_episode([now], self._symmetry(slot), look)
-        return build_conditioning(self.retriever.view_of(found), refs, query, 0, config, width)
+        view = self.retriever.view_of(found)
+        given = build_conditioning(view, refs, query, 0, config, width)
+        return _Ready(slot, episode, found, given, view)
 
     def _with_latents(self, ready: Sequence[_Ready]) -> list[_Ready]:
-        """With the latents of what was retrieved; those that are not at hand are made by one call."""
+        """With the latents of what was retrieved, where the policy looks at it."""
         if self.policy is None or not self.policy.config.sees or not self.policy.config.retrieval:
             return list(ready)
-        keys = [[] if given.is_empty else self._latent_keys(given.refs[0]) for *_, given in ready]
-        missing: dict[_LatentKey, tuple[U8, F64]] = {}
-        for (_, _, found, given), wanted in zip(ready, keys, strict=True):
-            for key in wanted:
-                if key not in self._latents and key not in missing:
-                    episode = self.retriever.view_of(found).episode(key[0].episode_id)
-                    missing[key] = (_frame_of(episode, key), given.frames[0])
-        if missing:
-            images, frames = zip(*missing.values(), strict=True)
-            self._latents.update(zip(missing, self.policy.encode_frames(images, frames), strict=True))
-        out = []
-        for (slot, moment, found, given), wanted in zip(ready, keys, strict=True):
-            for key in wanted:
-                self._latents.move_to_end(key)
-            latents = np.stack([self._latents[key] for key in wanted]) if wanted else None
-            out.append((slot, moment, found, replace(given, latents=latents)))
-        while len(self._latents) > MAX_LATENTS:
-            self._latents.popitem(last=False)
-        return out
-
-    def _latent_keys(self, ref: FrameRef) -> list[_LatentKey]:
-        """The frames of a match that the policy is shown, through each camera."""
-        from recap.policies.layout import frame_offsets
-
-        assert self.policy is not None
-        config, fingerprint = self.policy.config, self.policy.fingerprint
-        return [
-            (ref, offset, f"{fingerprint}/{camera}", config.mode)
-            for offset in frame_offsets(config)
-            for camera in config.image.cameras
-        ]
+        shown = self._latents.show(self.policy, [(one.view, one.given) for one in ready])
+        return [replace(one, given=given) for one, given in zip(ready, shown, strict=True)]
 
     def _predict(self, ready: Sequence[_Ready]) -> list[ActionChunk]:
         if not ready:
             return []
         if self.policy is None:
-            return [_as_it_is(given) for *_, given in ready]
+            return [_as_it_is(one.given) for one in ready]
         chunks = self.policy.predict_action_chunk(
-            [episode.window[-1] for _, episode, *_ in ready],
-            [given for *_, given in ready],
-            [self._dice[slot] for slot, *_ in ready],
+            [one.episode.window[-1] for one in ready],
+            [one.given for one in ready],
+            [self._dice[one.slot] for one in ready],
         )
         if not self.residual:
             pairs = zip(chunks, ready, strict=True)
-            return [chunk if r[3].is_empty else _as_it_is(r[3]) for chunk, r in pairs]
+            return [chunk if one.given.is_empty else _as_it_is(one.given) for chunk, one in pairs]
         return chunks
 
     def _check_pool(self) -> None:
@@ -363,16 +332,6 @@ def check_retriever(policy: Policy, retriever: Retriever) -> None:
             f"the policy was trained with retrieval '{stamp.preset}' and this is '{config.name}', or its "
             "features or scales have changed: use the mode it was trained in"
         )
-
-
-def _frame_of(episode: Episode, key: _LatentKey) -> U8:
-    ref, offset, camera = key[0], key[1], key[2].split("/", 1)[1]
-    if camera not in episode.images:
-        raise InputError(
-            f"the policy looks through camera '{camera}', and demonstration {episode.id} has "
-            f"{sorted(episode.images) or 'none'}: use a pool with images"
-        )
-    return episode.images[camera][min(ref.t + offset, len(episode) - 1)]
 
 
 def _as_it_is(given: Conditioning) -> ActionChunk:

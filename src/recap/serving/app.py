@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
@@ -21,6 +22,7 @@ from recap.serving.spec import ServeSpec
 SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
 BATCHER: web.AppKey[Batcher[Request, Reply]] = web.AppKey("batcher", Batcher)
 PAGE: web.AppKey[Handler] = web.AppKey("page")  # what `GET /` shows, where someone set it
+SWITCH_S = 0.001  # how long the policy may keep the interpreter from the event loop; Python's own is 5 ms
 MAX_BODY = 64 * 1024  # of everything but an upload
 
 
@@ -99,6 +101,7 @@ def run(app: web.Application, spec: ServeSpec, ready: Callable[[int], None]) -> 
         finally:
             await runner.cleanup()
 
+    sys.setswitchinterval(SWITCH_S)
     asyncio.run(main())
 
 

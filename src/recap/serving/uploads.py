@@ -45,7 +45,7 @@ KEYS = frozenset(
 async def add_upload(
     request: web.Request, pool: Pool, limits: Limits, threads: Executor
 ) -> tuple[int, list[str]]:
-    """Take in an upload; the version that has it, and the ids that were given."""
+    """Take in an upload; the version that has it, and the ids that are new in it."""
     kind = request.content_type
     if kind not in (*ZIP_TYPES, *WIRE_TYPES):
         raise InputError(f"an upload of {kind} is not known: send application/zip, or application/msgpack")
@@ -58,9 +58,13 @@ async def add_upload(
     file = folder / "upload"
 
     def work() -> tuple[int, list[str]]:
-        if kind in ZIP_TYPES:
-            return _add(_zipped(file, folder / "unpacked", name, limits), pool, skip)
-        return _add([read_episode(file.read_bytes(), limits)], pool, skip)
+        try:
+            if kind in ZIP_TYPES:
+                return _add(_zipped(file, folder / "unpacked", name, limits), pool, skip)
+            return _add([read_episode(file.read_bytes(), limits)], pool, skip)
+        except RecapError as error:
+            # The folder is ours and means nothing to whoever sent the upload.
+            raise InputError(str(error).replace(f"{folder}/", "")) from error
 
     try:
         with file.open("wb") as out:
@@ -168,13 +172,9 @@ def _zipped(file: Path, folder: Path, name: str | None, limits: Limits) -> list[
         # One that lies at the top of its zip has no name: what it holds gives it one.
         name = f"upload-{_digest(file)[:12]}" if found == folder else found.name
     root = found.rename(folder.parent / name)
-    try:
-        _check_tables(root, limits)
-        _check_films(root)
-        return list(open_source(root, format="lerobot"))
-    except RecapError as error:
-        # The folder is ours and means nothing to whoever sent the zip.
-        raise InputError(str(error).replace(str(root), "the upload")) from error
+    _check_tables(root, limits)
+    _check_films(root)
+    return list(open_source(root, format="lerobot"))
 
 
 def _digest(file: Path) -> str:
@@ -196,7 +196,7 @@ def _add(episodes: list[Episode], pool: Pool, skip: bool) -> tuple[int, list[str
     if fps is not None:
         episodes = [resample(episode, fps) for episode in episodes]
     version = pool.add(episodes, skip_existing=skip)
-    return version, [episode.id for episode in episodes]
+    return version, [episode.id for episode in episodes if episode.id not in there]
 
 
 def unpack(file: Path, folder: Path, limits: Limits) -> None:

@@ -1,0 +1,74 @@
+"""The pictures of what was retrieved as a policy sees them, made when they are first retrieved, and kept."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from recap.errors import InputError
+from recap.pool.view import PoolView
+from recap.types import F32, F64, U8, Conditioning, Episode, FrameRef
+
+if TYPE_CHECKING:
+    from recap.policies.policy import Policy
+
+MAX_KEPT = 20_000  # frames
+Key: TypeAlias = tuple[FrameRef, int, str, str]  # match, offset, encoder and camera, alignment
+
+
+class RetrievedLatents:
+    """Latents by frame, offset, encoder and alignment; what was used longest ago is forgotten first."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Key, F32] = OrderedDict()
+
+    def show(self, policy: Policy, found: Sequence[tuple[PoolView, Conditioning]]) -> list[Conditioning]:
+        """Each conditioning with its latents; all that are missing are made by one call of the encoder.
+
+        Args:
+            found: each with the view that it was found in.
+        """
+        keys = [[] if given.is_empty else _keys(policy, given.refs[0]) for _, given in found]
+        missing: dict[Key, tuple[U8, F64]] = {}
+        for (view, given), wanted in zip(found, keys, strict=True):
+            for key in wanted:
+                if key not in self._kept and key not in missing:
+                    missing[key] = (_frame_of(view.episode(key[0].episode_id), key), given.frames[0])
+        if missing:
+            images, frames = zip(*missing.values(), strict=True)
+            self._kept.update(zip(missing, policy.encode_frames(images, frames), strict=True))
+        shown = []
+        for (_, given), wanted in zip(found, keys, strict=True):
+            for key in wanted:
+                self._kept.move_to_end(key)
+            latents = np.stack([self._kept[key] for key in wanted]) if wanted else None
+            shown.append(replace(given, latents=latents))
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+        return shown
+
+
+def _keys(policy: Policy, ref: FrameRef) -> list[Key]:
+    """The frames of a match that the policy is shown, through each camera."""
+    from recap.policies.layout import frame_offsets
+
+    config = policy.config
+    return [
+        (ref, offset, f"{policy.fingerprint}/{camera}", config.mode)
+        for offset in frame_offsets(config)
+        for camera in config.image.cameras
+    ]
+
+
+def _frame_of(episode: Episode, key: Key) -> U8:
+    ref, offset, camera = key[0], key[1], key[2].split("/", 1)[1]
+    if camera not in episode.images:
+        raise InputError(
+            f"the policy looks through camera '{camera}', and demonstration {episode.id} has "
+            f"{sorted(episode.images) or 'none'}: use a pool with images"
+        )
+    return episode.images[camera][min(ref.t + offset, len(episode) - 1)]
