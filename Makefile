@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # pip from outside, so that a python3 without ensurepip will do.
 PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check install --quiet --constraint constraints.txt
-# Debian packages: OpenCV, which gym-pusht imports, links to the first two; the browser is for tests of pages.
+# Debian packages: OpenCV, which gym-pusht imports, links to the first two; browser tests drive the last.
 SYSTEM_PACKAGES := libgl1 libglib2.0-0 chromium
 
 .PHONY: help setup demo test lint types unit reference reference-check system clean

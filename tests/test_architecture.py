@@ -49,9 +49,10 @@ ALLOWED = {
     "analysis": MIDDLE | {"agent", "policies", "assembly", "evaluation"},
     "demo": MIDDLE | {"agent", "policies", "evaluation", "collection"},
     "serving": MIDDLE | {"agent", "policies", "assembly"},
+    "studio": MIDDLE | {"agent", "policies", "evaluation", "serving"},
     "cli": MIDDLE
     | {"agent", "policies", "assembly", "training", "evaluation", "collection"}
-    | {"demo", "analysis", "serving"},
+    | {"demo", "analysis", "serving", "studio"},
     "__main__": {"cli"},
 }
 

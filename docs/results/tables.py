@@ -360,6 +360,12 @@ def fuzz() -> str:
     return table(["what", "answers", "slowest, ms", "memory"], rows)
 
 
+def one_demonstration() -> str:
+    """What a pool of one is worth."""
+    rows = [(name, rate(r), f"{r['mean_best']:.2f}") for name, r in load("studio_one_demo")["rows"].items()]
+    return table(["who, from where", "past 0.85 [95 %]", "mean best coverage"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "environment": environment,
     "expert": expert,
@@ -387,6 +393,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "nano-cpu": small_network,
     "serving": serving,
     "serve-fuzz": fuzz,
+    "studio-one-demo": one_demonstration,
 }
 
 

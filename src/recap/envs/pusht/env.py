@@ -185,6 +185,10 @@ class PushTEnv(StockPushTEnv):  # type: ignore[misc]
         bx, by = self.block.position
         return np.array([x, y, bx, by, self.block.angle % (2 * np.pi), *self.goal_pose])
 
+    def coverage(self) -> float:
+        """The share of the goal that the block covers now."""
+        return self._get_coverage()
+
     def get_obs(self) -> Any:
         """The observation in the form asked for."""
         if self.obs_type == "state":

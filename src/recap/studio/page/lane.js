@@ -1,0 +1,155 @@
+// One run: its board, what the policy sees and foresees, what it retrieved and why.
+
+import { Board } from "./board.js";
+import { degrees, make, nameOf } from "./dom.js";
+import { meter } from "./review.js";
+
+const TERMS = {
+  proprio: "pusher",
+  object: "block’s place",
+  turn: "block’s turn",
+  world_turn: "turn on the board",
+};
+const FULL_PX = 120; // a bar as wide as its track
+
+export class Lane {
+  constructor(shapes, { title, task, goal, words, ahead }) {
+    this.shapes = shapes;
+    this.moments = [];
+    this.plans = [];
+    this.board = new Board(shapes, {
+      pusher: "triangle",
+      label: `${title}: the triangle and the ${task.block} block, goal at ${degrees(task.angle)}`,
+    });
+    this.board.set(task.block, goal);
+    this.meter = meter(shapes);
+    this.badge = make("p", { class: "badge" });
+    this.camera = picture("Camera", "What the camera sees now");
+    this.foreseen = picture(`Predicted, in ${ahead} s`, "The future that the policy predicts");
+    this.first = picture("Retrieved: first", "First retrieved frame");
+    this.last = picture("Retrieved: last", "Last retrieved frame");
+    this.source = make("a", { class: "source" }, this.first.element, this.last.element);
+    this.why = make("div", { class: "why" });
+    const legend = make(
+      "p",
+      { class: "legend" },
+      make("span", { class: "key retrieved", text: "retrieved" }),
+      make("span", { class: "key executed", text: "executed" }),
+    );
+    this.element = make(
+      "article",
+      { class: "lane card", "aria-label": `${title}, ${words}` },
+      make("header", {}, make("h2", { text: title }), make("p", { class: "soft", text: words })),
+      make("div", {}, make("div", { class: "board-wrap" }, this.board.element, this.badge), legend),
+      make(
+        "div",
+        { class: "told" },
+        this.meter.element,
+        make("div", { class: "pictures" }, this.camera.element, this.foreseen.element, this.source),
+        this.why,
+      ),
+    );
+    this.explain(null);
+  }
+
+  take(moment) {
+    this.moments[moment.t] = moment;
+    if (moment.plan) this.plans.push({ t: moment.t, ...moment.plan });
+  }
+
+  show(t, within) {
+    const moment = this.moments[Math.min(t, this.moments.length - 1)];
+    if (!moment) return;
+    this.board.show(moment, within);
+    this.board.way(this.moments.slice(0, moment.t + 1).map(({ pusher }) => pusher));
+    this.meter.set(moment.coverage);
+    this.camera.set(moment.camera);
+    const plan = moment.holding ? null : this.plans.findLast(({ t: made }) => made <= moment.t) || null;
+    this.board.chunks(plan?.retrieved, plan?.executed);
+    if (moment.end) this.say(moment.end, this.verdict());
+    else if (moment.holding) this.say("hold", "Holding: nothing to retrieve");
+    else this.say("", "");
+    if (plan !== this.plan || moment.holding !== this.held) this.explain(plan, moment.holding);
+  }
+
+  say(kind, text) {
+    this.badge.textContent = text;
+    this.badge.dataset.kind = kind;
+    this.badge.hidden = !text;
+  }
+
+  verdict() {
+    const last = this.moments.at(-1);
+    if (!last?.end) return "";
+    const best = `best coverage ${last.best.toFixed(2)}`;
+    return last.end === "solved" ? `Solved, ${best}` : `Not solved, ${best}`;
+  }
+
+  explain(plan, holding) {
+    this.plan = plan;
+    this.held = holding;
+    this.foreseen.set(plan?.foreseen);
+    this.first.set(plan?.frames[0]);
+    this.last.set(plan?.frames[1]);
+    if (!plan) {
+      this.source.removeAttribute("href");
+      this.why.replaceChildren(
+        make("p", {
+          class: "soft",
+          text: holding
+            ? "The pool has nothing to retrieve, so the triangle stays where it is, by design."
+            : "Nothing is retrieved yet.",
+        }),
+      );
+      return;
+    }
+    this.source.href = `#pool/${encodeURIComponent(plan.episode)}?t=${plan.first}`;
+    this.source.title = `${nameOf(plan.episode)}, steps ${plan.first} to ${plan.last}`;
+    const bars = Object.entries(plan.costs).map(([term, cost]) => {
+      const px = Math.sqrt(cost);
+      return bar(TERMS[term] || term, px / FULL_PX, `${px.toFixed(0)} px`);
+    });
+    const sure =
+      plan.confidence === null
+        ? bar("confidence", 0, "too few to tell")
+        : bar("confidence", plan.confidence, plan.confidence.toFixed(2), "sure");
+    const link = make("a", { href: this.source.href, text: nameOf(plan.episode) });
+    this.why.replaceChildren(
+      make(
+        "p",
+        { class: "from" },
+        "From ",
+        link,
+        `, steps ${plan.first}–${plan.last}, ${plan.distance.toFixed(0)} px away`,
+      ),
+      make("dl", { class: "bars" }, ...bars.flat(), ...sure),
+    );
+  }
+}
+
+function picture(words, alt) {
+  const image = make("img", { alt, width: 96, height: 96, hidden: true });
+  const empty = make("span", { class: "empty", "aria-hidden": "true" });
+  return {
+    element: make("figure", {}, image, empty, make("figcaption", { text: words })),
+    set(source) {
+      image.hidden = !source;
+      empty.hidden = Boolean(source);
+      if (source) image.src = source;
+    },
+  };
+}
+
+function bar(words, share, figure, kind = "") {
+  const fill = make("span", { class: `fill ${kind}` });
+  fill.style.width = `${100 * Math.min(1, share)}%`;
+  return [
+    make("dt", { text: words }),
+    make(
+      "dd",
+      {},
+      make("span", { class: "track", "aria-hidden": "true" }, fill),
+      make("span", { class: "figure", text: figure }),
+    ),
+  ];
+}

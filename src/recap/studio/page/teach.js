@@ -1,0 +1,259 @@
+// Teach: the pointer says where, the server's physics answers, and what happened becomes a demonstration.
+
+import { Board } from "./board.js";
+import { button, byId, degrees, make, show } from "./dom.js";
+import { Line } from "./net.js";
+import { Picker } from "./picker.js";
+import { Review, meter } from "./review.js";
+
+const KEY_STEP_PX = 9;
+const FINE_STEP_PX = 3;
+const PERIOD_MS = 100;
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+
+export class TeachView {
+  constructor(studio) {
+    this.studio = studio;
+    const { shapes } = studio.about;
+    this.picker = new Picker(byId("teach-task"), shapes, (task) => {
+      studio.task = task;
+      history.replaceState(null, "", studio.link("teach"));
+      this.begin();
+    });
+    this.board = new Board(shapes, { label: "Board" });
+    const svg = this.board.element;
+    svg.setAttribute("role", "application");
+    svg.setAttribute("tabindex", "0");
+    svg.setAttribute("aria-describedby", "teach-hint");
+    svg.classList.add("live");
+    byId("teach-board").append(svg);
+    this.meter = meter(shapes);
+    byId("teach-meter").append(this.meter.element);
+    this.stopButton = button("Stop", () => this.line.say("stop"), { class: "primary" });
+    this.againButton = button("Start over", () => this.begin());
+    byId("teach-actions").append(this.stopButton, this.againButton);
+    this.review = new Review(byId("teach-review"), this.board, shapes, {
+      add: (name, first, last) => this.line.say("add", { name, first, last }),
+      discard: () => this.begin(),
+    });
+    this.keys = new Map();
+    this.listen(svg);
+  }
+
+  enter() {
+    this.picker.set(this.studio.task);
+    const same = this.shown && JSON.stringify(this.shown) === JSON.stringify(this.studio.task);
+    if (!this.line) {
+      this.line = new Line("/api/studio/teach", {
+        heard: (message) => this.heard(message),
+        opened: () => this.begin(),
+        lost: () => this.lost(),
+      });
+    } else if (!same || this.phase === "added") this.begin();
+  }
+
+  leave() {
+    this.letGo();
+    if (this.phase === "recording") this.line.say("stop");
+    this.review.rest();
+  }
+
+  begin() {
+    this.moments = [];
+    this.shown = { ...this.studio.task };
+    this.review.close();
+    show(byId("teach-problem"), "");
+    byId("teach-added").hidden = true;
+    this.line.say("begin", this.shown);
+  }
+
+  lost() {
+    const had = this.phase === "recording" || this.phase === "review";
+    this.phase = "lost";
+    this.tell();
+    if (had) show(byId("teach-problem"), "The connection was lost, and with it this recording.");
+  }
+
+  heard(message) {
+    const { type } = message;
+    if (type === "error") show(byId("teach-problem"), message.text);
+    else if (type === "scene") {
+      const { block, angle, start } = this.shown;
+      this.board.set(block, message.goal);
+      this.board.element.setAttribute(
+        "aria-label",
+        `Board with the ${block} block, goal at ${degrees(angle)}, start ${start}`,
+      );
+      this.moments = [message];
+      this.board.way([]);
+      this.board.target(null);
+      this.board.show(message);
+      this.meter.set(message.coverage);
+      this.phase = "ready";
+      this.tell();
+    } else if (type === "moment") this.moved(message);
+    else if (type === "stopped") this.stopped(message);
+    else if (type === "added") this.added(message);
+  }
+
+  moved(moment) {
+    const before = this.moments.at(-1).coverage;
+    this.moments[moment.t] = moment;
+    this.board.show(moment, PERIOD_MS);
+    this.board.way(this.moments.map(({ pusher }) => pusher));
+    this.meter.set(moment.coverage);
+    if (this.phase === "ready") {
+      this.phase = "recording";
+      this.tell();
+      this.studio.announce("Recording.");
+    }
+    for (const mark of [0.25, 0.5, 0.75, this.studio.about.shapes.solved]) {
+      if (before <= mark && moment.coverage > mark) this.studio.announce(`Coverage above ${mark}.`);
+    }
+  }
+
+  stopped({ n, end, name }) {
+    this.letGo();
+    this.board.target(null);
+    if (!n) {
+      this.begin();
+      return;
+    }
+    this.phase = "review";
+    this.tell();
+    const last = this.moments[n];
+    const solved = last.over === "solved";
+    this.studio.announce(
+      solved ? "Solved. Name it and add it to the pool." : "Stopped. Trim it, name it, and add it.",
+    );
+    this.review.open(this.moments.slice(0, n + 1), end, name);
+  }
+
+  added({ name, before, version, success }) {
+    this.phase = "added";
+    show(byId("teach-problem"), "");
+    this.review.close();
+    this.tell();
+    const box = byId("teach-added");
+    const watch = make("a", {
+      class: "go",
+      href: this.studio.link("run", this.shown, { before }),
+      text: "Watch the triangle use it",
+    });
+    box.replaceChildren(
+      make(
+        "p",
+        {},
+        make("strong", { text: name }),
+        ` is in the pool, as version ${version}.`,
+        success ? "" : " It does not reach the goal; the triangle will not either.",
+      ),
+      make(
+        "div",
+        { class: "actions" },
+        watch,
+        button("Teach another", () => this.begin()),
+      ),
+    );
+    box.hidden = false;
+    watch.focus({ preventScroll: true });
+    this.studio.announce(`Added ${name} to the pool.`);
+  }
+
+  tell() {
+    const words = {
+      ready: "Drag the disc, or use the arrow keys. Time runs while you hold it.",
+      recording: "Recording. Let go and time waits; Stop, or Enter, ends it.",
+      review: "Look at it again, cut what is not needed, then add it to the pool.",
+      added: "",
+      lost: "Waiting for the server…",
+    };
+    byId("teach-hint").textContent = words[this.phase] || "";
+    byId("teach-board").dataset.phase = this.phase;
+    // Another task would throw the recording away: first discard it, or add it.
+    byId("teach-task").inert = this.phase === "recording" || this.phase === "review";
+    this.stopButton.hidden = this.phase !== "recording";
+    this.againButton.hidden = this.phase !== "recording";
+    byId("teach-meter").hidden = this.phase === "added";
+  }
+
+  get isLive() {
+    return this.phase === "ready" || this.phase === "recording";
+  }
+
+  // Pointer: a mouse leads the disc to where it is; a finger, which would hide the disc, leads it from afar.
+  listen(svg) {
+    svg.addEventListener("pointerdown", (event) => {
+      if (!this.isLive || event.button !== 0) return;
+      svg.setPointerCapture(event.pointerId);
+      svg.focus({ preventScroll: true });
+      const at = this.board.place(event);
+      const disc = this.moments.at(-1).pusher;
+      this.offset = event.pointerType === "touch" ? [disc[0] - at[0], disc[1] - at[1]] : [0, 0];
+      this.lead(at);
+      event.preventDefault();
+    });
+    svg.addEventListener("pointermove", (event) => {
+      if (svg.hasPointerCapture(event.pointerId)) this.lead(this.board.place(event));
+    });
+    for (const name of ["pointerup", "pointercancel"]) {
+      svg.addEventListener(name, (event) => {
+        if (svg.hasPointerCapture(event.pointerId)) svg.releasePointerCapture(event.pointerId);
+        this.letGo();
+      });
+    }
+    svg.addEventListener("keydown", (event) => this.key(event));
+    svg.addEventListener("keyup", (event) => {
+      if (this.keys.delete(event.key) && !this.keys.size) this.letGo();
+    });
+    svg.addEventListener("blur", () => this.letGo());
+  }
+
+  lead([x, y]) {
+    const size = this.studio.about.shapes.size;
+    this.held = [
+      Math.min(size, Math.max(0, x + this.offset[0])),
+      Math.min(size, Math.max(0, y + this.offset[1])),
+    ];
+    if (this.waiting || !this.isLive) return;
+    this.waiting = true; // one message a frame is enough
+    requestAnimationFrame(() => {
+      this.waiting = false;
+      if (!this.held || !this.isLive) return;
+      this.board.target(this.held);
+      this.line.say("point", { x: this.held[0], y: this.held[1] });
+    });
+  }
+
+  key(event) {
+    if (event.key === "Enter" && this.phase === "recording") {
+      this.line.say("stop");
+      event.preventDefault();
+    }
+    if (!ARROWS[event.key] || !this.isLive) return;
+    event.preventDefault();
+    this.fine = event.shiftKey;
+    this.keys.set(event.key, ARROWS[event.key]);
+    if (this.keyTimer) return;
+    this.held = [...(this.moments.at(-1).target || this.moments.at(-1).pusher)];
+    this.offset = [0, 0];
+    const step = () => {
+      const length = this.fine ? FINE_STEP_PX : KEY_STEP_PX;
+      let [x, y] = this.held;
+      for (const [dx, dy] of this.keys.values()) [x, y] = [x + dx * length, y + dy * length];
+      this.lead([x, y]);
+    };
+    step();
+    this.keyTimer = setInterval(step, PERIOD_MS);
+  }
+
+  letGo() {
+    clearInterval(this.keyTimer);
+    this.keyTimer = null;
+    this.keys.clear();
+    if (!this.held) return;
+    this.held = null;
+    this.board.target(null);
+    this.line.say("release");
+  }
+}
