@@ -181,11 +181,11 @@ def _attempt(spec: CollectSpec, demo: Demo, attempt: int) -> Episode:
         attributes={
             "block": spec.block,
             "goal_angle": demo.angle,
-            "near": spec.near,
             "noise": spec.noise,
             "seed": demo.seed,
             "speed": spec.speed,
             "style": style,
             "symmetry": block_named(spec.block).symmetry,
+            **({"near": spec.near} if spec.near else {}),
         },
     )
