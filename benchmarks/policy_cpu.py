@@ -182,7 +182,7 @@ def run_cpu(options: argparse.Namespace) -> None:
 
             def cold(fresh: Callable[[], None] = fresh, agent: RetrievalAgent = agent) -> None:
                 fresh()
-                agent._latents.clear()
+                agent._latents.forget()
 
             def chunk(i: int, agent: RetrievalAgent = agent, slots: Sequence[int] = slots) -> None:
                 first = i % n_groups * len(slots)

@@ -317,6 +317,18 @@ def test_retrieved_frames_are_encoded_once(seeing_policy: WamPolicy) -> None:
     assert policy.served == [2, 1]
 
 
+def test_another_demonstration_under_an_old_name_is_looked_at_anew(seeing_policy: WamPolicy) -> None:
+    policy = Watched(seeing_policy)
+    pool = MemoryPool(EPISODES[:1])
+    agent = with_policy(policy, pool)
+    agent.act([0], [seen(EPISODES[0], 4)])
+    assert policy.encoded == [2]
+    pool._view = MemoryView([replace(EPISODES[1], id=EPISODES[0].id)], version=2)
+    agent.reset(0, TRIAL)
+    agent.act([0], [seen(EPISODES[0], 4)])
+    assert policy.encoded == [2, 2]
+
+
 def test_a_pool_that_changes_between_two_slots_of_a_call_disturbs_neither(seeing_policy: WamPolicy) -> None:
     class Growing(MemoryPool):
         n_looks = 0

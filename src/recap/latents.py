@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
+from zlib import crc32
 
 import numpy as np
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from recap.policies.policy import Policy
 
 MAX_KEPT = 20_000  # frames
-Key: TypeAlias = tuple[FrameRef, int, str, str]  # match, offset, encoder and camera, alignment
+Key: TypeAlias = tuple[FrameRef, int, int, str, str]  # match, its content, offset, encoder/camera, alignment
 
 
 class RetrievedLatents:
@@ -26,13 +27,17 @@ class RetrievedLatents:
     def __init__(self) -> None:
         self._kept: OrderedDict[Key, F32] = OrderedDict()
 
+    def forget(self) -> None:
+        """All of them."""
+        self._kept.clear()
+
     def show(self, policy: Policy, found: Sequence[tuple[PoolView, Conditioning]]) -> list[Conditioning]:
         """Each conditioning with its latents; all that are missing are made by one call of the encoder.
 
         Args:
             found: each with the view that it was found in.
         """
-        keys = [[] if given.is_empty else _keys(policy, given.refs[0]) for _, given in found]
+        keys = [[] if given.is_empty else _keys(policy, given) for _, given in found]
         missing: dict[Key, tuple[U8, F64]] = {}
         for (view, given), wanted in zip(found, keys, strict=True):
             for key in wanted:
@@ -52,20 +57,22 @@ class RetrievedLatents:
         return shown
 
 
-def _keys(policy: Policy, ref: FrameRef) -> list[Key]:
+def _keys(policy: Policy, given: Conditioning) -> list[Key]:
     """The frames of a match that the policy is shown, through each camera."""
     from recap.policies.layout import frame_offsets
 
     config = policy.config
+    # A demonstration may be removed and another one added under its name.
+    content = crc32(given.frames[0].tobytes() + given.actions[0].tobytes() + given.proprio[0].tobytes())
     return [
-        (ref, offset, f"{policy.fingerprint}/{camera}", config.mode)
+        (given.refs[0], content, offset, f"{policy.fingerprint}/{camera}", config.mode)
         for offset in frame_offsets(config)
         for camera in config.image.cameras
     ]
 
 
 def _frame_of(episode: Episode, key: Key) -> U8:
-    ref, offset, camera = key[0], key[1], key[2].split("/", 1)[1]
+    ref, offset, camera = key[0], key[2], key[3].split("/", 1)[1]
     if camera not in episode.images:
         raise InputError(
             f"the policy looks through camera '{camera}', and demonstration {episode.id} has "
