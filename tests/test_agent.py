@@ -323,7 +323,7 @@ def test_another_demonstration_under_an_old_name_is_looked_at_anew(seeing_policy
     agent = with_policy(policy, pool)
     agent.act([0], [seen(EPISODES[0], 4)])
     assert policy.encoded == [2]
-    pool._view = MemoryView([replace(EPISODES[1], id=EPISODES[0].id)], version=2)
+    pool._view = MemoryView([replace(EPISODES[0], actions=EPISODES[0].actions + 1)], version=2)
     agent.reset(0, TRIAL)
     agent.act([0], [seen(EPISODES[0], 4)])
     assert policy.encoded == [2, 2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -108,6 +109,10 @@ def _quiet_single_threaded() -> Iterator[None]:
 
 def _serve(pipe: Connection, work: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
     """A worker's life."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    # A parent that is killed closes nothing: without this its workers would finish what they have in hand.
+    threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
 
     def ask() -> Iterator[Any]:
         while True:
@@ -123,3 +128,8 @@ def _serve(pipe: Connection, work: Callable[[Iterator[Any]], Iterator[Any]]) -> 
                 pipe.send((result,))
         except (RecapError, OSError) as error:
             pipe.send(error)
+
+
+def _end_with(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
