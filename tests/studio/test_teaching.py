@@ -55,8 +55,9 @@ def test_time_runs_while_the_disc_is_held_and_until_it_rests() -> None:
 
 def test_the_target_moves_at_a_robots_speed() -> None:
     teaching = Teaching(EASY)
+    begin = teaching.moment()["target"]
     drag(teaching, 500, 500, 12)
-    steps = np.linalg.norm(np.diff(np.array(teaching._actions), axis=0), axis=1)
+    steps = np.linalg.norm(np.diff(np.array([begin, *teaching._actions]), axis=0), axis=1)
     assert steps.max() <= MAX_STEP_PX + 1e-3
 
 
