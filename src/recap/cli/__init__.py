@@ -20,6 +20,7 @@ COMMANDS = {
     "eval": ("recap.cli.evaluate:evaluate", "Roll out an agent and count its successes."),
     "pool": ("recap.cli.pool:pool", "Keep demonstrations: add, list, tag, roll back, verify, pack."),
     "retrieve": ("recap.cli.retrieve:retrieve", "See which moment of a pool fits, and why."),
+    "run": ("recap.cli.run:run", "Drive a robot by a policy server, at a fixed rate."),
     "serve": ("recap.cli.serving:serve", "Serve a policy to robots on the openpi wire."),
     "train": ("recap.cli.train:train", "Train a policy on pairs of demonstrations."),
 }
