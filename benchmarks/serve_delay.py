@@ -9,8 +9,14 @@ with its threads through a real server by the clock.
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -211,6 +217,33 @@ def is_new(way: Way, delay_ms: int) -> bool:
     return True
 
 
+def by_the_clock(n_periods: int) -> list[dict[str, Any]]:
+    """`recap run` beside `recap serve replay`, each a process: do the threads keep the rate?"""
+    recap = [sys.executable, "-m", "recap"]
+    serve = [*recap, "serve", "replay", "--port", "0"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    rows = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(serve, stdout=subprocess.PIPE, text=True, env=environment) as server,
+    ):
+        try:
+            assert server.stdout is not None
+            url = next(line.split()[1] for line in server.stdout if line.startswith("Robots: "))
+            for delay_ms in DELAYS_MS:
+                file = Path(folder) / f"{delay_ms}.json"
+                run = [*recap, "run", "--robot", "pusht-sim", "--url", url, "--steps", str(n_periods)]
+                run += ["--delay-ms", str(delay_ms), "--seed", "501", "--json", str(file)]
+                subprocess.run(run, check=True, stdout=subprocess.DEVNULL)
+                row = json.loads(file.read_text("utf-8"))
+                del row["targets"], row["url"]
+                rows.append(row)
+                print(row, flush=True)
+        finally:
+            server.terminate()
+    return rows
+
+
 def main() -> None:
     """Run it."""
     parser = arguments(__doc__ or "")
@@ -218,8 +251,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10, help="episodes an angle, from seed 500 up")
     options = parser.parse_args()
     seeds = range(500, 500 + (2 if options.quick else options.seeds))
-    rows = []
-    for agent in options.agents.split(","):
+    rows: list[Any] = []
+    clock = by_the_clock(20 if options.quick else 100)
+    for agent in filter(None, options.agents.split(",")):
         service = Service.open(ServeSpec(agent=agent, reaction="ignore"))
         is_slow = service.policy is not None
         angles = ANGLES[:2] if is_slow else ANGLES
@@ -231,7 +265,8 @@ def main() -> None:
                 rows.append(row)
                 shown = {k: v["successes"] for k, v in row["success"].items()}
                 print({**row, "success": shown}, flush=True)
-                finish({"angles": ANGLES, "seeds": [seeds[0], seeds[-1]], "rows": rows}, options.json)
+    seen = [seeds[0], seeds[-1]]
+    finish({"angles": ANGLES, "seeds": seen, "rows": rows, "clock": clock}, options.json)
 
 
 if __name__ == "__main__":
