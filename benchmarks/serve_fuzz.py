@@ -10,6 +10,7 @@ route of a running server, which must answer each and go on serving.
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import os
 import struct
@@ -140,6 +141,7 @@ def fuzz_frames(n: int, seed: int) -> dict[str, Any]:
         told[read(data)] += 1
         slowest = max(slowest, time.perf_counter() - before)
         if i % max(n // 10, 1) == 0:
+            gc.collect()  # an error holds the frames it passed through until then
             marks.append(tracemalloc.get_traced_memory()[0])
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -148,7 +150,8 @@ def fuzz_frames(n: int, seed: int) -> dict[str, Any]:
         **told,
         "frames_per_s": n / (time.perf_counter() - started),
         "slowest_ms": 1000 * slowest,
-        "memory_growth_kib": (marks[-1] - marks[1]) / 1024 if len(marks) > 2 else 0.0,
+        # In the second half: Python's table of names grows once, by 4 MiB, some time in the first.
+        "memory_growth_kib": (marks[-1] - marks[len(marks) // 2]) / 1024,
         "memory_peak_mib": peak / 2**20,
     }
 
@@ -240,7 +243,7 @@ async def _upload(port: int, cases: list[tuple[str, bytes]], told: Counter[str])
             async with session.post(url, data=data, headers={"Content-Type": kind}) as answer:
                 body = await answer.json()
                 told[str(answer.status)] += 1
-            if answer.status != 201:
+            if answer.status >= 300:
                 assert answer.status < 500, body
                 assert "\n" not in body["error"]
                 assert "/tmp" not in body["error"], body
@@ -323,8 +326,8 @@ class _running:  # noqa: N801
 def main() -> None:
     """Run it."""
     parser = arguments(__doc__ or "")
-    parser.add_argument("--frames", type=int, default=200_000)
-    parser.add_argument("--uploads", type=int, default=3_000)
+    parser.add_argument("--frames", type=int, default=150_000)
+    parser.add_argument("--uploads", type=int, default=1_500)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     n_frames, n_uploads = (2_000, 100) if options.quick else (options.frames, options.uploads)

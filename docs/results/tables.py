@@ -295,7 +295,9 @@ def serving() -> str:
                 r["busy"],
                 r["errors"],
                 f"{r['health_p50_ms']:.1f} / {r['health_p99_ms']:.0f} / {r['health_max_ms']:.0f}",
-                f"{r['idle_p50_ms']:.1f} / {r['idle_p99_ms']:.0f} / {r['idle_max_ms']:.0f}",
+                f"{r['idle_p50_ms']:.1f} / {r['idle_p99_ms']:.0f} / {r['idle_max_ms']:.0f}"
+                if "idle_p50_ms" in r
+                else "–",
                 f"{low:.0f} → {high:.0f}",
             )
         )

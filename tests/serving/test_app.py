@@ -92,8 +92,8 @@ def test_a_message_that_is_too_large_ends_its_connection_only(server: Served) ->
         socket_.recv()
         with pytest.raises(ConnectionClosed) as caught:  # while it is sending, or after
             socket_.send(bytes(5 * 2**20)) or socket_.recv()
-        assert caught.value.rcvd is not None
-        assert caught.value.rcvd.code == 1009
+        # The server may reset before its goodbye was read, since not all was sent.
+        assert caught.value.rcvd is None or caught.value.rcvd.code == 1009
         assert other.infer(MESSAGE)["actions"].shape == (8, 2)
 
 

@@ -159,7 +159,8 @@ def test_a_lerobot_zip_is_used_at_the_next_step(server: Served, tmp_path: Path) 
     status, body = server.http("/api/pool", zipped(folder), ZIP)
     assert status == 409
     assert b"already" in body
-    assert server.http("/api/pool?skip_existing=1&name=my-data", zipped(folder), ZIP)[0] == 201
+    status, body = server.http("/api/pool?skip_existing=1&name=my-data", zipped(folder), ZIP)
+    assert (status, json.loads(body)) == (200, {"version": 3, "added": []})
     assert server.http("/api/pool?name=../up", zipped(folder), ZIP)[0] == 400
     assert server.json("/api/pool")[1]["total"] == 5
 

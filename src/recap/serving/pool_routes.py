@@ -164,8 +164,8 @@ class PoolRoutes:
             return refusal(503, "busy: other uploads are running; try again soon")
         async with self._uploads:
             version, ids = await add_upload(request, store, self.service.spec.limits, self._threads)
-        self.service.metrics.changes.add()
-        return web.json_response({"version": version, "added": ids}, status=201)
+        self.service.metrics.changes.add(bool(ids))
+        return web.json_response({"version": version, "added": ids}, status=201 if ids else 200)
 
     async def remove(self, request: web.Request) -> web.Response:
         """Leave one out of the newest version."""

@@ -45,7 +45,7 @@ KEYS = frozenset(
 async def add_upload(
     request: web.Request, pool: Pool, limits: Limits, threads: Executor
 ) -> tuple[int, list[str]]:
-    """Take in an upload; the version that has it, and the ids that were given."""
+    """Take in an upload; the version that has it, and the ids that are new in it."""
     kind = request.content_type
     if kind not in (*ZIP_TYPES, *WIRE_TYPES):
         raise InputError(f"an upload of {kind} is not known: send application/zip, or application/msgpack")
@@ -196,7 +196,7 @@ def _add(episodes: list[Episode], pool: Pool, skip: bool) -> tuple[int, list[str
     if fps is not None:
         episodes = [resample(episode, fps) for episode in episodes]
     version = pool.add(episodes, skip_existing=skip)
-    return version, [episode.id for episode in episodes]
+    return version, [episode.id for episode in episodes if episode.id not in there]
 
 
 def unpack(file: Path, folder: Path, limits: Limits) -> None:
