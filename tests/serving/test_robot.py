@@ -16,7 +16,8 @@ from served import Served, replay_service, served
 from recap.errors import InputError, ServerError, UnreachableError
 from recap.serving.app import build_app
 from recap.serving.client import PolicyClient
-from recap.serving.robot import LoopSpec, Robot, RobotLoop, as_message, make_robot
+from recap.serving.robot import Robot, as_message, make_robot
+from recap.serving.robot_loop import LoopSpec, RobotLoop
 from recap.serving.simulated import PushTRobot
 from recap.types import F64, Episode
 

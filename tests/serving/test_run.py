@@ -103,6 +103,12 @@ def test_a_robot_of_ones_own_is_found_by_name(server: Served, tmp_path: Path) ->
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "closed\nEnded: steps after 5 periods" in ran.stdout
+    options += ["--video", "run.mp4"]
+    ran = subprocess.run(
+        command(server, *options), capture_output=True, text=True, env=ENV, cwd=tmp_path, timeout=60
+    )
+    assert (ran.returncode, ran.stdout) == (2, "closed\n"), "it has no picture to give"
+    assert "--video" in ran.stderr
 
 
 @pytest.mark.parametrize(
@@ -112,6 +118,7 @@ def test_a_robot_of_ones_own_is_found_by_name(server: Served, tmp_path: Path) ->
         (["--robot", "pusht-sim", "--token", "another-secret"], "check the token"),
         (["--robot", "pusht-sim", "--url", "ws://127.0.0.1:9"], "is `recap serve` running"),
         (["--robot", "pusht-sim", "--rate", "0"], "0.1 to 1000"),
+        (["--robot", "pusht-sim", "--box", "300", "200"], "widen it"),
     ],
 )
 def test_a_mistake_is_one_line(server: Served, options: list[str], words: str) -> None:

@@ -6,14 +6,14 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from recap.serving.robot import LoopReport, RobotLoop
+    from recap.serving.robot_loop import LoopReport, RobotLoop
 
 
 @click.command()
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 @click.option("--rate", type=float, metavar="HZ", help="Of the control loop.  [default: the server's]")
 @click.option("--delay-ms", type=float, default=0.0, show_default=True, help="Added to every reply, to try.")
 @click.option("--max-step", type=float, metavar="PX", help="Speed limit a period.  [default: the server's]")
+@click.option(
+    "--box", type=float, nargs=2, metavar="LOW HIGH", help="For every number.  [default: the server's]"
+)
 @click.option("--patience", type=float, default=10.0, show_default=True, help="With a lost server, s.")
 @click.option("--angle", type=float, default=20.0, show_default=True, help="pusht-sim: the goal, degrees.")
 @click.option("--block", default="tee", show_default=True, help="The block; the server is told.")
@@ -47,6 +50,7 @@ def run(
     rate: float | None,
     delay_ms: float,
     max_step: float | None,
+    box: tuple[float, float] | None,
     patience: float,
     angle: float,
     block: str,
@@ -67,12 +71,18 @@ def run(
       recap run --robot pusht-sim --angle 20 --seed 500 --video runs/robot.mp4
       recap run --robot my_lab.arm:connect --url ws://127.0.0.1:8000 --steps 300
     """
-    from recap.errors import ServerError
+    from recap.errors import InputError, ServerError
     from recap.serving.client import PolicyClient
-    from recap.serving.robot import LoopSpec, RobotLoop, make_robot
+    from recap.serving.robot import make_robot
+    from recap.serving.robot_loop import LoopSpec, RobotLoop
 
     spec = LoopSpec(
-        steps=steps, rate_hz=rate, max_step=max_step, delay_s=delay_ms / 1000, patience_s=patience
+        steps=steps,
+        rate_hz=rate,
+        box=box,
+        max_step=max_step,
+        delay_s=delay_ms / 1000,
+        patience_s=patience,
     )
     frames = []
     options = {"angle": angle, "block": block, "pusher": pusher, "seed": seed}
@@ -81,8 +91,6 @@ def run(
     with PolicyClient(url, key, retries=0, connect_timeout_s=2.0, reply_timeout_s=5.0) as client:
         robot = make_robot(name, client.metadata, options)
         picture = getattr(robot, "picture", None)
-        if video is not None and not callable(picture):
-            raise click.UsageError(f"robot '{name}' has no picture() to make a video of: leave out --video")
 
         def watch(report: LoopReport) -> None:
             if video is not None and picture is not None:
@@ -90,8 +98,13 @@ def run(
             if sys.stderr.isatty():
                 click.echo(f"\r{_line(report)}\033[K", nl=False, err=True)
 
-        client.reset(seed=seed, block=block)
-        loop = RobotLoop(robot, client, spec, watch)
+        with ExitStack() as held:
+            held.callback(getattr(robot, "close", lambda: None))
+            if video is not None and not callable(picture):
+                raise InputError(f"robot '{name}' has no picture() to make a video of: leave out --video")
+            client.reset(seed=seed, block=block)
+            loop = RobotLoop(robot, client, spec, watch)
+            held.pop_all()  # from here on the loop closes it
         said = client.metadata
         click.echo(
             f"Robot: {name} at {loop.rate_hz:g} Hz, by {said['policy']} ({said['fingerprint']}) at {url}"
