@@ -101,10 +101,10 @@ def test_the_server_is_told_what_was_carried_out_and_what_was_missed() -> None:
 
 def test_a_reply_within_half_a_chunk_is_bridged_and_one_beyond_it_is_not() -> None:
     def share(delay_s: float) -> float:
-        loop, _ = driven(Scripted(onward), rate_hz=20, delay_s=delay_s)
+        loop, _ = driven(Scripted(onward), rate_hz=40, delay_s=delay_s)
         return loop.report.misses / loop.report.periods
 
-    assert share(0.1) < 0.3 < share(0.8)
+    assert share(0.05) < 0.3 < share(0.4)
 
 
 def test_a_missed_period_holds_the_last_target() -> None:
@@ -133,6 +133,8 @@ def test_limits_of_ones_own_only_tighten() -> None:
     assert (loose.limits.box, loose.limits.max_step) == ((0.0, 512.0), 60.0)
     tight = RobotLoop(Recorder(), Scripted(onward), LoopSpec(box=(50.0, 900.0), max_step=5.0))
     assert (tight.limits.box, tight.limits.max_step) == ((50.0, 512.0), 5.0)
+    with pytest.raises(InputError, match="widen it"):
+        RobotLoop(Recorder(), Scripted(onward), LoopSpec(box=(600.0, 900.0)))
 
 
 @pytest.mark.parametrize(
@@ -272,8 +274,9 @@ def test_a_robot_in_another_space_than_the_actions_is_refused_before_it_moves() 
 def test_a_server_that_does_not_say_enough_is_refused() -> None:
     policy = Scripted(onward)
     del policy.metadata["max_step"]
-    with pytest.raises(ServerError, match="recap serve"):
-        RobotLoop(Recorder(), policy)
+    for odd in (policy, Scripted(onward, control_hz=0.0), Scripted(onward, action_horizon=0)):
+        with pytest.raises(ServerError, match="recap serve"):
+            RobotLoop(Recorder(), odd)
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,8 @@ class RobotLoop:
             hz, self._horizon = float(said["control_hz"]), int(said["action_horizon"])
             self._n_action_steps, self._action_dim = int(said["n_action_steps"]), int(said["action_dim"])
             low, high, max_step = (float(said[k]) for k in ("action_low", "action_high", "max_step"))
+            if not (0 < hz < np.inf and 1 <= self._n_action_steps <= self._horizon):
+                raise ValueError(f"{self._n_action_steps} of {self._horizon} actions at {hz} Hz")
         except (KeyError, TypeError, ValueError) as error:
             raise ServerError(
                 f"the server does not say what a loop must know ({error}): is it `recap serve`?"
