@@ -122,6 +122,14 @@ def test_the_next_chunk_is_asked_for_so_that_it_comes_in_time(horizon: int, step
         assert timeline.n_taken == 100
 
 
+@pytest.mark.parametrize(
+    ("n_action_steps", "delay", "every"),
+    [(4, 0, 4), (4, 1, 3), (4, 3, 1), (4, 7, 1), (4, 8, 8), (8, 0, 7), (8, 1, 6), (8, 3, 4), (8, 9, 8)],
+)
+def test_no_more_of_a_chunk_is_used_than_it_is_good_for(n_action_steps: int, delay: int, every: int) -> None:
+    assert ask_after(8, n_action_steps, delay) == every
+
+
 @pytest.mark.parametrize("delay", [5, 8, 12, 30])
 def test_a_delay_that_no_chunk_can_bridge_costs_periods_but_the_robot_moves_on(delay: int) -> None:
     timeline, misses = periods(delay, 200)

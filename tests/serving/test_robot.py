@@ -2,6 +2,8 @@
 
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -285,6 +287,14 @@ def test_a_server_that_does_not_say_enough_is_refused() -> None:
 def test_a_spec_that_makes_no_sense_is_refused(spec: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="give"):
         LoopSpec(**spec)
+
+
+def test_a_robots_computer_needs_neither_torch_nor_aiohttp() -> None:
+    code = (
+        "import sys; import recap.serving.robot_loop, recap.cli.run; "
+        "sys.exit(any(m in sys.modules for m in ('torch', 'aiohttp', 'pyarrow', 'numba')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 class LeRobotShaped:

@@ -76,12 +76,13 @@ class Timeline:
 def ask_after(horizon: int, n_action_steps: int, delay: int, margin: int = MARGIN) -> int:
     """How many actions after an observation the next one is sent, when a reply takes `delay` periods.
 
-    As often as the policy wants to look, or sooner, so that the chunk outlasts the wait. A reply that takes
-    longer than a whole chunk is waited for at its end: what was asked for earlier would be of no use.
+    So early that the reply is there when `n_action_steps` of the chunk are used, which is as far as it is
+    good for, and that one which is later still finds actions left. A reply that takes longer than a whole
+    chunk is waited for at its end: what was asked for earlier would be of no use.
     """
     if delay >= horizon:
         return horizon
-    return max(1, min(n_action_steps, horizon - delay - margin))
+    return max(1, min(n_action_steps - delay, horizon - delay - margin))
 
 
 class Latency:
