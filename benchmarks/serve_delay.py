@@ -92,7 +92,7 @@ WAYS = (
 )
 CHOSEN = "asynchronous, fade over 4"
 # What is measured of a policy, which takes a hundred times as long as replay.
-FEW = {(0, WAYS[0].name), (0, CHOSEN), (100, CHOSEN)}
+FEW = {(0, WAYS[0].name), (0, CHOSEN), (100, WAYS[1].name), (100, CHOSEN)}
 FEW |= {(300, WAYS[1].name), (300, WAYS[2].name), (300, CHOSEN)}
 
 
