@@ -30,6 +30,7 @@ ALLOWED = {
     "geometry3": {"types", "errors"},
     "run_directory": {"errors"},
     "workers": {"errors"},
+    "plugins": {"errors"},
     "video": {"types", "errors", "lazy", "run_directory"},
     "pictures": {"types", "errors"},
     "pages": {"errors"},
@@ -45,10 +46,10 @@ ALLOWED = {
     "assembly": BASE | {"envs", "pool", "retrieval", "policies", "agent"},
     "training": BASE | {"pool", "features", "retrieval", "policies", "standard_pools"},
     "collection": BASE | {"envs", "pool"},
-    "evaluation": MIDDLE | {"agent", "policies", "assembly"},
+    "evaluation": MIDDLE | {"agent", "policies", "assembly", "plugins"},
     "analysis": MIDDLE | {"agent", "policies", "assembly", "evaluation"},
     "demo": MIDDLE | {"agent", "policies", "evaluation", "collection"},
-    "serving": MIDDLE | {"agent", "policies", "assembly"},
+    "serving": MIDDLE | {"agent", "policies", "assembly", "plugins"},
     "studio": MIDDLE | {"agent", "policies", "evaluation", "serving"},
     "cli": MIDDLE
     | {"agent", "policies", "assembly", "training", "evaluation", "collection"}

@@ -334,6 +334,43 @@ def serving() -> str:
     return table(heads, rows)
 
 
+def delay() -> str:
+    """A slow reply, by how it is bridged."""
+    rows = [
+        (
+            r["agent"],
+            f"{r['delay_ms']} ms",
+            r["way"],
+            *(rate(r["success"][t]) for t in ("0.85", "0.95")),
+            f"{r['steps']:.0f}",
+            f"{r['acceleration']:.1f}",
+            f"{r['jerk']:.1f}",
+            f"{100 * r['misses'] / r['periods']:.0f} %",
+        )
+        for r in load("serve_delay")["rows"]
+    ]
+    heads = ["agent", "delay", "robot", "> 0.85", "> 0.95", "periods", "\\|Δ²a\\|", "\\|Δ³a\\|", "held"]
+    return table(heads, rows)
+
+
+def delay_clock() -> str:
+    """The same by the clock."""
+    rows = [
+        (
+            f"{r['delay_ms']:.0f} ms",
+            r["periods"],
+            f"{r['seconds']:.1f}",
+            f"{r['latency_p50_ms']:.0f} / {r['latency_p99_ms']:.0f}",
+            r["misses"],
+            r["overruns"],
+            f"{r['jerk']:.1f}",
+        )
+        for r in load("serve_delay")["clock"]
+    ]
+    heads = ["delay added", "periods", "seconds", "reply p50 / p99, ms", "misses", "overruns", "\\|Δ³a\\|"]
+    return table(heads, rows)
+
+
 def fuzz() -> str:
     """What malformed input did: nothing."""
     data = load("serve_fuzz")
@@ -394,6 +431,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "serving": serving,
     "serve-fuzz": fuzz,
     "studio-one-demo": one_demonstration,
+    "serve-delay": delay,
+    "serve-delay-clock": delay_clock,
 }
 
 

@@ -30,6 +30,10 @@ class ServerError(RecapError):
     """A policy server cannot be reached, or refuses."""
 
 
+class UnreachableError(ServerError):
+    """A policy server is gone; it may come back."""
+
+
 class BusyError(ServerError):
     """A policy server has too much to do just now; asking again helps."""
 

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from recap.errors import RecapError, WireError
-from recap.serving.observations import Look, Reset, fit_image, read_executed, read_observation, read_reset
+from recap.serving.observations import (
+    Look,
+    Reset,
+    fit_image,
+    read_executed,
+    read_missed,
+    read_observation,
+    read_reset,
+)
 
 LOOK = Look("top", None, 2, "block", "push it")
 SEES = Look("top", 96, 2, "block", "push it")
@@ -89,6 +97,14 @@ def test_how_much_was_carried_out() -> None:
     assert read_executed({"executed": 100}, 8) == 8
     with pytest.raises(WireError):
         read_executed({"executed": 1.5}, 8)
+
+
+def test_how_much_was_missed() -> None:
+    assert read_missed({}) == 0
+    assert read_missed({"missed": 3}) == 3
+    for wrong in (-1, 1.5, "3", True, 10**9):
+        with pytest.raises(WireError):
+            read_missed({"missed": wrong})
 
 
 def test_a_larger_camera_is_seen_at_the_policys_size() -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -16,6 +13,7 @@ import numpy as np
 from recap.assembly import REPLAY, SHIPPED_POLICIES, AgentSpec, assemble_agent, load_policy, names_checkpoint
 from recap.envs.pusht.gaze import Gaze
 from recap.errors import InputError, RecapError, did_you_mean
+from recap.plugins import import_factory
 from recap.types import F64, Observation
 
 if TYPE_CHECKING:
@@ -158,7 +156,7 @@ def find_factory(name: str) -> Factory:
     if name == REPLAY or (name not in AGENTS and names_checkpoint(name)):
         return _retrieving
     if ":" in name:
-        return _imported(name)
+        return import_factory(name, "agent")
     raise InputError(
         f"unknown agent '{name}': {did_you_mean(name, (*AGENTS, *SHIPPED_POLICIES))} "
         "(a policy is named by its path, your own agent package.module:factory)"
@@ -245,22 +243,3 @@ def _expert(spec: EvalSpec) -> EpisodeAgent:
     from recap.envs.pusht.expert import Expert
 
     return Expert(spec.pusher, spec.block)
-
-
-def _imported(name: str) -> Factory:
-    module_name, _, attribute = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)  # an installed command does not search the directory it is called from
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise InputError(
-            f"cannot import '{module_name}' for agent '{name}': {type(error).__name__}: {error}; "
-            "call recap from the directory that holds it, or install it"
-        ) from error
-    factory = getattr(module, attribute, None)
-    if not callable(factory):
-        names = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
-        raise InputError(f"no function '{attribute}' in {module_name}: {did_you_mean(attribute, names)}")
-    return factory  # type: ignore[no-any-return]

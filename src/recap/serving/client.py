@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from recap.errors import BusyError, InputError, ServerError
+from recap.errors import BusyError, InputError, ServerError, UnreachableError
 from recap.serving.wire import decode_map, encode
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ class PolicyClient:
                 self.close()
                 if not left:
                     why = " ".join(str(error).split()) or type(error).__name__
-                    raise ServerError(
+                    raise UnreachableError(
                         f"policy server {self.url} cannot be reached ({why}): is `recap serve` running?"
                     ) from error
             time.sleep(wait_s)

@@ -84,6 +84,9 @@ class Metrics:
         self.errors = Counter("recap_errors_total", "Messages that were answered with an error.")
         self.busy = Counter("recap_busy_total", "Requests that were turned away because too many waited.")
         self.missed = Counter("recap_deadline_misses_total", "Replies that took longer than the budget.")
+        self.idle = Counter(
+            "recap_robot_misses_total", "Periods in which a robot had no action left and held, as it says."
+        )
         self.held = Counter("recap_held_total", "Replies that hold still: nothing seen, or too unsure.")
         self.limited = Counter("recap_actions_limited_total", "Actions moved into the box or slowed down.")
         self.refused = Counter("recap_refused_total", "Requests without the right token, host or origin.")

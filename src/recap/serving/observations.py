@@ -14,9 +14,10 @@ from recap.types import F64, U8, Observation
 
 IMAGE, STATE, PROMPT = "observation/image", "observation/state", "prompt"
 GOAL, TIME, OBJECTS = "observation/goal", "observation/time_s", "observation/objects/"
-EXECUTED, RESET = "executed", "reset"
+EXECUTED, MISSED, RESET = "executed", "missed", "reset"
 MAX_PROMPT = 1000  # characters
 MAX_OBJECTS = 32
+MAX_MISSED = 10**6  # periods
 POSE_DIM = 3  # x, y, angle
 FAR = 1e6  # px; no number of a robot on a board is larger
 
@@ -61,6 +62,11 @@ def read_executed(message: Mapping[str, Any], most: int) -> int | None:
     if EXECUTED not in message:
         return None
     return min(_integer(EXECUTED, message[EXECUTED], 2**31), most)
+
+
+def read_missed(message: Mapping[str, Any]) -> int:
+    """In how many periods since its last observation a robot had no action left, where it says so."""
+    return _integer(MISSED, message[MISSED], MAX_MISSED) if MISSED in message else 0
 
 
 def read_observation(message: Mapping[str, Any], look: Look, time_s: float) -> Observation:

@@ -14,7 +14,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from recap.errors import BusyError, RecapError
 from recap.serving.batching import Batcher
-from recap.serving.observations import STATE, read_executed, read_observation, read_reset
+from recap.serving.observations import STATE, read_executed, read_missed, read_observation, read_reset
 from recap.serving.service import Reply, Request, Service, Session, one_line
 from recap.serving.wire import decode_map, encode
 
@@ -89,6 +89,7 @@ class PolicySocket:
             if fresh is not None and STATE not in message:
                 await self._send(socket, encode({"reset": True}))
                 return None
+            missed = read_missed(message)
             reply = await self.batcher.ask(self._request(session, message))
         except BusyError as error:
             await self._send(socket, one_line(error))  # counted by the batcher; not an error of the client's
@@ -104,6 +105,7 @@ class PolicySocket:
         metrics.requests.add()
         metrics.reply.observe(spent_s)
         metrics.missed.add(spent_s > self.service.budget_ms / 1000)
+        metrics.idle.add(missed)
         metrics.held.add(reply.held)
         metrics.limited.add(reply.n_limited)
         return None

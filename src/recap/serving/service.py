@@ -167,7 +167,8 @@ class Service:
         session = self.new_session()
         seen = board.observe(self.look.camera_size or CAMERA_SIZE, with_poses=False)
         images = {self.look.camera: next(iter(seen.images.values()))}
-        self.serve([Request(session, replace(seen, images=images))])
+        for _ in range(2):  # eyes that have seen a board look for it otherwise than the first time
+            self.serve([Request(session, replace(seen, images=images))])
         self.release(session)
         self.metrics = Metrics()
 

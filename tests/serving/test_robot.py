@@ -1,0 +1,342 @@
+"""The control loop: its rate is kept, its limits hold, and whatever happens it ends at rest."""
+
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from served import Served, replay_service, served
+
+from recap.errors import InputError, ServerError, UnreachableError
+from recap.serving.app import build_app
+from recap.serving.client import PolicyClient
+from recap.serving.robot import Robot, as_message, make_robot
+from recap.serving.robot_loop import LoopSpec, RobotLoop
+from recap.serving.simulated import PushTRobot
+from recap.types import F64, Episode
+
+SAID = {"control_hz": 50.0, "action_horizon": 8, "n_action_steps": 4, "action_dim": 2}
+SAID |= {"action_low": 0.0, "action_high": 512.0, "max_step": 60.0}
+HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "drive-a-robot.md"
+
+
+class Recorder:
+    """A robot that goes where it is told, and remembers."""
+
+    def __init__(self, fails_at: int = -1, error: BaseException | None = None) -> None:
+        self.acted: list[F64] = []
+        self.closed = 0
+        self._fails_at, self._error = fails_at, error
+
+    def observe(self) -> Mapping[str, Any]:
+        here = self.acted[-1] if self.acted else np.array([256.0, 256.0])
+        return {"observation/state": here}
+
+    def act(self, action: F64) -> None:
+        self.acted.append(action)
+        if self._error is not None and len(self.acted) == self._fails_at:
+            raise self._error
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Scripted:
+    """A policy whose replies are a function of what it is sent."""
+
+    def __init__(self, reply: Callable[[Mapping[str, Any]], Any], **said: Any) -> None:
+        self.metadata: dict[str, Any] = {**SAID, **said}
+        self.sent: list[Mapping[str, Any]] = []
+        self._reply = reply
+
+    def infer(self, observation: Mapping[str, Any]) -> dict[str, Any]:
+        self.sent.append(observation)
+        reply = self._reply(observation)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply if isinstance(reply, dict) else {"actions": reply, "held": False}
+
+
+def onward(message: Mapping[str, Any]) -> F64:
+    """A walk to the right."""
+    return np.asarray(message["observation/state"]) + np.arange(1, 9)[:, None] * [1.0, 0.0]
+
+
+def driven(policy: Any, robot: Any = None, **spec: Any) -> tuple[RobotLoop, Any]:
+    robot = robot or Recorder()
+    loop = RobotLoop(robot, policy, LoopSpec(**{"steps": 30, **spec}))
+    loop.run()
+    return loop, robot
+
+
+def free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as peer:
+        return int(peer.getsockname()[1])
+
+
+def test_every_period_acts_once_and_the_end_is_rest() -> None:
+    loop, robot = driven(Scripted(onward))
+    assert loop.report.reason == "steps"
+    assert (loop.report.periods, len(loop.targets)) == (30, 30)
+    assert len(robot.acted) == 31
+    assert np.array_equal(robot.acted[-1], robot.acted[-2])
+    assert robot.closed == 1
+    assert loop.report.seconds > 29 / 50 * 0.9, "no faster than the rate"
+
+
+def test_the_server_is_told_what_was_carried_out_and_what_was_missed() -> None:
+    policy = Scripted(onward)
+    loop, _ = driven(policy)
+    assert policy.sent[0]["executed"] == policy.sent[0]["missed"] == 0
+    assert sum(m["executed"] for m in policy.sent) <= 30
+    assert sum(m["executed"] for m in policy.sent) >= 30 - 8
+    assert sum(m["missed"] for m in policy.sent) <= loop.report.misses
+
+
+def test_a_reply_within_half_a_chunk_is_bridged_and_one_beyond_it_is_not() -> None:
+    def share(delay_s: float) -> float:
+        loop, _ = driven(Scripted(onward), rate_hz=40, delay_s=delay_s)
+        return loop.report.misses / loop.report.periods
+
+    assert share(0.05) < 0.3 < share(0.4)
+
+
+def test_a_missed_period_holds_the_last_target() -> None:
+    loop, robot = driven(Scripted(onward), delay_s=0.4)
+    still = sum(np.array_equal(a, b) for a, b in zip(robot.acted[:-1], robot.acted[1:-1], strict=False))
+    assert loop.report.misses > 5
+    assert still == loop.report.misses
+    assert loop.report.limited == 0
+
+
+@pytest.mark.parametrize(("rate_hz", "max_step"), [(50.0, 60.0), (100.0, 30.0)])
+def test_no_target_leaves_the_box_or_the_speed_whatever_the_server_says(
+    rate_hz: float, max_step: float
+) -> None:
+    wild = np.array([[9e9, -9e9], [300.0, 300.0]] * 4)
+    loop, robot = driven(Scripted(lambda _: wild), rate_hz=rate_hz, box=(100.0, 400.0))
+    path = np.array([[256.0, 256.0], *robot.acted])
+    assert (path >= 100).all()
+    assert (path <= 400).all()
+    assert np.linalg.norm(np.diff(path, axis=0), axis=1).max() <= max_step + 1e-9
+    assert loop.report.limited > 10
+
+
+def test_limits_of_ones_own_only_tighten() -> None:
+    loose = RobotLoop(Recorder(), Scripted(onward), LoopSpec(box=(-900.0, 900.0), max_step=900.0))
+    assert (loose.limits.box, loose.limits.max_step) == ((0.0, 512.0), 60.0)
+    tight = RobotLoop(Recorder(), Scripted(onward), LoopSpec(box=(50.0, 900.0), max_step=5.0))
+    assert (tight.limits.box, tight.limits.max_step) == ((50.0, 512.0), 5.0)
+    with pytest.raises(InputError, match="widen it"):
+        RobotLoop(Recorder(), Scripted(onward), LoopSpec(box=(600.0, 900.0)))
+
+
+@pytest.mark.parametrize(
+    "actions", [np.full((8, 2), np.nan), np.zeros((8, 3)), np.zeros(2), np.zeros((0, 2)), [["a", "b"]], None]
+)
+def test_a_reply_that_is_no_chunk_moves_nothing(actions: Any) -> None:
+    loop, robot = driven(Scripted(lambda _: {"actions": actions}))
+    assert "nothing is done" in loop.report.reason
+    assert loop.report.failed
+    assert [a.tolist() for a in robot.acted] == [[256.0, 256.0]], "only told to stay"
+
+
+def test_a_policy_that_is_unsure_stays_where_the_robot_is_by_now() -> None:
+    def unsure_later(message: Mapping[str, Any]) -> Any:
+        if message["observation/state"][0] == 256.0:
+            return onward(message)
+        return {"actions": np.tile(message["observation/state"], (8, 1)), "held": True}
+
+    loop, robot = driven(Scripted(unsure_later), delay_s=0.05)
+    path = np.array(robot.acted)[:, 0]
+    assert loop.report.held >= 1
+    assert (np.diff(path) >= 0).all(), "it never goes back to where it was when it asked"
+
+
+def test_what_the_robot_raises_comes_out_after_it_holds_and_is_closed() -> None:
+    for error in (RuntimeError("motor"), KeyboardInterrupt()):
+        robot = Recorder(fails_at=5, error=error)
+        loop = RobotLoop(robot, Scripted(onward), LoopSpec(steps=30))
+        with pytest.raises(type(error)):
+            loop.run()
+        assert np.array_equal(robot.acted[-1], robot.acted[3]), "the last target it took"
+        assert (len(robot.acted), robot.closed) == (6, 1)
+
+
+def test_it_can_be_stopped_from_another_thread() -> None:
+    loop = RobotLoop(Recorder(), Scripted(onward), LoopSpec())
+    threading.Timer(0.2, loop.stop).start()
+    assert loop.run().reason == "stopped"
+    assert not loop.report.failed
+
+
+def test_a_server_that_goes_while_it_drives_is_waited_for_then_given_up() -> None:
+    gone = UnreachableError("policy server is gone")
+    policy = Scripted(lambda m: onward(m) if m["observation/state"][0] < 265 else gone)
+    loop, robot = driven(policy, steps=500, patience_s=0.5)
+    assert loop.report.reason == "policy server is gone"
+    assert loop.report.failures > 2
+    assert loop.report.misses > 5
+    assert np.array_equal(robot.acted[-1], robot.acted[-5]), "it holds to the end"
+    refused = ServerError("policy server refuses")
+    loop, _ = driven(Scripted(lambda _: refused), patience_s=60)
+    assert loop.report.reason == "policy server refuses", "which no patience mends"
+    assert loop.report.seconds < 10
+
+
+def test_a_server_that_restarts_is_used_again_and_the_robot_holds_meanwhile(demos: list[Episode]) -> None:
+    port = free_port()
+    service = replay_service(demos, port=port)
+    server = Served(service, build_app(service))
+    with PolicyClient(f"127.0.0.1:{port}", retries=0, connect_timeout_s=1.0) as client:
+        loop = RobotLoop(PushTRobot(96, angle=30.0), client, LoopSpec(rate_hz=20))
+        thread = threading.Thread(target=loop.run)
+        thread.start()
+        wait_until(lambda: loop.report.replies >= 2)
+        server.stop()
+        wait_until(lambda: loop.report.failures >= 2 and loop.report.misses >= 2)
+        replies = loop.report.replies
+        again = replay_service(demos, port=port)
+        server = Served(again, build_app(again))
+        wait_until(lambda: loop.report.replies >= replies + 2)
+        loop.stop()
+        thread.join(10)
+    assert loop.report.reason == "stopped"
+    assert client.n_connects == 2
+    server.stop()
+
+
+def wait_until(is_so: Callable[[], bool], timeout_s: float = 15.0) -> None:
+    end = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_simulated_robot_is_driven_through_a_real_server_and_its_misses_are_in_the_metrics(
+    demos: list[Episode],
+) -> None:
+    with served(replay_service(demos)) as server, PolicyClient(server.ws, retries=0) as client:
+        robot = make_robot("pusht-sim", client.metadata, {"angle": 30.0, "seed": 510})
+        loop, _ = driven(client, robot, steps=60, rate_hz=30, delay_s=0.5)
+        counted = int(re.findall(rb"recap_robot_misses_total (\d+)", server.http("/metrics")[1])[0])
+        assert client.metadata["control_hz"] == 10
+    assert np.ptp(np.array(loop.targets), axis=0).max() > 5, "it moves"
+    assert loop.report.misses > 5
+    assert 0 < counted <= loop.report.misses
+    assert loop.report.failures == 0
+    assert set(loop.report.status) == {"coverage", "best"}
+    assert np.isfinite([loop.report.jerk, loop.report.acceleration, loop.report.latency_p99_ms]).all()
+
+
+def test_what_a_robot_observes_goes_over_the_wire_whole() -> None:
+    seen = PushTRobot(96).env.observe(96)
+    message = as_message(seen)
+    assert set(message) == {
+        "observation/state",
+        "observation/image",
+        "observation/goal",
+        "observation/objects/block",
+        "observation/time_s",
+        "prompt",
+    }
+    assert "observation/goal" not in as_message(PushTRobot(96).observe()), "a camera gives no poses away"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("pusht-simm", "did you mean 'pusht-sim'"),
+        ("no.such.module:make", "cannot import"),
+        ("builtins:dict", "without observe and act"),
+    ],
+)
+def test_an_unknown_robot_is_named(name: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        make_robot(name, {}, {})
+
+
+def test_a_robot_in_another_space_than_the_actions_is_refused_before_it_moves() -> None:
+    robot = Recorder()
+    robot.observe = lambda: {"observation/state": np.zeros(7)}  # type: ignore[method-assign]
+    with pytest.raises(InputError, match="give 2 finite numbers"):
+        driven(Scripted(onward), robot)
+    assert robot.acted == []
+    assert robot.closed == 1
+
+
+def test_a_server_that_does_not_say_enough_is_refused() -> None:
+    policy = Scripted(onward)
+    del policy.metadata["max_step"]
+    for odd in (policy, Scripted(onward, control_hz=0.0), Scripted(onward, action_horizon=0)):
+        with pytest.raises(ServerError, match="recap serve"):
+            RobotLoop(Recorder(), odd)
+
+
+@pytest.mark.parametrize(
+    "spec", [{"rate_hz": 0.0}, {"rate_hz": float("nan")}, {"delay_s": -1.0}, {"steps": 0}]
+)
+def test_a_spec_that_makes_no_sense_is_refused(spec: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="give"):
+        LoopSpec(**spec)
+
+
+def test_a_robots_computer_needs_neither_torch_nor_aiohttp() -> None:
+    code = (
+        "import sys; import recap.serving.robot_loop, recap.cli.run; "
+        "sys.exit(any(m in sys.modules for m in ('torch', 'aiohttp', 'pyarrow', 'numba')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+class LeRobotShaped:
+    """As LeRobot's `Robot`: flat dictionaries of floats and pictures, in and out."""
+
+    def __init__(self) -> None:
+        self.board = PushTRobot(96, angle=30.0)
+        self.is_connected = False
+        self.observation_features = {"x.pos": float, "y.pos": float, "top": (96, 96, 3)}
+        self.action_features = {"x.pos": float, "y.pos": float}
+
+    def connect(self, calibrate: bool = True) -> None:
+        self.is_connected = True
+
+    def disconnect(self) -> None:
+        self.is_connected = False
+
+    def get_observation(self) -> dict[str, Any]:
+        assert self.is_connected
+        seen = self.board.observe()
+        x, y = map(float, seen.proprio)
+        return {"x.pos": x, "y.pos": y, "top": seen.images["top"]}
+
+    def send_action(self, action: dict[str, Any]) -> dict[str, Any]:
+        assert self.is_connected
+        assert {key: type(value) for key, value in action.items()} == self.action_features
+        self.board.act(np.array([action["x.pos"], action["y.pos"]]))
+        return action
+
+
+def test_the_adapter_of_the_how_to_drives_a_robot_of_lerobots_shape(demos: list[Episode]) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", HOW_TO.read_text("utf-8"), re.DOTALL)
+    (code,) = [block for block in blocks if "class LeRobotAdapter" in block]
+    names: dict[str, Any] = {}
+    exec(code, names)
+    arm = LeRobotShaped()
+    robot = names["LeRobotAdapter"](arm, state=("x.pos", "y.pos"), camera="top")
+    assert isinstance(robot, Robot)
+    before = arm.get_observation()
+    with served(replay_service(demos)) as server, PolicyClient(server.ws, retries=0) as client:
+        loop, _ = driven(client, robot, steps=20, rate_hz=20)
+    assert loop.report.reason == "steps"
+    assert not arm.is_connected, "it is closed at the end"
+    arm.connect()
+    assert arm.get_observation()["x.pos"] != before["x.pos"]
