@@ -13,9 +13,10 @@ from recap.envs.pusht.rendering import RenderedFrames
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder
 from recap.policies.config import ImageConfig, PolicyConfig
 from recap.policies.layout import build_layout
+from recap.policies.model import Batch
 from recap.policies.network import TINY
 from recap.policies.policy import RetrievalStamp, Statistics, WamPolicy
-from recap.policies.wam import Batch, WorldActionModel
+from recap.policies.wam import WorldActionModel
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.packed import write_packed
 from recap.retrieval.conditioning import build_conditioning
