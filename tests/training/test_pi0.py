@@ -90,15 +90,8 @@ def test_a_run_that_was_stopped_goes_on_bit_by_bit(
 
 def rolled_out(checkpoint: Path, pool: str, n_steps: int, **changes: Any) -> list[float]:
     """The coverages of a short episode, as `recap eval` runs it."""
-    spec = EvalSpec(
-        str(checkpoint),
-        pusher="triangle",
-        angles=(45.0,),
-        seeds=(500,),
-        max_steps=n_steps,
-        pool=pool,
-        **changes,
-    )
+    board: dict[str, Any] = {"pusher": "triangle", "angles": (45.0,), "seeds": (500,)}
+    spec = EvalSpec(str(checkpoint), max_steps=n_steps, pool=pool, **board, **changes)
     agent = make_agent(spec.agent, spec)
     assert agent.image_size == 96
     results = list(run_trials(agent, spec, spec.trials(), 1))
@@ -157,8 +150,5 @@ def test_the_plan_is_made_without_the_weights() -> None:
     assert round(plan["parameters"] / 1e9, 1) == 3.5
     assert plan["slots"][-2:] == ["proprio", "action *"]
     assert plan["tokens"] == 3 * 256 + 48 + 9 + 9
-    assert describe_plan(preset("pusht-pi0-tiny-no-retrieval"))["slots"] == [
-        "frame/top",
-        "proprio",
-        "action *",
-    ]
+    plan = describe_plan(preset("pusht-pi0-tiny-no-retrieval"))
+    assert plan["slots"] == ["frame/top", "proprio", "action *"]
