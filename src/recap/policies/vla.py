@@ -116,13 +116,13 @@ class VisionLanguageActionModel(SlotModel):
             for slot, each in zip(images, torch.split(features, len(batch)), strict=True):
                 tokens.append(each)
                 present.append(self._there(batch, slot.name, each.shape[1]))
-        tokens.append(inner.get_input_embeddings()(batch.text.clamp_min(0)))
+        words = inner.get_input_embeddings()(batch.text.clamp_min(0))
+        tokens.append(words)
         present.append(batch.text >= 0)
         for name, port in self.ports.items():
             tokens.append(port(self._steps(name, batch.values[name])))
             present.append(self._there(batch, name, tokens[-1].shape[1]))
-        dtype = tokens[0].dtype
-        return torch.cat([one.to(dtype) for one in tokens], dim=1), torch.cat(present, dim=1).long()
+        return torch.cat([one.to(words.dtype) for one in tokens], dim=1), torch.cat(present, dim=1).long()
 
     def forward(
         self, batch: Batch, moving: dict[str, Tensor], level: Tensor, known: Prefix | None = None
