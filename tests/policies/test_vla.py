@@ -21,7 +21,7 @@ from recap.policies.canonical import canonical_image
 from recap.policies.checkpoint import from_pretrained, save_pretrained
 from recap.policies.config import ImageConfig, Pi0NetworkConfig, PolicyConfig, SamplingConfig
 from recap.policies.model import Batch
-from recap.policies.pi0 import NO_WORD, PI0_BASE, PI0_DEBUG, PI0_TINY, build_pi0, hashed_ids
+from recap.policies.pi0 import BEGIN, NO_WORD, PI0_BASE, PI0_DEBUG, PI0_TINY, build_pi0, hashed_ids
 from recap.policies.policy import Policy, TrainedPolicy, VlaPolicy
 from recap.policies.vla import VisionLanguageActionModel
 from recap.pool.memory import MemoryView
@@ -282,14 +282,14 @@ def test_words_are_hashed_into_ids() -> None:
     assert one.max() < PI0_DEBUG.n_words
     long = hashed_ids(["on " * 40, ""], PI0_DEBUG)
     assert long.shape == (2, 8), "a long instruction is cut"
-    assert long[1].tolist() == [0] + [NO_WORD] * 7, "an empty one still begins"
+    assert long[1].tolist() == [BEGIN] + [NO_WORD] * 7, "an empty one still begins"
 
 
 def test_a_published_tokenizer_is_used_where_one_is_named(tmp_path: Path) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    words = {"<unk>": 0, "<bos>": 1, "push": 2, "block": 3}
+    words = {"<unk>": 0, "<bos>": 1, "push": 2, "block": 3, "disc": 4}
     inner = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
     PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<bos>", unk_token="<unk>").save_pretrained(
@@ -297,10 +297,10 @@ def test_a_published_tokenizer_is_used_where_one_is_named(tmp_path: Path) -> Non
     )
     encode = VisionLanguageActionModel.task_encoder(vla_config(text=str(tmp_path)))
     assert encode(["push block"])[0].tolist() == [1, 2, 3] + [NO_WORD] * 5
-    few = replace(PI0_DEBUG, n_words=3)
+    few = replace(PI0_DEBUG, n_words=4)
     encode = VisionLanguageActionModel.task_encoder(vla_config(text=str(tmp_path), network=few))
-    with pytest.raises(DatasetError, match="has an id 3 and the network 3 words"):
-        encode(["push block"])
+    with pytest.raises(DatasetError, match="has an id 4 and the network 4 words"):
+        encode(["push disc"])
     with pytest.raises(InputError, match="tokenizer '/nowhere' does not exist"):
         VisionLanguageActionModel.task_encoder(vla_config(text="/nowhere"))
 
@@ -351,6 +351,11 @@ def weights_with(change: Callable[[dict[str, Tensor]], object]) -> Callable[[Pat
         (config_with(lambda p: p.update(backbone="pi9")), "unknown backbone 'pi9'"),
         (config_with(lambda p: p.pop("backbone")), "lacks 'network.adaln_lora_dim'"),
         (config_with(lambda p: p["network"].pop("expert_dim")), "lacks 'network.expert_dim'"),
+        (config_with(lambda p: p["network"].update(num_layers="two")), "network.num_layers is 'two': give a"),
+        (config_with(lambda p: p["network"].update(num_layers=0)), "network.num_layers is 0: give a whole"),
+        (config_with(lambda p: p["network"].update(expert_dim=63)), "expert_dim is 63: give an even number"),
+        (config_with(lambda p: p["network"].update(vision_heads=3)), "give a multiple of vision_heads"),
+        (config_with(lambda p: p["network"].update(n_words=3)), "n_words is 3: give 4 or more"),
         (config_with(lambda p: p.update(future_image=True)), "predicts actions alone"),
         (
             config_with(lambda p: p.update(retrieval=False, residual=False)),

@@ -102,6 +102,22 @@ class Pi0NetworkConfig:
     max_state_dim: int = 32  # as published: shorter ones are filled up with zeros
     max_action_dim: int = 32
 
+    def __post_init__(self) -> None:
+        for key, value in asdict(self).items():
+            if type(value) is not int or value < 1:
+                raise InputError(f"network.{key} is {value!r}: give a whole number, 1 or more")
+        fits = (
+            ("num_attention_heads", "a multiple of num_key_value_heads", self.num_key_value_heads),
+            ("vision_dim", "a multiple of vision_heads", self.vision_heads),
+            ("attention_head_dim", "an even number", 2),
+            ("expert_dim", "an even number", 2),
+        )
+        for key, what, step in fits:
+            if getattr(self, key) % step:
+                raise InputError(f"network.{key} is {getattr(self, key)}: give {what}")
+        if self.n_words < 4:
+            raise InputError(f"network.n_words is {self.n_words}: give 4 or more, 3 of them are marks")
+
     @property
     def patch(self) -> int:
         """Of a side of what becomes one token."""

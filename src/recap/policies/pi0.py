@@ -48,7 +48,7 @@ PI0_BASE = Pi0NetworkConfig(
     n_words=257_152,
     n_text_tokens=48,
 )
-BEGIN, NO_WORD = 0, -1  # ids of an instruction's beginning and of what comes after its end
+BEGIN, NO_WORD = 2, -1  # ids of an instruction's beginning, as Gemma has it, and of what is after its end
 
 
 def build_pi0(config: Pi0NetworkConfig, image_size: int, chunk_size: int) -> nn.Module:
@@ -146,7 +146,8 @@ def hashed_ids(tasks: Sequence[str], config: Pi0NetworkConfig) -> Tensor:
     rows = []
     for task in tasks:
         digests = [hashlib.sha256(word.encode()).digest()[:8] for word in WORD.findall(task.lower())]
-        rows.append([BEGIN, *(1 + int.from_bytes(d, "big") % (config.n_words - 1) for d in digests)])
+        ids = [int.from_bytes(digest, "big") % (config.n_words - BEGIN - 1) for digest in digests]
+        rows.append([BEGIN, *(BEGIN + 1 + number for number in ids)])
     return _padded(rows, config.n_text_tokens)
 
 
