@@ -13,15 +13,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from episodes import random_episode
-from recap.errors import DatasetError, InputError, RecapError
+from recap.errors import InputError, RecapError
 from recap.latents import RetrievedLatents
 from recap.policies.attention import Mask, WatchedPolicy
 from recap.policies.backbones import build_model, build_policy
 from recap.policies.canonical import canonical_image
 from recap.policies.checkpoint import from_pretrained, save_pretrained
-from recap.policies.config import ImageConfig, Pi0NetworkConfig, PolicyConfig, SamplingConfig
+from recap.policies.config import ImageConfig, PolicyConfig, SamplingConfig
 from recap.policies.model import Batch
-from recap.policies.pi0 import BEGIN, NO_WORD, PI0_BASE, PI0_DEBUG, PI0_TINY, build_pi0, hashed_ids
+from recap.policies.pi0 import PI0_DEBUG, build_pi0
 from recap.policies.policy import Policy, TrainedPolicy, VlaPolicy
 from recap.policies.vla import VisionLanguageActionModel
 from recap.pool.memory import MemoryView
@@ -99,6 +99,22 @@ def test_it_denoises_the_actions_and_nothing_else(model: VisionLanguageActionMod
     assert tokens.shape == (3, 3 * 4 + 8 + 1 + 8, 64)
     assert present.sum(1).tolist() == [29 - 6, 29 - 4, 29 - 6], "words that are not there are marked"
     assert model.n_tokens == tokens.shape[1] + 1 + 8
+
+
+def test_retrieved_and_denoised_steps_are_always_as_far_apart(model: VisionLanguageActionModel) -> None:
+    batch = random_batch(model, 2)
+    present = batch.present.clone()
+    present[0, model.layout.index("frame/top")] = False
+    with torch.inference_mode():
+        tokens, there = model.embed(replace(batch, present=present))
+        steps = model.ports["retrieved_action"](
+            model._steps("retrieved_action", batch.values["retrieved_action"])
+        )
+    assert torch.equal(tokens[:, -8:], steps), "the prefix ends with the retrieved actions"
+    position = there.cumsum(-1) - 1  # then come the state and the actions, one after the other
+    first = there.sum(-1) + 1
+    assert (first[:, None] + torch.arange(8) - position[:, -8:]).unique().tolist() == [9]
+    assert first[0] != first[1], "though one has fewer tokens"
 
 
 def test_without_retrieval_it_is_the_published_network() -> None:
@@ -271,40 +287,6 @@ def test_kept_pictures_are_bounded_by_their_size(
     assert len(kept._kept) == 3
 
 
-# --- its words ---
-
-
-def test_words_are_hashed_into_ids() -> None:
-    one, same, other = hashed_ids(["Push the block", "push the BLOCK", "push the disc"], PI0_DEBUG)
-    assert one.tolist()[4:] == [NO_WORD] * 4
-    assert torch.equal(one, same)
-    assert (one != other).tolist() == [False, False, False, True, False, False, False, False]
-    assert one.max() < PI0_DEBUG.n_words
-    long = hashed_ids(["on " * 40, ""], PI0_DEBUG)
-    assert long.shape == (2, 8), "a long instruction is cut"
-    assert long[1].tolist() == [BEGIN] + [NO_WORD] * 7, "an empty one still begins"
-
-
-def test_a_published_tokenizer_is_used_where_one_is_named(tmp_path: Path) -> None:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    words = {"<unk>": 0, "<bos>": 1, "push": 2, "block": 3, "disc": 4}
-    inner = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
-    PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<bos>", unk_token="<unk>").save_pretrained(
-        tmp_path
-    )
-    encode = VisionLanguageActionModel.task_encoder(vla_config(text=str(tmp_path)))
-    assert encode(["push block"])[0].tolist() == [1, 2, 3] + [NO_WORD] * 5
-    few = replace(PI0_DEBUG, n_words=4)
-    encode = VisionLanguageActionModel.task_encoder(vla_config(text=str(tmp_path), network=few))
-    with pytest.raises(DatasetError, match="has an id 4 and the network 4 words"):
-        encode(["push disc"])
-    with pytest.raises(InputError, match="tokenizer '/nowhere' does not exist"):
-        VisionLanguageActionModel.task_encoder(vla_config(text="/nowhere"))
-
-
 # --- on disk ---
 
 
@@ -373,87 +355,16 @@ def test_damage_is_one_line(damage: Callable[[Path], None], words: str, saved: P
     assert "\n" not in str(caught.value)
 
 
-# --- published weights ---
-
-
-@pytest.fixture
-def published(tmp_path: Path) -> Path:
-    """As transformers saves its network: under the names that were published."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
+def test_published_weights_leave_the_ports_as_they_were(tmp_path: Path) -> None:
     torch.manual_seed(7)
-    network: Any = build_pi0(PI0_DEBUG, 16, 8)
-    network.save_pretrained(tmp_path / "published")
-    return tmp_path / "published"
-
-
-EXPERT = "paligemma_with_expert.gemma_expert.model.layers.0.mlp.up_proj.weight"
-
-
-def test_published_weights_are_loaded_whatever_they_are_called(
-    published: Path, model: VisionLanguageActionModel
-) -> None:
-    names = set(load_file(published / "model.safetensors"))
-    assert {EXPERT, "action_in_proj.weight", "state_proj.bias"} <= names, "these are not names of modules"
-    torch.manual_seed(7)
-    theirs = build_pi0(PI0_DEBUG, 16, 8).state_dict()
-    ours = vla_model()
-    ours.load_published(str(published))
-    assert all(torch.equal(value, theirs[key]) for key, value in ours.network.state_dict().items())
-    assert torch.equal(ours.ports["retrieved_action"].weight, model.ports["retrieved_action"].weight)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (weights_with(lambda w: w.pop(EXPERT)), r"lacks 1 weights .* model.dit.layers.0.mlp.up_proj.weight"),
-        (weights_with(lambda w: w.update({f"{EXPERT}s": w.pop(EXPERT)})), "lacks 1 weights"),
-        (weights_with(lambda w: w.update(extra=torch.ones(1))), "has 1 weights that .* no place for"),
-        (weights_with(lambda w: w.update({EXPERT: w[EXPERT][:-1].clone()})), "cannot be loaded"),
-        (lambda p: (p / "model.safetensors").write_bytes(b"torn"), "cannot be loaded"),
-        (lambda p: (p / "config.json").write_text("{torn"), "cannot be loaded"),
-    ],
-)
-def test_weights_that_do_not_fit_are_one_line(
-    damage: Callable[[Path], None], words: str, published: Path, model: VisionLanguageActionModel
-) -> None:
-    before = model.network.state_dict()["action_out_proj.weight"].clone()
-    damage(published)
-    with pytest.raises(DatasetError, match=words) as caught:
-        model.load_published(str(published))
-    assert "\n" not in str(caught.value)
-    assert torch.equal(model.network.state_dict()["action_out_proj.weight"], before)
-
-
-def test_another_network_is_refused_though_its_weights_would_fit(published: Path) -> None:
-    heads = replace(PI0_DEBUG, num_attention_heads=1, attention_head_dim=64, num_key_value_heads=1)
-    file = published / "config.json"
-    body = json.loads(file.read_text("utf-8"))
-    body["vlm_config"]["vision_config"]["num_attention_heads"] = 4
-    file.write_text(json.dumps(body), "utf-8")
-    with pytest.raises(DatasetError, match=r"with vision.num_attention_heads 4, the policy's has 2"):
-        vla_model().load_published(str(published))
-    with pytest.raises(DatasetError, match=r"with text.num_attention_heads 2, the policy's has 1"):
-        vla_model(network=heads).load_published(str(published))
-    with pytest.raises(InputError, match=r"π0-type network './nowhere' does not exist"):
-        vla_model().load_published("./nowhere")
-
-
-def n_parameters(config: Pi0NetworkConfig, image_size: int) -> int:
-    with torch.device("meta"):
-        return sum(p.numel() for p in build_pi0(config, image_size, 8).parameters())
-
-
-def test_the_published_size_and_ours() -> None:
-    import transformers
-
-    with torch.device("meta"):
-        stock = transformers.PI0ForConditionalGeneration(transformers.PI0Config(chunk_size=8))
-        ours = build_pi0(PI0_BASE, 224, 8)
-    shapes = {key: value.shape for key, value in stock.state_dict().items()}
-    assert shapes == {key: value.shape for key, value in ours.state_dict().items()}
-    assert 3e6 < n_parameters(PI0_TINY, 64) < 5e6
+    published: Any = build_pi0(PI0_DEBUG, 16, 8)
+    published.save_pretrained(tmp_path)
+    model = vla_model()
+    before = {key: value.clone() for key, value in model.ports.state_dict().items()}
+    model.load_published(str(tmp_path))
+    theirs = published.state_dict()
+    assert all(torch.equal(value, theirs[key]) for key, value in model.network.state_dict().items())
+    assert all(torch.equal(value, before[key]) for key, value in model.ports.state_dict().items())
 
 
 # --- what it refuses ---
@@ -481,3 +392,5 @@ def test_what_a_pi0_network_cannot_do_is_one_line(
         WatchedPolicy(policy, [Mask.parse("retrieved@0")])
     with pytest.raises(InputError, match="slot 'action' is 2 wide, the network takes 1"):
         vla_model(network=replace(PI0_DEBUG, max_action_dim=1))
+    with pytest.raises(InputError, match="tokenizer '/nowhere' does not exist"):
+        vla_policy(text="/nowhere")

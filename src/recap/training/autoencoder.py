@@ -127,12 +127,6 @@ def load_autoencoder(source: str, device: torch.device) -> FrameEncoder:
     return FrameEncoder(network.eval().requires_grad_(False)).to(device)
 
 
-def both_sides(pictures: U8, device: torch.device) -> Tensor:
-    """Pictures and their mirror images as bytes (m, 2, 3, h, w), for a policy that sees pixels."""
-    pixels = torch.from_numpy(pictures).permute(0, 3, 1, 2)
-    return torch.stack([pixels, pixels.flip(-1)], dim=1).to(device)
-
-
 def frozen_latents(encoder: FrameEncoder, pictures: U8, device: torch.device) -> Tensor:
     """Latents (m, 2, c, h, w) of pictures and of their mirror images, in 16 bits on the device."""
     parts = []

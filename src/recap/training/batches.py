@@ -23,8 +23,8 @@ class BatchSource:
     """Turns rows of samples into normalised batches.
 
     Args:
-        latents: (m, 2, c, h, w) of every picture and its mirror image, bytes where a policy sees pixels;
-            empty for a policy without images.
+        latents: (m, 2, c, h, w) of every picture and its mirror image; the pictures themselves as bytes
+            (m, 3, h, w) for a policy that sees pixels; empty for one without images.
     """
 
     def __init__(
@@ -141,19 +141,23 @@ class BatchSource:
         augment: AugmentConfig,
         normal: Callable[..., Tensor],
     ) -> dict[str, Tensor]:
-        side = mirrored.long()
         found: dict[str, Tensor] = {}
         for slot in self.layout.images:
             numbers = self._images[slot.name][rows]
             if slot.retrieved:
                 numbers = numbers.gather(1, passed[:, None])[:, 0]
-            latent = self.latents[numbers, side].float()
-            if self.latents.dtype == torch.uint8:
-                latent = latent / 127.5 - 1
+            latent = self._shown(numbers, mirrored)
             if augment.latent_noise > 0 and not slot.denoised:
                 latent = latent + augment.latent_noise * normal(*latent.shape)
             found[slot.name] = latent
         return found
+
+    def _shown(self, numbers: Tensor, mirrored: Tensor) -> Tensor:
+        """What image slots hold of these pictures."""
+        if self.latents.dtype != torch.uint8:
+            return self.latents[numbers, mirrored.long()].float()
+        pixels = self.latents[numbers].float() / 127.5 - 1
+        return torch.where(mirrored[:, None, None, None], pixels.flip(-1), pixels)
 
 
 def _mirror_table(kinds: str, world: float, device: torch.device) -> tuple[Tensor, Tensor]:

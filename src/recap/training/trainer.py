@@ -23,7 +23,6 @@ from recap.policies.model import Batch, SlotModel
 from recap.policies.policy import TrainedPolicy
 from recap.run_directory import hold_run_directory
 from recap.training.autoencoder import (
-    both_sides,
     frozen_latents,
     load_autoencoder,
     reconstruction,
@@ -131,7 +130,7 @@ class _Run:
         if self.encoder is not None:
             latents = frozen_latents(self.encoder, data.pictures, self.device)
         elif config.policy.sees:
-            latents = both_sides(data.pictures, self.device)
+            latents = torch.from_numpy(data.pictures).permute(0, 3, 1, 2).to(self.device)  # as they are
         torch.manual_seed(config.seed)
         model = build_model(config.policy)
         if config.weights is not None:
