@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from recap.policies.config import PolicyConfig
-from recap.policies.wam import Batch, WorldActionModel
+from recap.policies.model import Batch
+from recap.policies.wam import WorldActionModel
 
 NOMINAL = 989e12  # FLOP/s in bf16, by the H200's datasheet
 N_STEPS = 5

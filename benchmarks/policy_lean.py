@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from recap.policies.wam import Batch, WorldActionModel
+from recap.policies.model import Batch
+from recap.policies.wam import WorldActionModel
 
 
 class InHalf(nn.Module):

@@ -14,7 +14,8 @@ from policy_lean import InHalf, make_lean
 from torch import Tensor, nn
 
 from recap.policies.config import PolicyConfig
-from recap.policies.wam import Batch, WorldActionModel
+from recap.policies.model import Batch
+from recap.policies.wam import WorldActionModel
 
 
 def training_step(

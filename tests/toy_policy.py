@@ -13,9 +13,10 @@ from recap.envs.pusht.rendering import RenderedFrames
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder
 from recap.policies.config import ImageConfig, PolicyConfig
 from recap.policies.layout import build_layout
+from recap.policies.model import Batch
 from recap.policies.network import TINY
-from recap.policies.policy import RetrievalStamp, Statistics, WamPolicy
-from recap.policies.wam import Batch, WorldActionModel
+from recap.policies.policy import RetrievalStamp, Statistics, TrainedPolicy, WamPolicy
+from recap.policies.wam import WorldActionModel
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.packed import write_packed
 from recap.retrieval.conditioning import build_conditioning
@@ -67,7 +68,7 @@ def drawn(episode: Episode) -> Episode:
     return replace(episode, images={"top": RenderedFrames(episode, 96)})
 
 
-def moments(policy: WamPolicy, n: int) -> tuple[list[Observation], list[Conditioning]]:
+def moments(policy: TrainedPolicy, n: int) -> tuple[list[Observation], list[Conditioning]]:
     """n different moments, each with another retrieved chunk."""
     config = policy.config
     retrieval = replace(preset(f"pusht-{config.mode}")[1], chunk_size=config.chunk_size)

@@ -10,7 +10,7 @@ from recap.errors import InputError
 
 if TYPE_CHECKING:
     from recap.agent import Matching, Reaction, RetrievalAgent
-    from recap.policies.policy import WamPolicy
+    from recap.policies.policy import TrainedPolicy
     from recap.pool.view import PoolSource
 
 REPLAY = "replay"
@@ -47,7 +47,7 @@ def names_checkpoint(name: str) -> bool:
     return name in SHIPPED_POLICIES or "/" in name or (Path(name) / "config.json").is_file()
 
 
-def load_policy(spec: AgentSpec) -> WamPolicy | None:
+def load_policy(spec: AgentSpec) -> TrainedPolicy | None:
     """The policy as the spec wants it sampled; None to replay."""
     if spec.name == REPLAY:
         return None
@@ -67,7 +67,9 @@ def load_policy(spec: AgentSpec) -> WamPolicy | None:
     return WatchedPolicy(policy, [Mask.parse(spec.mask)])
 
 
-def assemble_agent(spec: AgentSpec, source: PoolSource, policy: WamPolicy | None = None) -> RetrievalAgent:
+def assemble_agent(
+    spec: AgentSpec, source: PoolSource, policy: TrainedPolicy | None = None
+) -> RetrievalAgent:
     """The agent over that pool."""
     from recap.agent import RetrievalAgent
     from recap.envs.pusht.blocks import block_named

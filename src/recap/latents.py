@@ -17,7 +17,7 @@ from recap.types import F32, F64, U8, Conditioning, Episode, FrameRef
 if TYPE_CHECKING:
     from recap.policies.policy import Policy
 
-MAX_KEPT = 20_000  # frames
+MAX_BYTES = 256 << 20  # of all that is kept: latents are small, pixels are not
 Key: TypeAlias = tuple[FrameRef, int, int, str, str]  # match, its content, offset, encoder/camera, alignment
 
 
@@ -52,7 +52,8 @@ class RetrievedLatents:
                 self._kept.move_to_end(key)
             latents = np.stack([self._kept[key] for key in wanted]) if wanted else None
             shown.append(replace(given, latents=latents))
-        while len(self._kept) > MAX_KEPT:
+        each = next(iter(self._kept.values())).nbytes if self._kept else 0  # all of one policy, of one size
+        while each * len(self._kept) > MAX_BYTES:
             self._kept.popitem(last=False)
         return shown
 

@@ -9,6 +9,7 @@ import pytest
 from recap.cli import main
 from recap.cli import train as command
 from recap.policies.checkpoint import from_pretrained
+from recap.training.config import PRESETS
 from recap.training.records import read_metrics
 from toy_policy import write_demonstrations
 
@@ -151,3 +152,5 @@ def test_help_is_light_and_ends_with_an_example() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[]\n")
     assert "Example:\n    recap train debug " in done.stdout
+    unbroken = "".join(done.stdout.split())
+    assert [name for name in PRESETS if name not in unbroken] == [], "every preset is named"

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from recap.policies.config import SamplingConfig
-from recap.policies.wam import CLEAN_LEVEL, Batch, WorldActionModel
+from recap.policies.model import Batch
+from recap.policies.wam import CLEAN_LEVEL, WorldActionModel
 from toy_policy import random_batch, toy_config
 
 

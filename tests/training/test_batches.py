@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from recap.policies.model import Batch
 from recap.policies.vectors import kinds_of
-from recap.policies.wam import Batch
 from recap.training.autoencoder import frozen_latents
 from recap.training.batches import NO_AUGMENT, BatchSource, _mirror_table
 from recap.training.config import AugmentConfig, TrainConfig

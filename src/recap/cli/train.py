@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from recap.policies.policy import WamPolicy
+    from recap.policies.policy import TrainedPolicy
     from recap.training.config import TrainConfig
 
 DEVICES = ("auto", "cpu")
@@ -47,8 +47,9 @@ def train(
     """Train a policy on pairs of the robot's and the pool's demonstrations.
 
     PRESET is debug (a minute on any machine), pusht-nano, pusht-nano-state, pusht-nano-image,
-    pusht-nano-single, pusht-nano-oracle, pusht-nano-no-retrieval or cosmos-2b. A stopped training is
-    resumed by the same command. DIR/best is the checkpoint that did best on held-out demonstrations,
+    pusht-nano-single, pusht-nano-oracle, pusht-nano-no-retrieval or cosmos-2b; with a π0-type network
+    debug-pi0, pusht-pi0-tiny, pusht-pi0-tiny-no-retrieval or pi0-base. A stopped training is resumed by
+    the same command. DIR/best is the checkpoint that did best on held-out demonstrations,
     DIR/last the newest. On several GPUs: torchrun --nproc-per-node 8 -m recap train PRESET.
 
     \b
@@ -67,7 +68,7 @@ def train(
         config = replace(config, seed=seed)
     if iterations is not None:
         config = replace(config, n_iterations=iterations)
-    if rollouts is not None and not (preset == "debug" or preset.startswith("pusht-")):
+    if rollouts is not None and not (preset.startswith(("debug", "pusht-"))):
         raise InputError(f"preset '{preset}' cannot be rolled out here: leave out --rollouts")
     if dry_run:
         if is_main:
@@ -120,7 +121,7 @@ def _bars(shown: bool) -> Iterator[Callable[[str, int, int], None] | None]:
         yield report if shown else None
 
 
-def _rollout(config: TrainConfig) -> Callable[[int, WamPolicy], dict[str, float]]:
+def _rollout(config: TrainConfig) -> Callable[[int, TrainedPolicy], dict[str, float]]:
     """Rolls out the policy in memory on the target's board; training itself knows no environment."""
     from recap.agent import RetrievalAgent
     from recap.envs.pusht.blocks import block_named
@@ -145,7 +146,7 @@ def _rollout(config: TrainConfig) -> Callable[[int, WamPolicy], dict[str, float]
         pool=config.pool,
     )
 
-    def roll_out(iteration: int, policy: WamPolicy) -> dict[str, float]:
+    def roll_out(iteration: int, policy: TrainedPolicy) -> dict[str, float]:
         agent = RetrievalAgent(
             retriever, policy, symmetry=block_named(spec.block).symmetry, limits=(0.0, BOARD_SIZE)
         )

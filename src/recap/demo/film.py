@@ -14,7 +14,7 @@ from recap.envs.pusht.rendering import RenderedFrames
 from recap.envs.pusht.tasks import FPS, INSTRUCTION
 from recap.pictures import filmstrip, halved
 from recap.policies.canonical import camera_image
-from recap.policies.policy import WamPolicy
+from recap.policies.policy import TrainedPolicy
 from recap.pool.view import PoolView
 from recap.types import F64, U8, Episode
 
@@ -79,7 +79,7 @@ class Shown:
         return len(next(iter(self.reel.values())))
 
 
-def make_reel(trace: Trace, policy: WamPolicy, pool: PoolView, pusher: str, block: str) -> Reel:
+def make_reel(trace: Trace, policy: TrainedPolicy, pool: PoolView, pusher: str, block: str) -> Reel:
     """Draw an episode; a policy that predicts no pictures has no such pane."""
     drawn = RenderedFrames(_as_episode(trace, pusher, block), TILE)
     real = [drawn[t] for t in range(len(trace.states))]
@@ -142,7 +142,7 @@ def _as_episode(trace: Trace, pusher: str, block: str) -> Episode:
     )
 
 
-def _predicted(trace: Trace, real: Sequence[U8], policy: WamPolicy) -> list[U8]:
+def _predicted(trace: Trace, real: Sequence[U8], policy: TrainedPolicy) -> list[U8]:
     """At each step the future that its plan predicted, laid over the board as it was when it was made."""
     made = _made(trace)
     latents = [plan.chunk.predicted_latents for plan in made.values()]

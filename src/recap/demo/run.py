@@ -22,7 +22,7 @@ from recap.evaluation.rollouts import run_trials
 from recap.evaluation.summary import succeeded
 from recap.pictures import write_png
 from recap.policies.checkpoint import WEIGHTS, find_checkpoint, from_pretrained, n_parameters
-from recap.policies.policy import WamPolicy
+from recap.policies.policy import TrainedPolicy
 from recap.pool.memory import MemoryPool
 from recap.pool.store import Pool
 from recap.pool.view import PoolSource
@@ -69,7 +69,7 @@ def run_demo(spec: DemoSpec, out: Path, workers: int = 1, voice: Voice | None = 
     return result
 
 
-def load_policy(spec: DemoSpec) -> WamPolicy:
+def load_policy(spec: DemoSpec) -> TrainedPolicy:
     """The policy, which must be one that retrieves."""
     policy = from_pretrained(spec.policy)
     if not policy.config.retrieval:
@@ -94,7 +94,7 @@ def empty_pool(path: Path) -> Pool:
 class _Run:
     """One demo under way."""
 
-    def __init__(self, spec: DemoSpec, policy: WamPolicy, pool: Pool, workers: int, voice: Voice) -> None:
+    def __init__(self, spec: DemoSpec, policy: TrainedPolicy, pool: Pool, workers: int, voice: Voice) -> None:
         self.spec, self.policy, self.pool = spec, policy, pool
         self.workers, self.voice = workers, voice
         self.retrieval = preset(policy.stamp.preset)
@@ -105,7 +105,7 @@ class _Run:
         self.agent = self._agent(policy)  # the same one at every stage
         self.traces: list[list[Trace]] = []  # stage by stage, by seed
 
-    def _agent(self, policy: WamPolicy | None) -> RetrievalAgent:
+    def _agent(self, policy: TrainedPolicy | None) -> RetrievalAgent:
         return RetrievalAgent(self.retriever, policy, symmetry=self.symmetry, limits=(0.0, BOARD_SIZE))
 
     def show(self) -> DemoResult:

@@ -164,8 +164,20 @@ def check_device(device: str, dtype: str, what: str) -> tuple[Any, Any]:
     return torch, getattr(torch, dtype)
 
 
-def load_model(directory: Path, class_name: str, device: str, dtype: Any, unused: Sequence[str] = ()) -> Any:
-    """A network ready to run; a missing weight is an error, unless its name starts with one of `unused`."""
+def load_model(
+    directory: Path,
+    class_name: str,
+    device: str,
+    dtype: Any,
+    unused: Sequence[str] = (),
+    *,
+    exact: bool = False,
+) -> Any:
+    """A network ready to run; a missing weight is an error, unless its name starts with one of `unused`.
+
+    Args:
+        exact: a weight that the network has no place for is an error too.
+    """
     transformers = optional_module("transformers", class_name)
     with _quietly(transformers):
         model, info = _loaded(
@@ -179,6 +191,11 @@ def load_model(directory: Path, class_name: str, device: str, dtype: Any, unused
     missing = sorted(name for name in info["missing_keys"] if not name.startswith(tuple(unused)))
     if missing:
         raise DatasetError(f"{directory} lacks {len(missing)} weights of {class_name}, such as {missing[0]}")
+    unknown = sorted(info["unexpected_keys"]) if exact else []
+    if unknown:
+        raise DatasetError(
+            f"{directory} has {len(unknown)} weights that {class_name} has no place for, such as {unknown[0]}"
+        )
     return model.eval().requires_grad_(False).to(device)
 
 

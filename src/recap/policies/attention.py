@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from recap.errors import InputError
 from recap.policies.layout import Layout
-from recap.policies.policy import Generators, WamPolicy
-from recap.policies.wam import WorldActionModel
+from recap.policies.model import SlotModel
+from recap.policies.policy import Generators, TrainedPolicy, WamPolicy
 from recap.types import ActionChunk, Conditioning, Observation
 
 ACTION = "action"  # the slot that looks
@@ -80,7 +80,7 @@ class Mask:
             tokens[slot_tokens(layout, slot.name)] = True
         return _others(tokens, self.seed) if self.what == SHAM else tokens
 
-    def by_layer(self, model: WorldActionModel) -> dict[int, Tensor]:
+    def by_layer(self, model: SlotModel) -> dict[int, Tensor]:
         """Layer -> which tokens it may look at, (1, 1, T, T)."""
         n_layers = len(attention_layers(model.network))
         layers = range(n_layers) if self.layers is None else self.layers
@@ -115,7 +115,7 @@ class Record:
 
 @contextmanager
 def watched(
-    model: WorldActionModel, record: Record | None = None, masks: Sequence[Mapping[int, Tensor]] = ()
+    model: SlotModel, record: Record | None = None, masks: Sequence[Mapping[int, Tensor]] = ()
 ) -> Iterator[None]:
     """While it lasts, layers note their attention and heed the masks; afterwards all is as before."""
     layers = attention_layers(model.network)
@@ -189,7 +189,7 @@ def _look(attn: Any, hidden: Tensor, rows: slice, allowed: Tensor | None, rope: 
 class WatchedPolicy(WamPolicy):
     """The same policy with parts of its attention blocked, or noted; everything else is shared."""
 
-    def __init__(self, policy: WamPolicy, masks: Sequence[Mask] = (), *, note: bool = False) -> None:
+    def __init__(self, policy: TrainedPolicy, masks: Sequence[Mask] = (), *, note: bool = False) -> None:
         self.__dict__.update(policy.__dict__)
         self.noted: list[
             tuple[ActionChunk, Tensor]

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from recap.errors import DatasetError, InputError, did_you_mean
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder
+from recap.policies.backbones import MODELS, build_model, build_policy
 from recap.policies.config import PolicyConfig, from_plain
 from recap.policies.network import load_strictly
-from recap.policies.policy import RetrievalStamp, Statistics, WamPolicy
-from recap.policies.wam import WorldActionModel
+from recap.policies.policy import RetrievalStamp, Statistics, TrainedPolicy
 
 FORMAT = "recap-policy-1"
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
@@ -27,7 +27,7 @@ SHIPPED = ("pusht-nano",)
 
 
 def save_pretrained(
-    policy: WamPolicy, path: Path, training: Mapping[str, Any] | None = None, *, half: bool = False
+    policy: TrainedPolicy, path: Path, training: Mapping[str, Any] | None = None, *, half: bool = False
 ) -> None:
     """Write the policy to the directory `path`; one that is there already is replaced only by a whole one.
 
@@ -45,7 +45,7 @@ def save_pretrained(
     try:
         partial.mkdir(parents=True)
         dtype = torch.float16 if half else torch.float32
-        tensors = {f"network.{k}": v for k, v in policy.model.network.state_dict().items()}
+        tensors = dict(policy.model.state_dict())
         if policy.encoder is not None:
             tensors |= {f"autoencoder.{k}": v for k, v in policy.encoder.network.state_dict().items()}
         weights = {k: v.detach().to("cpu", dtype).contiguous() for k, v in tensors.items()}
@@ -78,7 +78,7 @@ def save_pretrained(
         raise
 
 
-def from_pretrained(source: str | Path, device: str = "cpu") -> WamPolicy:
+def from_pretrained(source: str | Path, device: str = "cpu") -> TrainedPolicy:
     """Load a policy from a directory, or a shipped one by name; strictly."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -92,16 +92,10 @@ def from_pretrained(source: str | Path, device: str = "cpu") -> WamPolicy:
         raise DatasetError(f"checkpoint {path} is damaged ({why}): copy or train it again") from error
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise DatasetError(f"checkpoint {path} is not of format {FORMAT}: it is of another version of recap")
-    parts: dict[str, dict[str, Tensor]] = {"network": {}, "autoencoder": {}, "statistics": {}}
-    for key, value in weights.items():
-        part, _, name = key.partition(".")
-        if part not in parts:
-            raise DatasetError(f"checkpoint {path} has an unknown weight '{key}': it is of another version")
-        parts[part][name] = value if part == "statistics" else value.float()
     try:
         config = PolicyConfig.from_json(body.get("policy") or {})
         stamp: RetrievalStamp = from_plain(RetrievalStamp, body.get("retrieval"), "retrieval.")
-        model = WorldActionModel(config)
+        model = build_model(config)
         kept = body.get("autoencoder")
         inner: nn.Module | None = None if kept is None else build_autoencoder(**kept)
     except (TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
@@ -109,7 +103,15 @@ def from_pretrained(source: str | Path, device: str = "cpu") -> WamPolicy:
         raise DatasetError(
             f"checkpoint {path} has a value of another kind in its {CONFIG} ({why}): copy or train it again"
         ) from error
-    load_strictly(model.network, parts["network"], str(path))
+    parts: dict[str, dict[str, Tensor]] = {"autoencoder": {}, "statistics": {}}
+    parts |= {name: {} for name, _ in model.named_children()}
+    for key, value in weights.items():
+        part, _, name = key.partition(".")
+        if part not in parts:
+            raise DatasetError(f"checkpoint {path} has an unknown weight '{key}': it is of another version")
+        parts[part][name] = value if part == "statistics" else value.float()
+    for part, child in model.named_children():
+        load_strictly(child, parts[part], str(path))
     encoder = None
     if inner is not None:
         load_strictly(inner, parts["autoencoder"], str(path))
@@ -120,7 +122,7 @@ def from_pretrained(source: str | Path, device: str = "cpu") -> WamPolicy:
         if which not in tables:
             raise DatasetError(f"checkpoint {path} has an unknown weight 'statistics.{key}': it is damaged")
         tables[which][slot] = value.numpy().astype(np.float32)
-    return WamPolicy(model.to(device), Statistics(tables["mean"], tables["std"]), stamp, encoder)
+    return build_policy(model.to(device), Statistics(tables["mean"], tables["std"]), stamp, encoder)
 
 
 def find_checkpoint(source: str | Path) -> Path:
@@ -142,9 +144,9 @@ def is_checkpoint(source: str) -> bool:
     return source in SHIPPED or (Path(source) / CONFIG).is_file()
 
 
-def n_parameters(policy: WamPolicy) -> dict[str, int]:
+def n_parameters(policy: TrainedPolicy) -> dict[str, int]:
     """Of the network and of the autoencoder."""
-    count = {"network": sum(p.numel() for p in policy.model.network.parameters())}
+    count = {"network": sum(p.numel() for p in policy.model.parameters())}
     if policy.encoder is not None:
         count["autoencoder"] = sum(p.numel() for p in policy.encoder.network.parameters())
     return count
@@ -153,6 +155,7 @@ def n_parameters(policy: WamPolicy) -> dict[str, int]:
 def model_card(name: str, body: Mapping[str, Any], count: Mapping[str, int]) -> str:
     """What the policy is, for people."""
     policy, training = body["policy"], body["training"]
+    kind = MODELS[policy["backbone"]]
     inputs = {
         "I": "camera image",
         "S": "poses of object and goal",
@@ -161,12 +164,11 @@ def model_card(name: str, body: Mapping[str, Any], count: Mapping[str, int]) -> 
     lines = [
         "---",
         "library_name: recap",
-        "tags: [robotics, retrieval, world-action-model]",
+        f"tags: [robotics, retrieval, {kind.tag}]",
         "---",
         f"# {name}",
         "",
-        "A retrieval-conditioned world-action model: given the moment and a chunk that another embodiment "
-        "did in a like moment, it denoises the action chunk and the future together.",
+        kind.summary,
         "",
         f"- Parameters: {', '.join(f'{v / 1e6:.1f} M {k}' for k, v in count.items())}.",
         f"- Inputs: proprioception, {inputs[policy['inputs']]}"

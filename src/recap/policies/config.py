@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from recap.errors import InputError, one_of
 
@@ -42,6 +42,10 @@ class ImageConfig:
 class NetworkConfig:
     """Arguments of diffusers' `CosmosTransformer3DModel`; `nano` by default."""
 
+    backbone: ClassVar[str] = "cosmos"
+    sees_pixels: ClassVar[bool] = False  # it sees latents of an autoencoder
+    blocks: ClassVar[tuple[str, ...]] = ("CosmosTransformerBlock",)  # what is sharded as one
+
     num_attention_heads: int = 4
     attention_head_dim: int = 64
     num_layers: int = 8
@@ -56,6 +60,79 @@ class NetworkConfig:
     crossattn_proj_in_channels: int = 1024
     encoder_hidden_states_channels: int = 1024
     time_scale: float = 1000.0  # of the noise level, before it is embedded
+
+    @property
+    def patch(self) -> int:
+        """Of a side of what becomes one token."""
+        return self.patch_size[1]
+
+    @property
+    def width(self) -> int:
+        """Of a token within the network."""
+        return self.num_attention_heads * self.attention_head_dim
+
+
+@dataclass(frozen=True)
+class Pi0NetworkConfig:
+    """Sizes of transformers' `PI0ForConditionalGeneration`; `tiny` by default.
+
+    A prefix of images, words and what was retrieved is read once; an action expert of as many layers looks
+    at it, layer by layer, while it denoises the chunk.
+    """
+
+    backbone: ClassVar[str] = "pi0"
+    sees_pixels: ClassVar[bool] = True  # through a vision tower of its own
+    blocks: ClassVar[tuple[str, ...]] = ("GemmaDecoderLayer", "SiglipEncoderLayer")
+
+    num_layers: int = 6  # of prefix and expert alike
+    num_attention_heads: int = 4
+    num_key_value_heads: int = 1
+    attention_head_dim: int = 32
+    prefix_dim: int = 128
+    prefix_mlp_dim: int = 512
+    expert_dim: int = 128
+    expert_mlp_dim: int = 512
+    vision_layers: int = 4
+    vision_heads: int = 4
+    vision_dim: int = 128
+    vision_mlp_dim: int = 512
+    vision_patch: int = 16  # px of a side
+    n_words: int = 512  # of the vocabulary
+    n_text_tokens: int = 16  # of an instruction; what is longer is cut
+    max_state_dim: int = 32  # as published: shorter ones are filled up with zeros
+    max_action_dim: int = 32
+
+    def __post_init__(self) -> None:
+        for key, value in asdict(self).items():
+            if type(value) is not int or value < 1:
+                raise InputError(f"network.{key} is {value!r}: give a whole number, 1 or more")
+        fits = (
+            ("num_attention_heads", "a multiple of num_key_value_heads", self.num_key_value_heads),
+            ("vision_dim", "a multiple of vision_heads", self.vision_heads),
+            ("attention_head_dim", "an even number", 2),
+            ("expert_dim", "an even number", 2),
+        )
+        for key, what, step in fits:
+            if getattr(self, key) % step:
+                raise InputError(f"network.{key} is {getattr(self, key)}: give {what}")
+        if self.n_words < 4:
+            raise InputError(f"network.n_words is {self.n_words}: give 4 or more, 3 of them are marks")
+
+    @property
+    def patch(self) -> int:
+        """Of a side of what becomes one token."""
+        return self.vision_patch
+
+    @property
+    def width(self) -> int:
+        """Of a token of the prefix."""
+        return self.prefix_dim
+
+
+AnyNetworkConfig: TypeAlias = NetworkConfig | Pi0NetworkConfig
+NETWORK_KINDS: Mapping[str, type[AnyNetworkConfig]] = {
+    kind.backbone: kind for kind in (NetworkConfig, Pi0NetworkConfig)
+}
 
 
 @dataclass(frozen=True)
@@ -90,7 +167,7 @@ class PolicyConfig:
     future_state: bool = True
     n_retrieved_frames: int = 2  # 2: first and last of the chunk; more lie evenly between
     image: ImageConfig = field(default_factory=ImageConfig)
-    network: NetworkConfig = field(default_factory=NetworkConfig)
+    network: AnyNetworkConfig = field(default_factory=NetworkConfig)  # its kind is the backbone
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     text: str = "words"  # the instruction's encoder
     n_action_steps: int = 8  # of a chunk that are executed, unless told otherwise
@@ -107,6 +184,21 @@ class PolicyConfig:
             raise InputError(f"n_action_steps {self.n_action_steps} is not within 1…{self.chunk_size}")
         if self.n_retrieved_frames < 1:
             raise InputError(f"n_retrieved_frames {self.n_retrieved_frames} shows nothing: give 1 or more")
+        if self.network.sees_pixels:
+            self._check_pixels()
+
+    def _check_pixels(self) -> None:
+        """What a network without an autoencoder asks for: pixels in, actions alone out."""
+        if self.future_image or self.future_state:
+            raise InputError(
+                "a π0-type policy predicts actions alone: set future_image=false and future_state=false"
+            )
+        image, patch = self.image, self.network.patch
+        if (image.channels, image.scale) != (3, 1) or image.size % patch:
+            raise InputError(
+                f"a π0-type policy sees pixels in patches of {patch}: set image.channels=3, image.scale=1 "
+                f"and image.size to a multiple of {patch}"
+            )
 
     @property
     def sees(self) -> bool:
@@ -121,22 +213,23 @@ class PolicyConfig:
     @property
     def latent_size(self) -> int:
         """Of a side of a slot: without images one patch is enough for a vector."""
-        patch = self.network.patch_size[1]
-        return self.image.latent_size if self.sees else patch
+        return self.image.latent_size if self.sees else self.network.patch
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
+        """Plain values, and which backbone they are of."""
+        return {"backbone": self.network.backbone, **asdict(self)}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> PolicyConfig:
         """The inverse of `to_json`; unknown and missing keys are refused by name."""
+        known = dict(values)
+        backbone = known.pop("backbone", NetworkConfig.backbone)  # once there was only one
+        one_of("backbone", backbone, tuple(NETWORK_KINDS))
         parts: dict[str, type[Any]] = {
             "image": ImageConfig,
-            "network": NetworkConfig,
+            "network": NETWORK_KINDS[backbone],
             "sampling": SamplingConfig,
         }
-        known = dict(values)
         for key, kind in parts.items():
             known[key] = from_plain(kind, known.get(key), f"{key}.")
         found: PolicyConfig = from_plain(cls, known)

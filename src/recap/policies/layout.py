@@ -127,7 +127,7 @@ def build_layout(config: PolicyConfig) -> Layout:
         slots += [Slot(f"future_frame/{c}", "image", denoised=True) for c in cameras]
     if config.future_state:
         slots.append(Slot("future_proprio", "vector", denoised=True, width=config.proprio_dim + pose))
-    return Layout(tuple(slots), config.image.channels, config.latent_size, config.network.patch_size[1])
+    return Layout(tuple(slots), config.image.channels, config.latent_size, config.network.patch)
 
 
 def frame_offsets(config: PolicyConfig) -> tuple[int, ...]:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from recap.errors import InputError
-from recap.features.language import HashedWords, TextEncoder, make_text_encoder
-from recap.policies.autoencoder import FrameEncoder
+from recap.policies.autoencoder import FrameEncoder, to_bytes, to_pixels
 from recap.policies.canonical import canonical_image
 from recap.policies.config import PolicyConfig
 from recap.policies.layout import frame_offsets
-from recap.policies.network import text_width
+from recap.policies.model import Batch, SlotModel
 from recap.policies.vectors import moment_of
-from recap.policies.wam import Batch, WorldActionModel
 from recap.types import F32, F64, U8, ActionChunk, Conditioning, Observation
 
 Generators = torch.Generator | Sequence[torch.Generator] | None
@@ -76,30 +75,30 @@ class Policy(Protocol):
         ...
 
 
-class WamPolicy:
-    """A trained world-action model with all it needs to be used."""
+class TrainedPolicy(ABC):
+    """A trained model with all it needs to be used; backbones differ in how they see."""
 
-    def __init__(
-        self,
-        model: WorldActionModel,
-        statistics: Statistics,
-        stamp: RetrievalStamp,
-        encoder: FrameEncoder | None = None,
-        text: TextEncoder | None = None,
-    ) -> None:
+    encoder: FrameEncoder | None = None
+
+    def __init__(self, model: SlotModel, statistics: Statistics, stamp: RetrievalStamp) -> None:
         self.model = model.eval()
         self.config: PolicyConfig = model.config
         self.statistics = statistics
         self.stamp = stamp
-        self.encoder = None if encoder is None else encoder.eval()
-        self._text = text or text_encoder(self.config)
+        self._encode_tasks = model.task_encoder(self.config)
         self._words: dict[str, Tensor] = {}
-        if self.config.sees and encoder is None:
-            raise InputError("the policy sees images and has no autoencoder: give one")
         for slot in model.layout.vectors:
             for table in (statistics.mean, statistics.std):
                 if slot.name not in table or table[slot.name].shape != (slot.width,):
                     raise InputError(f"the policy's statistics lack slot '{slot.name}': train it again")
+
+    @abstractmethod
+    def encode_pictures(self, pictures: U8) -> F32:
+        """What image slots hold of canonical images (n, h, w, 3)."""
+
+    @abstractmethod
+    def decode_frames(self, latents: F32 | Tensor) -> U8:
+        """Pictures (n, h, w, 3), in the canonical frame, of what image slots hold."""
 
     @property
     def device(self) -> torch.device:
@@ -123,26 +122,20 @@ class WamPolicy:
         """Whether images are warped into the object's frame."""
         return self.config.mode == "aligned"
 
-    def with_sampling(self, **changes: object) -> WamPolicy:
+    def with_sampling(self, **changes: object) -> Self:
         """The same weights, sampled in another way."""
         config = replace(self.config, sampling=replace(self.config.sampling, **changes))  # type: ignore[arg-type]
-        other = WamPolicy.__new__(WamPolicy)
+        other = type(self).__new__(type(self))
         other.__dict__ = {**self.__dict__, "config": config}
         return other
 
     def encode_frames(self, images: Sequence[U8], frames: Sequence[F64]) -> F32:
-        """Latents (n, c, h, w) of camera images, each warped into its canonical frame."""
-        assert self.encoder is not None
+        """What image slots hold (n, c, h, w) of camera images, each warped into its canonical frame."""
         warped = [
             canonical_image(image, frame, self.config.image, self.aligned)
             for image, frame in zip(images, frames, strict=True)
         ]
-        return self.encoder.encode_images(np.stack(warped))
-
-    def decode_frames(self, latents: F32 | Tensor) -> U8:
-        """Pictures (n, h, w, 3), in the canonical frame."""
-        assert self.encoder is not None
-        return self.encoder.decode_images(latents)
+        return self.encode_pictures(np.stack(warped))
 
     def predict_action_chunk(
         self, observations: Sequence[Observation], given: Sequence[Conditioning], generator: Generators = None
@@ -229,11 +222,9 @@ class WamPolicy:
         return values
 
     def _encoded(self, task: str) -> Tensor:
-        """The instruction as one token (1, 1, d), padded to the network's width."""
+        """The instruction as the model reads it, a row."""
         if task not in self._words:
-            row = torch.from_numpy(self._text.encode([task]))
-            wide = torch.nn.functional.pad(row, (0, text_width(self.config.network) - row.shape[1]))
-            self._words[task] = wide[:, None]
+            self._words[task] = self._encode_tasks([task])
         return self._words[task]
 
     def _noise(self, n: int, generator: Generators) -> dict[str, Tensor]:
@@ -247,14 +238,42 @@ class WamPolicy:
         return {name: value.to(self.device) for name, value in noise.items()}
 
 
-def text_encoder(config: PolicyConfig) -> TextEncoder:
-    """The encoder of instructions that the config names, no wider than the network takes."""
-    if config.text == "words":
-        return HashedWords(min(64, text_width(config.network)))
-    encoder = make_text_encoder(config.text)
-    if encoder.dim > text_width(config.network):
-        raise InputError(f"text encoder '{config.text}' is {encoder.dim} wide, the network takes fewer")
-    return encoder
+class WamPolicy(TrainedPolicy):
+    """A world-action model, which sees latents of an autoencoder."""
+
+    def __init__(
+        self,
+        model: SlotModel,
+        statistics: Statistics,
+        stamp: RetrievalStamp,
+        encoder: FrameEncoder | None = None,
+    ) -> None:
+        super().__init__(model, statistics, stamp)
+        self.encoder = None if encoder is None else encoder.eval()
+        if self.config.sees and encoder is None:
+            raise InputError("the policy sees images and has no autoencoder: give one")
+
+    def encode_pictures(self, pictures: U8) -> F32:
+        """Latents (n, c, h, w) of canonical images."""
+        assert self.encoder is not None
+        return self.encoder.encode_images(pictures)
+
+    def decode_frames(self, latents: F32 | Tensor) -> U8:
+        """Pictures (n, h, w, 3), in the canonical frame."""
+        assert self.encoder is not None
+        return self.encoder.decode_images(latents)
+
+
+class VlaPolicy(TrainedPolicy):
+    """A vision-language-action model, which sees pixels."""
+
+    def encode_pictures(self, pictures: U8) -> F32:
+        """Pixels (n, 3, h, w) in -1…1."""
+        return np.asarray(to_pixels(pictures).numpy(), np.float32)
+
+    def decode_frames(self, latents: F32 | Tensor) -> U8:
+        """The inverse of `encode_pictures`."""
+        return to_bytes(torch.as_tensor(latents))
 
 
 def _image(observation: Observation, camera: str) -> U8:

@@ -2,61 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from recap.policies.config import PolicyConfig, SamplingConfig
-from recap.policies.flow import noisy, solve, velocity
-from recap.policies.layout import Layout, Slot, build_layout
-from recap.policies.network import build_network, call_network
+from recap.errors import InputError
+from recap.features.language import HashedWords, TextEncoder, make_text_encoder
+from recap.policies.config import NetworkConfig, PolicyConfig
+from recap.policies.model import Batch, SlotModel, TaskEncoder
+from recap.policies.network import build_network, call_network, load_pretrained_network, text_width
 
 CLEAN_LEVEL = 1e-4  # the noise level that a clean slot is said to have
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Normalised slots of some samples."""
+class WorldActionModel(SlotModel):
+    """The Cosmos network with its table of slots."""
 
-    values: dict[str, Tensor]  # slot -> (B, width) or (B, c, h, w); denoised ones only for training
-    present: Tensor  # (B, T) false where a conditioning slot holds nothing
-    text: Tensor  # (B, L, d)
-    weight: Tensor | None = None  # (B, width of action) what of the action counts in the loss
-
-    def __len__(self) -> int:
-        return len(self.text)
-
-
-class WorldActionModel(nn.Module):
-    """The network with its table of slots."""
+    tag = "world-action-model"
+    summary = (
+        "A retrieval-conditioned world-action model: given the moment and a chunk that another embodiment "
+        "did in a like moment, it denoises the action chunk and the future together."
+    )
 
     def __init__(self, config: PolicyConfig, network: nn.Module | None = None) -> None:
-        super().__init__()
-        self.config = config
-        self.layout: Layout = build_layout(config)
-        self.network = build_network(config.network, config.image.channels) if network is None else network
+        super().__init__(config)
+        self.sizes = _sizes(config)
+        self.network = build_network(self.sizes, config.image.channels) if network is None else network
+
+    @staticmethod
+    def task_encoder(config: PolicyConfig) -> TaskEncoder:
+        """One token an instruction, (n, 1, d), padded to the network's width."""
+        width = text_width(_sizes(config))
+        encoder = _text_encoder(config.text, width)
+
+        def encode(tasks: Sequence[str]) -> Tensor:
+            rows = torch.from_numpy(encoder.encode(list(tasks)))
+            return nn.functional.pad(rows, (0, width - rows.shape[1]))[:, None]
+
+        return encode
 
     @property
-    def denoised(self) -> tuple[Slot, ...]:
-        """The slots that are predicted."""
-        return tuple(slot for slot in self.layout.slots if slot.denoised)
+    def n_tokens(self) -> int:
+        """Of the whole sequence."""
+        return self.layout.n_tokens
 
-    def shape(self, slot: Slot) -> tuple[int, ...]:
-        """Of one value of the slot."""
-        layout = self.layout
-        return (slot.width,) if slot.kind == "vector" else (layout.channels, layout.size, layout.size)
+    def load_published(self, source: str) -> None:
+        """Load a published Cosmos transformer, strictly, from a directory or a hub name."""
+        load_pretrained_network(self.network, source)
 
-    def forward(self, batch: Batch, moving: dict[str, Tensor], level: Tensor) -> dict[str, Tensor]:
-        """The velocity of each denoised slot.
+    def recompute_activations(self) -> None:
+        """In training, keep fewer activations."""
+        self.network.enable_gradient_checkpointing()  # type: ignore[operator]
 
-        Args:
-            moving: denoised slot -> its value now, at noise level `level` (B,).
-        """
+    def forward(
+        self, batch: Batch, moving: dict[str, Tensor], level: Tensor, known: Any = None
+    ) -> dict[str, Tensor]:
+        """The velocity of each denoised slot."""
         frames, given, levels = self.assemble(batch, moving, level)
-        out = call_network(
-            self.network, self.config.network, frames, given, levels, batch.text.to(frames.dtype)
-        )
+        out = call_network(self.network, self.sizes, frames, given, levels, batch.text.to(frames.dtype))
         found: dict[str, Tensor] = {}
         for slot in self.denoised:
             frame = out[:, :, self.layout.index(slot.name)].float()
@@ -87,42 +92,17 @@ class WorldActionModel(nn.Module):
             levels.append(at)
         return torch.stack(frames, dim=2), torch.stack(given, dim=1), torch.stack(levels, dim=1)
 
-    def draw_noise(
-        self, n: int, generator: torch.Generator | None, device: torch.device
-    ) -> dict[str, Tensor]:
-        """Noise for each denoised slot; of a vector it is drawn once, and written like the vector itself."""
-        return {
-            slot.name: torch.randn(n, *self.shape(slot), generator=generator, device=device)
-            for slot in self.denoised
-        }
 
-    def losses(self, batch: Batch, noise: dict[str, Tensor], level: Tensor) -> dict[str, Tensor]:
-        """Flow-matching loss of each denoised slot, a row a sample: (B,)."""
-        moving = {s.name: noisy(batch.values[s.name], noise[s.name], level) for s in self.denoised}
-        found = self(batch, moving, level)
-        losses: dict[str, Tensor] = {}
-        for name, value in found.items():
-            error = (value - velocity(batch.values[name], noise[name])) ** 2
-            if name == "action" and batch.weight is not None:
-                losses[name] = (error * batch.weight).sum(1) / batch.weight.sum(1).clamp_min(1.0)
-            else:
-                losses[name] = error.flatten(1).mean(1)
-        return losses
+def _sizes(config: PolicyConfig) -> NetworkConfig:
+    assert isinstance(config.network, NetworkConfig)
+    return config.network
 
-    @torch.inference_mode()
-    def sample(self, batch: Batch, noise: dict[str, Tensor], config: SamplingConfig) -> dict[str, Tensor]:
-        """Each denoised slot, from noise."""
-        n = len(batch)
-        sizes = [(slot, int(torch.tensor(self.shape(slot)).prod())) for slot in self.denoised]
 
-        def join(parts: dict[str, Tensor]) -> Tensor:
-            return torch.cat([parts[slot.name].reshape(n, -1) for slot, _ in sizes], dim=1)
-
-        def split(x: Tensor) -> dict[str, Tensor]:
-            pieces = torch.split(x, [size for _, size in sizes], dim=1)
-            return {s.name: p.reshape(n, *self.shape(s)) for (s, _), p in zip(sizes, pieces, strict=True)}
-
-        def field(x: Tensor, level: float) -> Tensor:
-            return join(self(batch, split(x), torch.full((n,), level, device=x.device)))
-
-        return split(solve(field, join(noise), config))
+def _text_encoder(name: str, width: int) -> TextEncoder:
+    """The encoder of instructions of that name, no wider than the network takes."""
+    if name == "words":
+        return HashedWords(min(64, width))
+    encoder = make_text_encoder(name)
+    if encoder.dim > width:
+        raise InputError(f"text encoder '{name}' is {encoder.dim} wide, the network takes fewer")
+    return encoder

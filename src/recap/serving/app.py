@@ -74,7 +74,7 @@ def build_app(service: Service) -> web.Application:
 async def start(app: web.Application, spec: ServeSpec) -> tuple[web.AppRunner, int]:
     """Listen; returns the port, which may have been left to the system."""
     gc.collect()
-    gc.freeze()  # what is loaded stays: looking through it again would hold everyone up for a third of a second
+    gc.freeze()  # what is loaded stays: to look through it again would stop everyone for 0.3 s
     # The first of these also bounds how long a peer may take to send the head of a request.
     patience_s = spec.limits.header_timeout_s
     runner = web.AppRunner(app, access_log=None, keepalive_timeout=patience_s, shutdown_timeout=2.0)

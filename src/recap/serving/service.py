@@ -28,7 +28,7 @@ from recap.standard_pools import open_pool
 from recap.types import F64, Match, Observation
 
 if TYPE_CHECKING:
-    from recap.policies.policy import WamPolicy
+    from recap.policies.policy import TrainedPolicy
 
 __all__ = ["Reply", "Request", "ServeSpec", "Service", "Session", "one_line"]
 
@@ -72,7 +72,7 @@ class Service:
         self,
         spec: ServeSpec,
         pool: PoolSource,
-        policy: WamPolicy | None = None,
+        policy: TrainedPolicy | None = None,
         source: PoolSource | None = None,
     ) -> None:
         self.spec, self.pool, self.policy = spec, pool, policy

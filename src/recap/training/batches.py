@@ -7,12 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from recap.policies.backbones import model_class
 from recap.policies.config import PolicyConfig
 from recap.policies.layout import build_layout
-from recap.policies.network import text_width
-from recap.policies.policy import Statistics, text_encoder
+from recap.policies.model import Batch
+from recap.policies.policy import Statistics
 from recap.policies.vectors import kinds_of
-from recap.policies.wam import Batch
 from recap.training.config import AugmentConfig
 from recap.training.samples import Samples
 
@@ -23,7 +23,8 @@ class BatchSource:
     """Turns rows of samples into normalised batches.
 
     Args:
-        latents: (m, 2, c, h, w) of every picture and its mirror image; empty for a policy without images.
+        latents: (m, 2, c, h, w) of every picture and its mirror image; the pictures themselves as bytes
+            (m, 3, h, w) for a policy that sees pixels; empty for one without images.
     """
 
     def __init__(
@@ -45,9 +46,7 @@ class BatchSource:
         self._weight = torch.from_numpy(samples.weight).to(device)
         self._images = {k: torch.from_numpy(v).to(device) for k, v in samples.images.items()}
         self._task = torch.from_numpy(samples.task).to(device)
-        rows = torch.from_numpy(text_encoder(config).encode(list(samples.tasks)))
-        wide = torch.nn.functional.pad(rows, (0, text_width(config.network) - rows.shape[1]))
-        self._text = wide[:, None].to(device)
+        self._text = model_class(config).task_encoder(config)(samples.tasks).to(device)
         self._mean = {k: torch.from_numpy(v).to(device) for k, v in statistics.mean.items()}
         self._std = {k: torch.from_numpy(v).to(device) for k, v in statistics.std.items()}
         world = 0.0 if config.mode == "aligned" else config.image.world
@@ -142,17 +141,23 @@ class BatchSource:
         augment: AugmentConfig,
         normal: Callable[..., Tensor],
     ) -> dict[str, Tensor]:
-        side = mirrored.long()
         found: dict[str, Tensor] = {}
         for slot in self.layout.images:
             numbers = self._images[slot.name][rows]
             if slot.retrieved:
                 numbers = numbers.gather(1, passed[:, None])[:, 0]
-            latent = self.latents[numbers, side].float()
+            latent = self._shown(numbers, mirrored)
             if augment.latent_noise > 0 and not slot.denoised:
                 latent = latent + augment.latent_noise * normal(*latent.shape)
             found[slot.name] = latent
         return found
+
+    def _shown(self, numbers: Tensor, mirrored: Tensor) -> Tensor:
+        """What image slots hold of these pictures."""
+        if self.latents.dtype != torch.uint8:
+            return self.latents[numbers, mirrored.long()].float()
+        pixels = self.latents[numbers].float() / 127.5 - 1
+        return torch.where(mirrored[:, None, None, None], pixels.flip(-1), pixels)
 
 
 def _mirror_table(kinds: str, world: float, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 from recap.errors import InputError, did_you_mean, one_of
 from recap.policies.config import ImageConfig, PolicyConfig, SamplingConfig
 from recap.policies.network import COSMOS_2B, NANO, TINY
+from recap.policies.pi0 import PI0_BASE, PI0_DEBUG, PI0_TINY
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class TrainConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return asdict(self)
+        return {**asdict(self), "policy": self.policy.to_json()}
 
 
 _NANO = PolicyConfig(
@@ -82,6 +83,14 @@ _NANO = PolicyConfig(
 )
 _NO_RETRIEVAL = replace(_NANO, mode="single", retrieval=False, residual=False)
 _WORLD = AugmentConfig(image_dropout=0.5)
+_PI0 = replace(
+    _NANO,
+    network=PI0_TINY,
+    image=ImageConfig(channels=3, scale=1),
+    future_image=False,
+    future_state=False,
+)
+_PIXELS = AugmentConfig(latent_noise=0.0)
 
 PRESETS: dict[str, TrainConfig] = {
     "debug": TrainConfig(
@@ -111,6 +120,47 @@ PRESETS: dict[str, TrainConfig] = {
         "pusht-nano-oracle", policy=replace(_NANO, mode="oracle"), augment=_WORLD
     ),
     "pusht-nano-no-retrieval": TrainConfig("pusht-nano-no-retrieval", policy=_NO_RETRIEVAL),
+    "debug-pi0": TrainConfig(
+        "debug-pi0",
+        policy=replace(_PI0, network=PI0_DEBUG, image=ImageConfig(size=16, channels=3, scale=1)),
+        augment=_PIXELS,
+        n_demonstrations=6,
+        held_out=0.34,
+        batch_size=16,
+        n_iterations=12,
+        warm_up=2,
+        validate_every=6,
+        save_every=6,
+        bf16=False,
+        compile=False,
+    ),
+    "pusht-pi0-tiny": TrainConfig("pusht-pi0-tiny", policy=_PI0, augment=_PIXELS, compile=False),
+    "pusht-pi0-tiny-no-retrieval": TrainConfig(
+        "pusht-pi0-tiny-no-retrieval",
+        policy=replace(_PI0, mode="single", retrieval=False, residual=False),
+        augment=_PIXELS,
+        compile=False,
+    ),
+    # Published weights of the π0 type, fine-tuned; not the paper's settings, which are not known.
+    "pi0-base": TrainConfig(
+        "pi0-base",
+        policy=replace(
+            _PI0,
+            network=PI0_BASE,
+            image=ImageConfig(camera_size=224, size=224, channels=3, scale=1),
+            sampling=SamplingConfig(n_steps=10),
+            text="google/paligemma-3b-pt-224",
+        ),
+        augment=_PIXELS,
+        batch_size=64,
+        accumulate=4,
+        n_iterations=20_000,
+        warm_up=1000,
+        learning_rate=2.5e-5,
+        decay=True,
+        compile=False,
+        weights="lerobot/pi0_base",
+    ),
     # The paper's settings: 16 a GPU × 4 accumulated × 8 GPUs.
     "cosmos-2b": TrainConfig(
         "cosmos-2b",

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from recap.policies.wam import WorldActionModel
+from recap.policies.model import SlotModel
 from recap.training.batches import NO_AUGMENT, BatchSource
 from recap.training.data import TrainingData
 
@@ -15,7 +15,7 @@ N_JUDGED = 1024  # held-out moments
 
 @torch.no_grad()
 def judge(
-    model: WorldActionModel, source: BatchSource, data: TrainingData, device: torch.device
+    model: SlotModel, source: BatchSource, data: TrainingData, device: torch.device
 ) -> tuple[dict[str, float], float]:
     """Losses on held-out moments with always the same noise, and the sampled chunk's error in world units."""
     n = min(N_JUDGED, len(source))

@@ -6,21 +6,20 @@ from typing import Any
 
 import torch
 
-from recap.policies.wam import WorldActionModel
+from recap.policies.backbones import build_model
 from recap.training.config import TrainConfig
 
 
 def describe_plan(config: TrainConfig, n_processes: int = 1) -> dict[str, Any]:
     """What a run would be, without running it: sizes, parameters and an estimate of memory."""
     with torch.device("meta"):
-        model = WorldActionModel(config.policy)
+        model = build_model(config.policy)
     n = sum(p.numel() for p in model.parameters())
     network = config.policy.network
-    width = network.num_attention_heads * network.attention_head_dim
-    tokens = model.layout.n_tokens
+    tokens = model.n_tokens
     micro = config.batch_size // (config.accumulate * n_processes)
     kept = 2 if config.checkpointing else 34  # activations of width `width` kept a token and layer, roughly
-    activations = micro * tokens * width * network.num_layers * kept * (2 if config.bf16 else 4)
+    activations = micro * tokens * network.width * network.num_layers * kept * (2 if config.bf16 else 4)
     weights = n * 4 * 5  # weights, gradients, two moments and the smoothed copy
     return {
         "preset": config.preset,

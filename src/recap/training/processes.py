@@ -24,7 +24,7 @@ def make_accelerator(config: TrainConfig, device: str | None = None) -> Accelera
         plugin["fsdp_plugin"] = FullyShardedDataParallelPlugin(
             fsdp_version=2,
             auto_wrap_policy="transformer_based_wrap",
-            transformer_cls_names_to_wrap=["CosmosTransformerBlock"],
+            transformer_cls_names_to_wrap=list(config.policy.network.blocks),
         )
     return Accelerator(
         cpu=not cuda,

@@ -14,7 +14,7 @@ import torch
 from recap.run_directory import write_whole
 
 if TYPE_CHECKING:
-    from recap.policies.policy import WamPolicy
+    from recap.policies.policy import TrainedPolicy
     from recap.training.batches import BatchSource
     from recap.training.samples import Samples
 
@@ -52,7 +52,7 @@ class Records:
         if self.enabled:
             write_whole(self.out / name, json.dumps(values, indent=1) + "\n")
 
-    def picture(self, policy: WamPolicy, samples: Samples, source: BatchSource) -> None:
+    def picture(self, policy: TrainedPolicy, samples: Samples, source: BatchSource) -> None:
         """`samples.png`: held-out moments, a row each: what was retrieved, now, predicted, what came."""
         if not self.enabled or not policy.config.sees or not policy.config.future_image or not len(samples):
             return

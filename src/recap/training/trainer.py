@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from recap.errors import InputError
 from recap.policies.autoencoder import FrameEncoder
+from recap.policies.backbones import build_model, build_policy
 from recap.policies.checkpoint import save_pretrained
-from recap.policies.network import load_pretrained_network
-from recap.policies.policy import WamPolicy
-from recap.policies.wam import Batch, WorldActionModel
+from recap.policies.model import Batch, SlotModel
+from recap.policies.policy import TrainedPolicy
 from recap.run_directory import hold_run_directory
 from recap.training.autoencoder import (
     frozen_latents,
@@ -54,7 +54,7 @@ class Outcome:
 
 
 Progress = Callable[[str, int, int], None]  # what, done, of all
-Rollout = Callable[[int, WamPolicy], dict[str, float]]
+Rollout = Callable[[int, TrainedPolicy], dict[str, float]]
 
 
 def train(
@@ -96,7 +96,7 @@ def _held(out: Path, config: TrainConfig, accelerator: Accelerator) -> Iterator[
 class _Loss(nn.Module):
     """The model as distributed training wants it: losses from forward."""
 
-    def __init__(self, model: WorldActionModel) -> None:
+    def __init__(self, model: SlotModel) -> None:
         super().__init__()
         self.model = model
 
@@ -129,14 +129,16 @@ class _Run:
         latents = torch.zeros(0)
         if self.encoder is not None:
             latents = frozen_latents(self.encoder, data.pictures, self.device)
+        elif config.policy.sees:
+            latents = torch.from_numpy(data.pictures).permute(0, 3, 1, 2).to(self.device)  # as they are
         torch.manual_seed(config.seed)
-        model = WorldActionModel(config.policy)
+        model = build_model(config.policy)
         if config.weights is not None:
-            load_pretrained_network(model.network, config.weights)
+            model.load_published(config.weights)
         model = model.to(self.device)
         self.smooth = copy.deepcopy(model).requires_grad_(False).eval()
         if config.checkpointing:
-            model.network.enable_gradient_checkpointing()  # type: ignore[operator]
+            model.recompute_activations()
         if config.compile and self.device.type == "cuda":
             model.network.compile(dynamic=False)
         self.raw = model
@@ -153,7 +155,7 @@ class _Run:
     def _encoder(self) -> FrameEncoder | None:
         """The autoencoder: given, found in the run, or trained first."""
         config = self.config
-        if not config.policy.sees:
+        if not config.policy.sees or config.policy.network.sees_pixels:
             return None
         kept = self.out / "autoencoder"
         if config.autoencoder is not None:
@@ -171,9 +173,9 @@ class _Run:
         self.accelerator.wait_for_everyone()
         return load_autoencoder(str(kept), self.device)
 
-    def policy(self) -> WamPolicy:
+    def policy(self) -> TrainedPolicy:
         """The smoothed weights as a policy."""
-        return WamPolicy(self.smooth, self.data.statistics, self.data.stamp, self.encoder)
+        return build_policy(self.smooth, self.data.statistics, self.data.stamp, self.encoder)
 
     def train(self, rollout: Rollout | None, rollout_every: int, max_seconds: float) -> Outcome:
         """All iterations that are left."""

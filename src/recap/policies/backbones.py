@@ -1,0 +1,34 @@
+"""The one place where a config's backbone becomes code."""
+
+from __future__ import annotations
+
+from recap.policies.autoencoder import FrameEncoder
+from recap.policies.config import NetworkConfig, Pi0NetworkConfig, PolicyConfig
+from recap.policies.model import SlotModel
+from recap.policies.policy import RetrievalStamp, Statistics, TrainedPolicy, VlaPolicy, WamPolicy
+from recap.policies.vla import VisionLanguageActionModel
+from recap.policies.wam import WorldActionModel
+
+MODELS: dict[str, type[WorldActionModel] | type[VisionLanguageActionModel]] = {
+    NetworkConfig.backbone: WorldActionModel,
+    Pi0NetworkConfig.backbone: VisionLanguageActionModel,
+}
+
+
+def model_class(config: PolicyConfig) -> type[WorldActionModel] | type[VisionLanguageActionModel]:
+    """Of the config's backbone."""
+    return MODELS[config.network.backbone]
+
+
+def build_model(config: PolicyConfig) -> SlotModel:
+    """With fresh weights."""
+    return model_class(config)(config)
+
+
+def build_policy(
+    model: SlotModel, statistics: Statistics, stamp: RetrievalStamp, encoder: FrameEncoder | None
+) -> TrainedPolicy:
+    """The model made usable; the autoencoder is of those that see latents."""
+    if model.config.network.sees_pixels:
+        return VlaPolicy(model, statistics, stamp)
+    return WamPolicy(model, statistics, stamp, encoder)

@@ -1,0 +1,126 @@
+"""What every backbone shares: a table of slots, of which some are given and others are denoised."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from recap.policies.config import PolicyConfig, SamplingConfig
+from recap.policies.flow import noisy, solve, velocity
+from recap.policies.layout import Layout, Slot, build_layout
+
+TaskEncoder: TypeAlias = Callable[[Sequence[str]], Tensor]  # instructions -> (n, L) or (n, L, d)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Normalised slots of some samples."""
+
+    values: dict[str, Tensor]  # slot -> (B, width) or (B, c, h, w); denoised ones only for training
+    present: Tensor  # (B, T) false where a conditioning slot holds nothing
+    text: Tensor  # (B, L, d), or (B, L) ids of words
+    weight: Tensor | None = None  # (B, width of action) what of the action counts in the loss
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+
+class SlotModel(nn.Module, ABC):
+    """A network with its table of slots; flow and loss are the same for every network."""
+
+    tag: str  # of its card
+    summary: str  # likewise
+    network: nn.Module
+
+    def __init__(self, config: PolicyConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.layout: Layout = build_layout(config)
+
+    @staticmethod
+    @abstractmethod
+    def task_encoder(config: PolicyConfig) -> TaskEncoder:
+        """What turns instructions into the `text` of a batch."""
+
+    @property
+    @abstractmethod
+    def n_tokens(self) -> int:
+        """Of the whole sequence."""
+
+    @abstractmethod
+    def load_published(self, source: str) -> None:
+        """Load a published network, strictly, from a directory or a hub name."""
+
+    @abstractmethod
+    def recompute_activations(self) -> None:
+        """In training, keep fewer activations: slower, less memory."""
+
+    @abstractmethod
+    def forward(
+        self, batch: Batch, moving: dict[str, Tensor], level: Tensor, known: Any = None
+    ) -> dict[str, Tensor]:
+        """The velocity of each denoised slot.
+
+        Args:
+            moving: denoised slot -> its value now, at noise level `level` (B,).
+            known: what `read` made of the batch, if it was asked.
+        """
+
+    def read(self, batch: Batch) -> Any:
+        """What is the same at every denoising step, computed once; by default nothing is."""
+        return None
+
+    @property
+    def denoised(self) -> tuple[Slot, ...]:
+        """The slots that are predicted."""
+        return tuple(slot for slot in self.layout.slots if slot.denoised)
+
+    def shape(self, slot: Slot) -> tuple[int, ...]:
+        """Of one value of the slot."""
+        layout = self.layout
+        return (slot.width,) if slot.kind == "vector" else (layout.channels, layout.size, layout.size)
+
+    def draw_noise(
+        self, n: int, generator: torch.Generator | None, device: torch.device
+    ) -> dict[str, Tensor]:
+        """Noise for each denoised slot; of a vector it is drawn once, and written like the vector itself."""
+        return {
+            slot.name: torch.randn(n, *self.shape(slot), generator=generator, device=device)
+            for slot in self.denoised
+        }
+
+    def losses(self, batch: Batch, noise: dict[str, Tensor], level: Tensor) -> dict[str, Tensor]:
+        """Flow-matching loss of each denoised slot, a row a sample: (B,)."""
+        moving = {s.name: noisy(batch.values[s.name], noise[s.name], level) for s in self.denoised}
+        found = self(batch, moving, level)
+        losses: dict[str, Tensor] = {}
+        for name, value in found.items():
+            error = (value - velocity(batch.values[name], noise[name])) ** 2
+            if name == "action" and batch.weight is not None:
+                losses[name] = (error * batch.weight).sum(1) / batch.weight.sum(1).clamp_min(1.0)
+            else:
+                losses[name] = error.flatten(1).mean(1)
+        return losses
+
+    @torch.inference_mode()
+    def sample(self, batch: Batch, noise: dict[str, Tensor], config: SamplingConfig) -> dict[str, Tensor]:
+        """Each denoised slot, from noise."""
+        n, known = len(batch), self.read(batch)
+        sizes = [(slot, int(torch.tensor(self.shape(slot)).prod())) for slot in self.denoised]
+
+        def join(parts: dict[str, Tensor]) -> Tensor:
+            return torch.cat([parts[slot.name].reshape(n, -1) for slot, _ in sizes], dim=1)
+
+        def split(x: Tensor) -> dict[str, Tensor]:
+            pieces = torch.split(x, [size for _, size in sizes], dim=1)
+            return {s.name: p.reshape(n, *self.shape(s)) for (s, _), p in zip(sizes, pieces, strict=True)}
+
+        def field(x: Tensor, level: float) -> Tensor:
+            return join(self(batch, split(x), torch.full((n,), level, device=x.device), known))
+
+        return split(solve(field, join(noise), config))

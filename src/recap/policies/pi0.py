@@ -1,0 +1,172 @@
+"""transformers' π0-type network, unmodified, in the sizes that are used here; and its words."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from recap.errors import DatasetError
+from recap.features.language import WORD
+from recap.features.pretrained import find_model, load_model, load_tokenizer, optional_module
+from recap.policies.config import Pi0NetworkConfig
+from recap.policies.network import load_strictly
+
+PI0_TINY = Pi0NetworkConfig()
+PI0_DEBUG = Pi0NetworkConfig(
+    num_layers=2,
+    num_attention_heads=2,
+    prefix_dim=64,
+    prefix_mlp_dim=128,
+    expert_dim=64,
+    expert_mlp_dim=128,
+    vision_layers=1,
+    vision_heads=2,
+    vision_dim=64,
+    vision_mlp_dim=128,
+    vision_patch=8,
+    n_words=64,
+    n_text_tokens=8,
+)
+PI0_BASE = Pi0NetworkConfig(
+    num_layers=18,
+    num_attention_heads=8,
+    num_key_value_heads=1,
+    attention_head_dim=256,
+    prefix_dim=2048,
+    prefix_mlp_dim=16_384,
+    expert_dim=1024,
+    expert_mlp_dim=4096,
+    vision_layers=27,
+    vision_heads=16,
+    vision_dim=1152,
+    vision_mlp_dim=4304,
+    vision_patch=14,
+    n_words=257_152,
+    n_text_tokens=48,
+)
+BEGIN, NO_WORD = 2, -1  # ids of an instruction's beginning, as Gemma has it, and of what is after its end
+
+
+def build_pi0(config: Pi0NetworkConfig, image_size: int, chunk_size: int) -> nn.Module:
+    """A `PI0ForConditionalGeneration` with fresh weights."""
+    transformers = optional_module("transformers", "a π0-type policy")
+    heads = {
+        "model_type": "gemma",
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_attention_heads,
+        "num_key_value_heads": config.num_key_value_heads,
+        "head_dim": config.attention_head_dim,
+        "vocab_size": config.n_words,
+    }
+    vision = {
+        "model_type": "siglip_vision_model",
+        "hidden_size": config.vision_dim,
+        "intermediate_size": config.vision_mlp_dim,
+        "num_hidden_layers": config.vision_layers,
+        "num_attention_heads": config.vision_heads,
+        "patch_size": config.vision_patch,
+        "image_size": image_size,
+        "vision_use_head": False,
+    }
+    prefix = {**heads, "hidden_size": config.prefix_dim, "intermediate_size": config.prefix_mlp_dim}
+    expert = {**heads, "hidden_size": config.expert_dim, "intermediate_size": config.expert_mlp_dim}
+    network: nn.Module = transformers.PI0ForConditionalGeneration(
+        transformers.PI0Config(
+            vlm_config={
+                "model_type": "paligemma",
+                "text_config": prefix,
+                "vision_config": vision,
+                "projection_dim": config.prefix_dim,
+                "image_token_id": config.n_words,
+            },
+            dit_config=expert,
+            chunk_size=chunk_size,
+            max_state_dim=config.max_state_dim,
+            max_action_dim=config.max_action_dim,
+        )
+    )
+    return network
+
+
+def load_pretrained_pi0(network: nn.Module, source: str) -> None:
+    """Load published weights of the π0 type, strictly, from a directory or a hub name.
+
+    transformers translates the published names; a key that is missing, left over or of another shape, and a
+    network of other sizes whose weights would fit all the same, are errors.
+    """
+    directory = find_model(source, "π0-type network")
+    loaded = load_model(directory, "PI0ForConditionalGeneration", "cpu", torch.float32, exact=True)
+    ours, theirs = (_sizes(one.config) for one in (network, loaded))
+    for name, value in ours.items():
+        if theirs[name] != value:
+            raise DatasetError(
+                f"weights of {source} are of a network with {name} {theirs[name]}, the policy's has {value}: "
+                "set policy.network and policy.image.size to theirs"
+            )
+    load_strictly(network, loaded.state_dict(), source)
+
+
+def _sizes(config: Any) -> dict[str, Any]:
+    """What shapes alone do not tell."""
+    parts = {
+        "text": config.vlm_config.text_config,
+        "expert": config.dit_config,
+        "vision": config.vlm_config.vision_config,
+    }
+    sizes = {
+        f"{part}.{name}": getattr(values, name)
+        for part, values in parts.items()
+        for name in ("num_hidden_layers", "num_attention_heads", "hidden_size")
+    }
+    return {**sizes, "min_period": config.min_period, "max_period": config.max_period}
+
+
+def freeze_unused(network: Any, sees: bool) -> None:
+    """Weights that no action depends on do not learn: a distributed run would wait for their gradients.
+
+    Of the prefix only keys and values of each layer are looked at, so what comes after those of its last
+    layer leads nowhere; nor does the expert read words.
+    """
+    prefix = network.model.vlm.language_model
+    last = prefix.layers[-1]
+    unused = [network.model.dit.embed_tokens, prefix.norm, last.mlp, last.post_attention_layernorm]
+    unused += [last.self_attn.q_proj, last.self_attn.o_proj]
+    if not sees:
+        unused += [network.model.vlm.vision_tower, network.model.vlm.multi_modal_projector]
+    for module in unused:
+        module.requires_grad_(False)
+
+
+def hashed_ids(tasks: Sequence[str], config: Pi0NetworkConfig) -> Tensor:
+    """Words as ids (n, L) by their hash: a small network that learns its words needs no vocabulary."""
+    rows = []
+    for task in tasks:
+        digests = [hashlib.sha256(word.encode()).digest()[:8] for word in WORD.findall(task.lower())]
+        ids = [int.from_bytes(digest, "big") % (config.n_words - BEGIN - 1) for digest in digests]
+        rows.append([BEGIN, *(BEGIN + 1 + number for number in ids)])
+    return _padded(rows, config.n_text_tokens)
+
+
+def tokenized_ids(tasks: Sequence[str], tokenizer: Any, config: Pi0NetworkConfig) -> Tensor:
+    """Ids (n, L) of a published tokenizer, in the form π0 was trained on: begin, text, end of line."""
+    texts = [f"{tokenizer.bos_token or ''}{task}\n" for task in tasks]
+    rows: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    for row in rows:
+        if max(row, default=0) >= config.n_words:
+            raise DatasetError(
+                f"the tokenizer has an id {max(row)} and the network {config.n_words} words: use its own"
+            )
+    return _padded(rows, config.n_text_tokens)
+
+
+def published_tokenizer(source: str) -> Any:
+    """A tokenizer of a directory or a hub name."""
+    return load_tokenizer(find_model(source, "tokenizer"))
+
+
+def _padded(rows: list[list[int]], length: int) -> Tensor:
+    return torch.tensor([(row + [NO_WORD] * length)[:length] for row in rows])

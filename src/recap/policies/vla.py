@@ -1,0 +1,163 @@
+"""The vision-language-action model: a π0-type network whose prefix also holds what was retrieved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from recap.errors import InputError
+from recap.policies.config import Pi0NetworkConfig, PolicyConfig
+from recap.policies.model import Batch, SlotModel, TaskEncoder
+from recap.policies.pi0 import (
+    build_pi0,
+    freeze_unused,
+    hashed_ids,
+    load_pretrained_pi0,
+    published_tokenizer,
+    tokenized_ids,
+)
+
+STATE, ACTION = "proprio", "action"
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """What the action expert looks at: keys and values of every layer, the same at every denoising step."""
+
+    cache: Any
+    present: Tensor  # (B, P) 1 where a token may be looked at
+
+
+class VisionLanguageActionModel(SlotModel):
+    """The π0-type network with its table of slots.
+
+    The prefix is images, words, and the retrieved chunk: a token of its proprioception, then one a step of
+    its actions. The moment's own state and the noisy actions follow, as published. Step i of the retrieved
+    chunk is always as far from step i of the actions, whatever else is there.
+    """
+
+    tag = "vision-language-action-model"
+    summary = (
+        "A retrieval-conditioned vision-language-action model of the π0 type: given the moment and a chunk "
+        "that another embodiment did in a like moment, its action expert denoises the action chunk."
+    )
+
+    def __init__(self, config: PolicyConfig) -> None:
+        super().__init__(config)
+        self.sizes = _sizes(config)
+        for name, room in ((STATE, self.sizes.max_state_dim), (ACTION, self.sizes.max_action_dim)):
+            width = self.layout[name].width // (config.chunk_size if name == ACTION else 1)
+            if width > room:
+                raise InputError(f"slot '{name}' is {width} wide, the network takes {room}: set inputs=I")
+        self.network = build_pi0(self.sizes, config.image.size, config.chunk_size)
+        freeze_unused(self.network, config.sees)
+        self.ports = nn.ModuleDict()
+        if config.retrieval:
+            widths = {"retrieved_proprio": self.layout["retrieved_proprio"].width}
+            widths["retrieved_action"] = config.action_dim + 1  # each with whether the demonstration had it
+            self.ports.update({name: nn.Linear(w, self.sizes.prefix_dim) for name, w in widths.items()})
+
+    @staticmethod
+    def task_encoder(config: PolicyConfig) -> TaskEncoder:
+        """Ids of words (n, L); -1 after the end."""
+        sizes = _sizes(config)
+        if config.text == "words":
+            return lambda tasks: hashed_ids(tasks, sizes)
+        tokenizer = published_tokenizer(config.text)
+
+        def encode(tasks: Sequence[str]) -> Tensor:
+            return tokenized_ids(tasks, tokenizer, sizes)
+
+        return encode
+
+    @property
+    def n_tokens(self) -> int:
+        """Of prefix, state and actions."""
+        config = self.config
+        each = (config.image.size // self.sizes.vision_patch) ** 2
+        retrieved = 1 + config.chunk_size if config.retrieval else 0
+        prefix = len(self.layout.images) * each + self.sizes.n_text_tokens + retrieved
+        return prefix + 1 + config.chunk_size
+
+    def load_published(self, source: str) -> None:
+        """Load published weights of the π0 type; the ports of what is retrieved are still to learn."""
+        load_pretrained_pi0(self.network, source)
+
+    def recompute_activations(self) -> None:
+        """Refused: transformers then drops the cache through which the expert sees the prefix."""
+        raise InputError("a π0-type network cannot recompute its activations: set checkpointing=false")
+
+    def read(self, batch: Batch) -> Prefix:
+        """The prefix; it does not depend on the noisy actions."""
+        tokens, present = self.embed(batch)
+        inner: Any = self.network.model
+        cache = inner.vlm(
+            inputs_embeds=tokens,
+            attention_mask=present,
+            position_ids=present.cumsum(-1) - 1,
+            token_type_ids=torch.zeros_like(present),  # one block: every token sees every other
+            use_cache=True,
+        ).past_key_values
+        return Prefix(cache, present)
+
+    def embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Tokens of the prefix (B, P, d), and which are there (B, P); an absent one is never looked at."""
+        inner: Any = self.network.model
+        tokens: list[Tensor] = []
+        present: list[Tensor] = []
+        images = sorted(self.layout.images, key=lambda slot: slot.retrieved)  # now comes first, as published
+        if images:
+            pixels = torch.cat([batch.values[slot.name] for slot in images])
+            features = inner.vlm.get_image_features(pixels).pooler_output  # (images * B, t, d)
+            for slot, each in zip(images, torch.split(features, len(batch)), strict=True):
+                tokens.append(each)
+                present.append(self._there(batch, slot.name, each.shape[1]))
+        words = inner.get_input_embeddings()(batch.text.clamp_min(0))
+        tokens.append(words)
+        present.append(batch.text >= 0)
+        for name, port in self.ports.items():
+            tokens.append(port(self._steps(name, batch.values[name])))
+            present.append(self._there(batch, name, tokens[-1].shape[1]))
+        return torch.cat([one.to(words.dtype) for one in tokens], dim=1), torch.cat(present, dim=1).long()
+
+    def forward(
+        self, batch: Batch, moving: dict[str, Tensor], level: Tensor, known: Prefix | None = None
+    ) -> dict[str, Tensor]:
+        """The velocity of the action chunk."""
+        prefix = self.read(batch) if known is None else known
+        config, sizes = self.config, self.sizes
+        chunk = moving[ACTION].reshape(len(batch), config.chunk_size, config.action_dim)
+        out = self.network(
+            state=_filled(batch.values[STATE], sizes.max_state_dim),
+            noise=_filled(chunk, sizes.max_action_dim),
+            timestep=level,
+            attention_mask=prefix.present,
+            past_key_values=prefix.cache,
+        ).logits
+        prefix.cache.crop(-1 - config.chunk_size)  # the expert has added its own keys and values
+        return {ACTION: out[..., : config.action_dim].float().flatten(1)}
+
+    def _steps(self, name: str, values: Tensor) -> Tensor:
+        """A vector slot (B, width) as tokens: actions a step each with their validity, anything else one."""
+        if name != "retrieved_action":
+            return values[:, None]
+        horizon, width = self.config.chunk_size, self.config.action_dim
+        steps, valid = values[:, : horizon * width], values[:, horizon * width :]
+        return torch.cat([steps.reshape(-1, horizon, width), valid[..., None]], dim=-1)
+
+    def _there(self, batch: Batch, name: str, n: int) -> Tensor:
+        return batch.present[:, self.layout.index(name), None].expand(-1, n)
+
+
+def _sizes(config: PolicyConfig) -> Pi0NetworkConfig:
+    assert isinstance(config.network, Pi0NetworkConfig)
+    return config.network
+
+
+def _filled(values: Tensor, width: int) -> Tensor:
+    """With zeros up to the width that was published."""
+    return nn.functional.pad(values, (0, width - values.shape[-1]))
