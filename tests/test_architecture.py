@@ -47,6 +47,7 @@ ALLOWED = {
     "collection": BASE | {"envs", "pool"},
     "evaluation": MIDDLE | {"agent", "policies", "assembly"},
     "analysis": MIDDLE | {"agent", "policies", "assembly", "evaluation"},
+    "plans": MIDDLE | {"policies", "training", "evaluation", "collection"},
     "demo": MIDDLE | {"agent", "policies", "evaluation", "collection"},
     "serving": MIDDLE | {"agent", "policies", "assembly"},
     "studio": MIDDLE | {"agent", "policies", "evaluation", "serving"},

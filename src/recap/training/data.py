@@ -48,7 +48,7 @@ def load_data(config: TrainConfig, progress: Progress | None = None, workers: in
 
     Several workers need demonstrations that can be sent to another process: standard pools and snapshots.
     """
-    target = _spread(demonstrations(config.target), config.n_demonstrations)
+    target = spread(demonstrations(config.target), config.n_demonstrations)
     pool = of_goals(demonstrations(config.pool), config.pool_angles)
     return build_data(target, pool, config, progress, workers)
 
@@ -63,7 +63,7 @@ def build_data(
     """The arrays of these demonstrations."""
     if not target:
         raise InputError(f"target '{config.target}' holds no demonstration: there is nothing to learn")
-    if config.policy.retrieval and not pool:
+    if (config.policy.retrieval or config.co_training) and not pool:
         raise InputError(f"pool '{config.pool}' holds no demonstration of goals {config.pool_angles}")
     train, held_out = split(target, config.held_out)
     name = f"pusht-{config.policy.mode}"
@@ -75,10 +75,12 @@ def build_data(
             f"{config.policy.action_dim}-D: set policy.action_dim"
         )
     stamp = RetrievalStamp(name, describer.fingerprint, retrieval.metric_fingerprint, retrieval.object_name)
-    parts = _parts(train, held_out, workers)
+    learned = [*train, *shown_by_others(pool, held_out)] if config.co_training else train
+    around = pool if config.policy.retrieval else []
+    parts = _parts(learned, held_out, workers)
     built: dict[int, tuple[Samples, U8]] = {}
-    done, total = 0, sum(map(len, target))
-    for number, samples, pictures in run_in_workers(partial(_build, pool, config), parts, workers):
+    done, total = 0, sum(map(len, [*learned, *held_out]))
+    for number, samples, pictures in run_in_workers(partial(_build, around, config), parts, workers):
         built[number] = samples, pictures
         done += len(samples)
         if progress is not None:
@@ -94,7 +96,7 @@ def build_data(
         together,
         join(sides[False]),
         np.concatenate([built[part.number][1] for part in parts]),
-        _statistics(together, config.policy),
+        statistics_of(together, config.policy),
         stamp,
         (len(train), len(held_out), len(pool)),
     )
@@ -142,6 +144,17 @@ def split(target: Sequence[Episode], held_out: float) -> tuple[list[Episode], li
     chosen = {scenes[int((i + 0.5) * len(scenes) / n)] for i in range(n)}
     train = [episode for episode in target if episode.scene_id not in chosen]
     return train, [episode for episode in target if episode.scene_id in chosen]
+
+
+def shown_by_others(pool: Sequence[Episode], held_out: Sequence[Episode]) -> list[Episode]:
+    """The pool's demonstrations to learn from, none of a scene that judges; each says who shows it.
+
+    It says so in its instruction. The robot's own stays as it is, as at test time.
+    """
+    judging = {episode.scene_id for episode in held_out}
+    return [
+        replace(e, task=f"{e.task}, as the {e.embodiment} does") for e in pool if e.scene_id not in judging
+    ]
 
 
 def pairs_for(target: PoolView, pool: PoolView, config: TrainConfig, for_training: bool) -> Pairs:
@@ -213,7 +226,7 @@ def of_goals(episodes: list[Episode], angles: Sequence[float]) -> list[Episode]:
     return [e for e in episodes if not angles or any(abs(_angle(e) - a) < 0.5 for a in angles)]
 
 
-def _spread(episodes: list[Episode], n: int) -> list[Episode]:
+def spread(episodes: list[Episode], n: int) -> list[Episode]:
     """So many, spread evenly; all for 0."""
     if not n or n >= len(episodes):
         return episodes
@@ -224,7 +237,7 @@ def _angle(episode: Episode) -> float:
     return float("nan") if episode.goal is None else float(np.degrees(episode.goal[2]))
 
 
-def _statistics(samples: Samples, config: PolicyConfig) -> Statistics:
+def statistics_of(samples: Samples, config: PolicyConfig) -> Statistics:
     """Of every number; one that never varies keeps its scale. A mirror leaves means of x at its axis."""
     tables: dict[str, F32] = {**samples.fixed}
     for name, values in samples.matched.items():
