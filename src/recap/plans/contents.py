@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from recap.evaluation.report_files import MANIFEST
-from recap.plans.plan import EVALUATIONS, Evaluation, Plan
+from recap.plans.plan import EVALUATIONS, Evaluation, Part, Plan
 from recap.plans.rollouts import is_finished
 from recap.run_directory import read_json, write_whole
 
@@ -26,13 +27,7 @@ def write_contents(plan: Plan, out: Path) -> Path | None:
                 told[evaluation.name]["paper"] = plan.papers[name]
     if not told:
         return None
-    parts = []
-    for part in plan.parts:
-        runs = [run for name in part.names for run in names[name]]
-        first = names.get(part.reference or "", [])
-        if runs:
-            body: dict[str, Any] = {"title": part.title, "runs": runs, "text": part.text}
-            parts.append({**body, "reference": first[0]} if first else body)
+    parts = [body for part in plan.parts for body in _bodies(part, plan, names)]
     file = folder / MANIFEST
     old: dict[str, Any] = read_json(file) if file.exists() else {}
     ours = {part["title"] for part in parts}
@@ -45,6 +40,22 @@ def write_contents(plan: Plan, out: Path) -> Path | None:
     }
     write_whole(file, json.dumps(body, indent=1, ensure_ascii=False) + "\n")
     return file
+
+
+def _bodies(part: Part, plan: Plan, finished: Mapping[str, list[str]]) -> Iterator[dict[str, Any]]:
+    """The part with every first training seed; then, where there are more, the others."""
+    firsts: list[str] = []
+    others: list[str] = []
+    for name in part.names:
+        seeds = [run for run in plan.runs if run.family == name]
+        later = {e.name for run in seeds[1:] for e in run.evaluations}
+        firsts += [e for e in finished[name] if e not in later]
+        others += [e for e in finished[name] if e in later]
+    reference = next(iter(finished.get(part.reference or "", [])), None)
+    for title, runs in ((part.title, firsts), (f"{part.title}: more training seeds", others)):
+        if runs:
+            body: dict[str, Any] = {"title": title, "runs": runs, "text": part.text}
+            yield body if reference is None else {**body, "reference": reference}
 
 
 def _label(label: str, name: str, evaluation: Evaluation, n: int) -> str:

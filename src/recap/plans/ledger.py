@@ -133,7 +133,8 @@ class Ledger:
 
     def gpu_minutes(self) -> float:
         """Of all trainings: evaluations run beside them."""
-        return sum(row["compile_s"] + row["training_s"] for row in self.rows() if "training_s" in row) / 60
+        trained = [row for row in self.rows() if "training_s" in row]
+        return sum(float(row["compile_s"]) + float(row["training_s"]) for row in trained) / 60
 
 
 def describe(plan: Plan, there: Iterable[str] = ()) -> Iterable[str]:

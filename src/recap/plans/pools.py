@@ -10,7 +10,6 @@ from pathlib import Path
 from recap.collection import CollectSpec, Demo, demonstrate
 from recap.pool.memory import MemoryView
 from recap.pool.packed import write_packed
-from recap.standard_pools import open_pool
 from recap.types import Episode
 from recap.workers import run_in_workers
 
@@ -30,18 +29,9 @@ def pack(episodes: Sequence[Episode], file: Path) -> None:
     write_packed(MemoryView([replace(e, images={}) for e in episodes]), file, images=False)
 
 
-def seconds_of(pool: str | None, n: int = 0) -> float:
-    """How long its demonstrations are together; of n spread evenly, where a training takes fewer."""
-    from recap.training.data import demonstrations, spread
-
-    names = pool or ""
-    episodes = spread(demonstrations(names), n) if names else _standard()
+def seconds_of(episodes: Sequence[Episode]) -> float:
+    """How long they are together."""
     return float(sum(len(episode) / episode.fps for episode in episodes))
-
-
-def _standard() -> list[Episode]:
-    view = open_pool(None).view()
-    return [view.episode(i) for i in view.episode_ids]
 
 
 def _demonstrate(spec: CollectSpec, demos: Iterator[Demo]) -> Iterator[tuple[int, Episode]]:

@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 
 from recap.envs.pusht.tasks import SEEN_ANGLES, angle_key
-from recap.evaluation.rollouts import threshold_key
+from recap.evaluation.rollouts import EvalSpec, threshold_key
 from recap.evaluation.run_directory import read_info
-from recap.evaluation.statistics import Interval, bootstrap_mean, bootstrap_models, seed_table
+from recap.evaluation.statistics import Interval, bootstrap_mean, bootstrap_models, seed_table, wilson
 from recap.evaluation.summary import succeeded
 from recap.plans.ledger import Ledger
 from recap.plans.plan import EVALUATIONS, Evaluation, Plan
 from recap.plans.pools import seconds_of
 from recap.plans.rollouts import is_finished
 from recap.run_directory import write_whole
+from recap.standard_pools import DEFAULT
+from recap.training.data import demonstrations, of_goals
 from recap.types import F64
 
 RESULTS = "results"
@@ -87,7 +89,7 @@ def _rows(plan: Plan, name: str, out: Path, ledger: Ledger) -> Iterable[dict[str
             "seeds": len(evaluations),
             "success": success,
             "target_demonstrations_s": known[-1].get("demonstrations_s") if known else None,
-            "pool_demonstrations_s": round(seconds_of(spec.pool), 1) if _retrieves(plan, name) else None,
+            "pool_demonstrations_s": _pool_seconds(plan, name, spec),
             "gpu_s": _mean([c["compile_s"] + c["training_s"] for c in costs if c]),
             "training_s": _mean([c["training_s"] for c in costs if c]),
         }
@@ -106,12 +108,11 @@ def share_of(folders: Sequence[Path], group: str, threshold: str) -> Share | Non
         if not wanted:
             return None
         tables.append(seed_table({(r.task, r.seed): float(succeeded(r, threshold)) for r in wanted}))
-    shapes = {table.shape for table in tables}
-    if len(tables) > 1 and len(shapes) == 1 and not any(np.isnan(t).any() for t in tables):
-        interval = bootstrap_models(np.stack(tables))
-    else:
-        interval = bootstrap_mean(np.concatenate(tables, axis=1) if len(shapes) == 1 else tables[0])
     models = tuple(float(np.nanmean(table)) for table in tables)
+    whole = all(table.shape == tables[0].shape and not np.isnan(table).any() for table in tables)
+    interval = bootstrap_models(np.stack(tables)) if whole and len(tables) > 1 else bootstrap_mean(tables[0])
+    if interval.low == interval.high:  # all agree: only how many starts there were bounds it
+        interval = wilson(models[0] * len(tables[0]), len(tables[0]))
     return Share(models, int((~np.isnan(tables[0])).sum()), interval)
 
 
@@ -130,10 +131,13 @@ def as_table(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
         yield "| " + " | ".join(cells) + " |"
 
 
-def _retrieves(plan: Plan, name: str) -> bool:
-    """Whether a pool is looked into at test time."""
-    run = next((run for run in plan.runs if run.family == name), None)
-    return run.config.policy.retrieval if run is not None else name not in ("expert", "still")
+def _pool_seconds(plan: Plan, name: str, spec: EvalSpec) -> float | None:
+    """Of the pool that is looked into at test time, or learned from instead."""
+    config = next((run.config for run in plan.runs if run.family == name), None)
+    if config is not None and config.co_training:
+        return round(seconds_of(of_goals(demonstrations(config.pool), config.pool_angles)), 1)
+    retrieves = name not in ("expert", "still") if config is None else config.policy.retrieval
+    return round(seconds_of(demonstrations(spec.pool or DEFAULT)), 1) if retrieves else None
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -19,7 +19,7 @@ from recap.plans.results import write_results
 from recap.plans.rollouts import Rollouts, is_finished
 from recap.run_directory import read_json, write_whole
 from recap.training.config import TrainConfig
-from recap.training.data import TrainingData, load_data, statistics_of
+from recap.training.data import TrainingData, demonstrations, load_data, spread, statistics_of
 
 CONFIGS, TRAINING = "configs", "training"
 LEAST_S = 30.0  # with less time left no training is begun
@@ -122,7 +122,9 @@ class _Trainer:
         self.ledger.note(
             run=run.name,
             iterations=outcome.iterations,
-            demonstrations_s=seconds_of(run.config.target, run.config.n_demonstrations),
+            demonstrations_s=seconds_of(
+                spread(demonstrations(run.config.target), run.config.n_demonstrations)
+            ),
             data_s=data_s,
             compile_s=clock.begun_s,
             training_s=clock.total_s - clock.begun_s,
