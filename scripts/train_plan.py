@@ -21,7 +21,7 @@ are in two of them are trained once. The same command goes on where it was stopp
 not trained again. An autoencoder that is not named is trained once a frame. Under --out lie
 
     checkpoints/ evaluations/ configs/ pools/ results/ ledger.jsonl   what is kept
-    training/ autoencoders/                                           large; needed only to go on
+    training/ autoencoders/ data/                                     large; needed only to go on
 
 Demonstrations come from packed snapshots: neither Lance nor a video decoder is needed.
 """

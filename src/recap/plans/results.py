@@ -19,6 +19,7 @@ from recap.plans.ledger import Ledger
 from recap.plans.plan import EVALUATIONS, Evaluation, Plan
 from recap.plans.pools import seconds_of
 from recap.plans.rollouts import is_finished
+from recap.plans.settings import as_markdown, compare_settings
 from recap.run_directory import write_whole
 from recap.standard_pools import DEFAULT
 from recap.training.data import demonstrations, of_goals
@@ -53,8 +54,16 @@ def write_results(plan: Plan, out: Path, ledger: Ledger) -> list[dict[str, Any]]
     folder.mkdir(parents=True, exist_ok=True)
     stem = "-".join(plan.title.lower().split()) or "plan"
     write_whole(folder / f"{stem}.json", json.dumps({"rows": rows}, indent=1, ensure_ascii=False) + "\n")
-    write_whole(folder / f"{stem}.md", "\n".join(as_table(rows)) + "\n")
+    write_whole(folder / f"{stem}.md", "\n".join([*as_table(rows), *_settings(plan)]) + "\n")
     return rows
+
+
+def _settings(plan: Plan) -> Iterable[str]:
+    """What the trained rows of each part have in common, and in what they differ."""
+    for part in plan.parts:
+        found = compare_settings(plan, part.names)
+        if found:
+            yield from ("", f"{part.title}: settings", "", as_markdown(found))
 
 
 def _rows(plan: Plan, name: str, out: Path, ledger: Ledger) -> Iterable[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
@@ -20,8 +21,9 @@ from recap.plans.rollouts import Rollouts, is_finished
 from recap.run_directory import read_json, write_whole
 from recap.training.config import TrainConfig
 from recap.training.data import TrainingData, demonstrations, load_data, spread, statistics_of
+from recap.training.kept import keep_data, read_data
 
-CONFIGS, TRAINING = "configs", "training"
+CONFIGS, DATA, TRAINING = "configs", "data", "training"
 LEAST_S = 30.0  # with less time left no training is begun
 SAVE_S = 20.0  # to write down where a training stands
 
@@ -143,12 +145,17 @@ class _Trainer:
         return self.deadline - time.time() - SAVE_S
 
     def _data_of(self, run: Run) -> tuple[TrainingData, float]:
-        """Made once a kind; only the statistics depend on what is predicted."""
+        """Made once a kind and kept; only the statistics depend on what is predicted."""
         kind = data_kind(run.config)
         began = time.monotonic()
         if kind not in self._data:
-            self._data[kind] = load_data(kind, workers=os.cpu_count() or 1 if self.device != "cpu" else 1)
-            data = self._data[kind]
+            digest = hashlib.sha256(json.dumps(kind.to_json(), sort_keys=True).encode()).hexdigest()
+            file = self.out / DATA / f"{digest[:16]}.safetensors"
+            data = read_data(file, kind.policy)
+            if data is None:
+                data = load_data(kind, workers=1 if self.device == "cpu" else os.cpu_count() or 1)
+                keep_data(data, file)
+            self._data[kind] = data
             self.log("data", len(data.train), "moments,", len(data.held_out), "held out,", len(data.pictures))
         data = self._data[kind]
         statistics = statistics_of(data.train, run.config.policy)
