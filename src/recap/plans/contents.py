@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,15 @@ def write_contents(plan: Plan, out: Path) -> Path | None:
     """Write `evaluations/report.json` of what is finished, if anything is; parts of other plans stay."""
     folder = out / EVALUATIONS
     told = {}
-    names: dict[str, list[str]] = {}
     for name, label in plan.labels.items():
         finished = [e for e in plan.evaluations_of(name) if is_finished(out, e)]
-        names[name] = [e.name for e in finished]
         for i, evaluation in enumerate(finished):
             told[evaluation.name] = {"label": _label(label, name, evaluation, len(finished))}
             if i == 0 and name in plan.papers:
                 told[evaluation.name]["paper"] = plan.papers[name]
     if not told:
         return None
-    parts = [body for part in plan.parts for body in _bodies(part, plan, names)]
+    parts = [body for part in plan.parts for body in _bodies(part, plan, told)]
     file = folder / MANIFEST
     old: dict[str, Any] = read_json(file) if file.exists() else {}
     ours = {part["title"] for part in parts}
@@ -42,16 +40,15 @@ def write_contents(plan: Plan, out: Path) -> Path | None:
     return file
 
 
-def _bodies(part: Part, plan: Plan, finished: Mapping[str, list[str]]) -> Iterator[dict[str, Any]]:
+def _bodies(part: Part, plan: Plan, finished: Collection[str]) -> Iterator[dict[str, Any]]:
     """The part with every first training seed; then, where there are more, the others."""
-    firsts: list[str] = []
-    others: list[str] = []
-    for name in part.names:
-        seeds = [run for run in plan.runs if run.family == name]
-        later = {e.name for run in seeds[1:] for e in run.evaluations}
-        firsts += [e for e in finished[name] if e not in later]
-        others += [e for e in finished[name] if e in later]
-    reference = next(iter(finished.get(part.reference or "", [])), None)
+    first_seeds = {run.family: run.name for run in reversed(plan.runs)}
+    later = {e.name for run in plan.runs if first_seeds[run.family] != run.name for e in run.evaluations}
+    named = [e.name for name in part.names for e in plan.evaluations_of(name) if e.name in finished]
+    firsts = [name for name in named if name not in later]
+    others = [name for name in named if name in later]
+    references = [] if part.reference is None else plan.evaluations_of(part.reference)
+    reference = next((e.name for e in references if e.name in finished), None)
     for title, runs in ((part.title, firsts), (f"{part.title}: more training seeds", others)):
         if runs:
             body: dict[str, Any] = {"title": title, "runs": runs, "text": part.text}

@@ -153,11 +153,13 @@ def describe(plan: Plan, there: Iterable[str] = ()) -> Iterable[str]:
             f"{run.name:<34} {one.data_s:5.0f} {one.compile_s:5.0f} {one.training_s:5.0f} "
             f"{one.evaluation_s:8.0f} {spent:11.0f}   {words(run)}"
         )
-    episodes = sum(len(e.spec.trials()) for e in plan.agents)
-    if episodes:
-        yield f"{'agents, beside':<34} {'':5} {'':5} {'':5} {episodes * EPISODE_S:8.0f}"
-    last = max((e.evaluation_s for e in estimates.values()), default=0.0)
-    yield f"{len(estimates)} runs to train, {(spent + last) / 60:.0f} minutes on one GPU."
+    beside = sum(len(e.spec.trials()) for e in plan.agents) * EPISODE_S
+    if beside:
+        yield f"{'agents':<34} {'':5} {'':5} {'':5} {beside:8.0f}"
+    last = max((one.evaluation_s for one in estimates.values()), default=0.0)
+    evaluated = beside + sum(one.evaluation_s for one in estimates.values())
+    total = max(spent + last, evaluated)  # they run beside each other
+    yield f"{len(estimates)} runs to train, about {total / 60:.0f} minutes on one GPU."
 
 
 def words(run: Run) -> str:

@@ -46,7 +46,7 @@ class Part:
     """Families and agents that a report tells together."""
 
     title: str
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # `ours`, or of its evaluations one: `ours/ell`
     reference: str | None = None
     text: str = ""
 
@@ -65,9 +65,16 @@ class Plan:
     papers: Mapping[str, str]  # likewise: the row of the paper
 
     def evaluations_of(self, name: str) -> list[Evaluation]:
-        """Of a family, seed by seed, or of an agent."""
-        found = [e for run in self.runs if run.family == name for e in run.evaluations]
-        return found or [e for e in self.agents if e.name == name]
+        """Of a family, seed by seed, or of an agent; `family/title` only those of that title."""
+        family, _, title = name.partition("/")
+        found = [
+            e
+            for run in self.runs
+            if run.family == family
+            for e in run.evaluations
+            if not title or e.name == f"{run.name}-{title}"
+        ]
+        return found or [e for e in self.agents if e.name == family]
 
 
 def checkpoint_of(out: Path, name: str) -> Path:
@@ -179,7 +186,7 @@ def _part(entry: Mapping[str, Any], known: Iterable[str]) -> Part:
     names = tuple(map(str, entry["runs"]))
     reference = entry.get("reference")
     for name in [*names, *([] if reference is None else [reference])]:
-        if name not in known:
+        if name.partition("/")[0] not in known:
             raise InputError(f"part '{entry['title']}' names '{name}': {did_you_mean(name, known)}")
     return Part(str(entry["title"]), names, reference, str(entry.get("text", "")))
 

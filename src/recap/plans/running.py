@@ -64,8 +64,9 @@ def run_plan(
     out.mkdir(parents=True, exist_ok=True)
     done = finished_runs(plan, out)
     ledger = Ledger(out)
+    cores = 1 if device == "cpu" else os.cpu_count() or 1
     for name, spec in plan.pools.items():
-        if collect_pool(spec, out / POOLS / f"{name}.safetensors", os.cpu_count() or 1):
+        if collect_pool(spec, out / POOLS / f"{name}.safetensors", cores):
             log("collected", name, len(spec.demos()), "demonstrations")
     with Rollouts(out, workers, ledger, log) as rollouts:
         for agent in plan.agents:

@@ -28,9 +28,10 @@ ASIDE = ("preset", "seed")
 
 def compare_settings(plan: Plan, names: Sequence[str]) -> list[list[str]]:
     """Rows of a table: a head, a setting each, and how many others are equal in all of these families."""
+    families = {name.partition("/")[0] for name in names}
     configs: dict[str, TrainConfig] = {}
     for run in plan.runs:
-        if run.family in names:
+        if run.family in families:
             configs.setdefault(run.family, run.config)
     flat = {name: dict(_flat(config.to_json())) for name, config in configs.items()}
     if not flat:

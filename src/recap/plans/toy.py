@@ -71,7 +71,8 @@ def _spec(spec: EvalSpec, out: Path) -> EvalSpec:
 
 
 def _collection(spec: CollectSpec) -> CollectSpec:
-    return replace(spec, per_angle=min(spec.per_angle, N_EACH))
+    angles = tuple(dict.fromkeys((spec.angles[0], spec.angles[-1])))
+    return replace(spec, angles=angles, per_angle=min(spec.per_angle, N_EACH))
 
 
 def toy_pool(name: str, out: Path) -> str:
