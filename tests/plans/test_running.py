@@ -138,7 +138,7 @@ def test_another_plan_in_the_same_place_keeps_the_parts_of_the_first(done: Path)
     contents = json.loads((done / "out/evaluations/report.json").read_text("utf-8"))
     assert [part["title"] for part in contents["parts"]][-1] == "Another"
     assert len(contents["parts"]) == 3
-    assert contents["title"] == "Rehearsal"
+    assert contents["title"] == "Evidence", "it is no longer of one plan"
 
 
 def test_what_is_done_is_not_done_again(done: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,8 +31,8 @@ def write_contents(plan: Plan, out: Path) -> Path | None:
     ours = {part["title"] for part in parts}
     kept = [part for part in old.get("parts", []) if part["title"] not in ours]
     body = {
-        "title": old.get("title") or plan.title or "Evaluations",
-        "lead": plan.lead if not kept else old.get("lead", ""),
+        "title": "Evidence" if kept else plan.title or "Evaluations",
+        "lead": "" if kept else plan.lead,
         "runs": {**old.get("runs", {}), **told},
         "parts": [*kept, *parts],
     }
@@ -61,4 +61,4 @@ def _label(label: str, name: str, evaluation: Evaluation, n: int) -> str:
     if n == 1 or rest == evaluation.name:
         return label
     seed, _, title = rest.partition("-")
-    return f"{label}, seed {seed}" if title in ("", "all") else f"{label}, seed {seed}, {title}"
+    return f"{label}, seed {seed}" if title in ("", "all") else f"{label}, {title}, seed {seed}"

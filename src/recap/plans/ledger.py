@@ -78,7 +78,7 @@ def estimate(plan: Plan, there: Iterable[str] = ()) -> dict[str, Estimate]:
         if run.name in skipped:
             continue
         config = run.config
-        kind, layout = data_kind(config), tuple(s.name for s in build_layout(config.policy).slots)
+        kind, layout = data_kind(config), layout_of(config)
         training = config.n_iterations * ITERATION_S
         if config.policy.sees and config.autoencoder not in encoders:
             training += config.autoencoder_iterations * AUTOENCODER_S
@@ -93,6 +93,18 @@ def estimate(plan: Plan, there: Iterable[str] = ()) -> dict[str, Estimate]:
         layouts.add(layout)
         encoders.add(config.autoencoder)
     return found
+
+
+def beginning_s(config: TrainConfig, *, data: bool, encoder: bool, compiled: bool) -> float:
+    """What passes at least before a training can be stopped; each is whether it is there already."""
+    compiling = BEGIN_S if compiled or not config.compile else COMPILE_S
+    seeing = 0.0 if encoder else config.autoencoder_iterations * AUTOENCODER_S
+    return compiling + seeing + (0.0 if data else _data_s(config))
+
+
+def layout_of(config: TrainConfig) -> tuple[str, ...]:
+    """The table of slots, which is compiled once."""
+    return tuple(slot.name for slot in build_layout(config.policy).slots)
 
 
 def _data_s(config: TrainConfig) -> float:

@@ -142,6 +142,10 @@ def _plan(body: Any, out: Path, device: str) -> Plan:
         papers,
     )
     _check_files(plan, out)
+    for part in parts:
+        for name in [*part.names, *([] if part.reference is None else [part.reference])]:
+            if not plan.evaluations_of(name):
+                raise InputError(f"part '{part.title}' names '{name}', and there is no evaluation '{name}'")
     return plan
 
 

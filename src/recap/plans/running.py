@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -13,7 +14,7 @@ from typing import Any
 
 from recap.errors import RunDirectoryError
 from recap.plans.contents import write_contents
-from recap.plans.ledger import Ledger, data_kind
+from recap.plans.ledger import Ledger, beginning_s, data_kind, layout_of
 from recap.plans.plan import POOLS, Log, Plan, Run, checkpoint_of
 from recap.plans.pools import collect_pool, seconds_of
 from recap.plans.results import write_results
@@ -24,7 +25,6 @@ from recap.training.data import TrainingData, demonstrations, load_data, spread,
 from recap.training.kept import keep_data, read_data
 
 CONFIGS, DATA, TRAINING = "configs", "data", "training"
-LEAST_S = 30.0  # with less time left no training is begun
 SAVE_S = 20.0  # to write down where a training stands
 
 
@@ -64,9 +64,8 @@ def run_plan(
     out.mkdir(parents=True, exist_ok=True)
     done = finished_runs(plan, out)
     ledger = Ledger(out)
-    cores = 1 if device == "cpu" else os.cpu_count() or 1
     for name, spec in plan.pools.items():
-        if collect_pool(spec, out / POOLS / f"{name}.safetensors", cores):
+        if collect_pool(spec, out / POOLS / f"{name}.safetensors", _cores(device)):
             log("collected", name, len(spec.demos()), "demonstrations")
     with Rollouts(out, workers, ledger, log) as rollouts:
         for agent in plan.agents:
@@ -101,13 +100,14 @@ class _Trainer:
         self.out, self.ledger, self.rollouts, self.deadline = out, ledger, rollouts, deadline
         self.log, self.device = log, device
         self._data: dict[TrainConfig, TrainingData] = {}
+        self._compiled: set[tuple[str, ...]] = set()
 
     def train(self, run: Run) -> bool:
         """Train one run to its end, or as far as there is time; whether its policy is there."""
         folder = checkpoint_of(self.out, run.name)
         if (folder / "config.json").exists() and _config_file(run, self.out).exists():
             return True
-        if self._left() < LEAST_S:
+        if self._left() < self._beginning_s(run):
             return False
         from recap.policies.checkpoint import from_pretrained, save_pretrained
         from recap.training.trainer import train
@@ -115,13 +115,12 @@ class _Trainer:
         data, data_s = self._data_of(run)
         self._autoencoder(run, data)
         clock = _Clock(run.name, self.log, lambda: self.rollouts.gather(0))
-        left = self._left()
-        if left <= 0:
-            return False
-        place = self.out / TRAINING / run.name
+        place, left = self.out / TRAINING / run.name, self._left()
         outcome = train(
             run.config, place, data=data, progress=clock.tick, max_seconds=left, device=self.device
         )
+        self._compiled.add(layout_of(run.config))
+        gc.collect()  # before the next one needs the memory
         self.ledger.note(
             run=run.name,
             iterations=outcome.iterations,
@@ -145,16 +144,29 @@ class _Trainer:
     def _left(self) -> float:
         return self.deadline - time.time() - SAVE_S
 
+    def _beginning_s(self, run: Run) -> float:
+        """What cannot be stopped in between, so that no command runs past its time."""
+        kind = data_kind(run.config)
+        return beginning_s(
+            run.config,
+            data=kind in self._data or self._data_file(kind).exists(),
+            encoder=not self._needs_autoencoder(run.config),
+            compiled=layout_of(run.config) in self._compiled,
+        )
+
+    def _data_file(self, kind: TrainConfig) -> Path:
+        digest = hashlib.sha256(json.dumps(kind.to_json(), sort_keys=True).encode()).hexdigest()
+        return self.out / DATA / f"{digest[:16]}.safetensors"
+
     def _data_of(self, run: Run) -> tuple[TrainingData, float]:
         """Made once a kind and kept; only the statistics depend on what is predicted."""
         kind = data_kind(run.config)
         began = time.monotonic()
         if kind not in self._data:
-            digest = hashlib.sha256(json.dumps(kind.to_json(), sort_keys=True).encode()).hexdigest()
-            file = self.out / DATA / f"{digest[:16]}.safetensors"
+            file = self._data_file(kind)
             data = read_data(file, kind.policy)
             if data is None:
-                data = load_data(kind, workers=1 if self.device == "cpu" else os.cpu_count() or 1)
+                data = load_data(kind, workers=_cores(self.device))
                 keep_data(data, file)
             self._data[kind] = data
             self.log("data", len(data.train), "moments,", len(data.held_out), "held out,", len(data.pictures))
@@ -165,9 +177,7 @@ class _Trainer:
     def _autoencoder(self, run: Run, data: TrainingData) -> None:
         """The eye of this frame, trained by the first run that needs it."""
         given = run.config.autoencoder
-        if given is None or run.config.init is not None or not Path(given).is_relative_to(self.out):
-            return
-        if (Path(given) / "config.json").exists():
+        if given is None or not self._needs_autoencoder(run.config):
             return
         import torch
 
@@ -192,6 +202,11 @@ class _Trainer:
             compile_s=0.0,
             training_s=clock.total_s,
         )
+
+    def _needs_autoencoder(self, config: TrainConfig) -> bool:
+        place = Path(config.autoencoder or "")
+        own = config.autoencoder is not None and config.init is None and place.is_relative_to(self.out)
+        return own and not (place / "config.json").exists()
 
 
 class _Clock:
@@ -221,6 +236,11 @@ class _Clock:
     def total_s(self) -> float:
         """Until now."""
         return time.monotonic() - self._began
+
+
+def _cores(device: str | None) -> int:
+    """For what is done before a training; on a CPU alone, where a plan is only rehearsed, no processes."""
+    return 1 if device == "cpu" else os.cpu_count() or 1
 
 
 def _config_file(run: Run, out: Path) -> Path:

@@ -19,6 +19,8 @@ class PairsConfig:
     action_weight: float = 1.0  # of the chunk to come, which only training knows
     allow_twin: bool = True  # whether the pool's demonstration of the same scene may be matched
     n_candidates: int | None = None
+    misaligned: float = 0.0  # share of the target's demonstrations that are matched at random, on purpose
+    leave_out: bool = False  # demonstrations whose residual stands out are not learned from
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from recap.retrieval.retriever import Retriever
 from recap.run_directory import whole_file
 from recap.standard_pools import open_pool
 from recap.training.config import PairsConfig, TrainConfig
+from recap.training.misalignment import leave_out, misalign
 from recap.training.samples import Album, SampleBuilder, Samples, join, shift_pictures
 from recap.types import F32, U8, Episode
 from recap.workers import run_in_workers
@@ -41,6 +42,7 @@ class TrainingData:
     statistics: Statistics
     stamp: RetrievalStamp
     n_episodes: tuple[int, int, int]  # train, held out, pool
+    left_out: tuple[str, ...] = ()  # of the first, for being mis-aligned
 
 
 def load_data(config: TrainConfig, progress: Progress | None = None, workers: int = 1) -> TrainingData:
@@ -92,6 +94,9 @@ def build_data(
         sides[part.for_training].append(shift_pictures(samples, n_pictures))
         n_pictures += len(pictures)
     together = join(sides[True])
+    left_out: tuple[str, ...] = ()
+    if config.pairs.leave_out and config.policy.retrieval:
+        together, left_out = leave_out(together, learned, config.policy.action_dim)
     return TrainingData(
         together,
         join(sides[False]),
@@ -99,6 +104,7 @@ def build_data(
         statistics_of(together, config.policy),
         stamp,
         (len(train), len(held_out), len(pool)),
+        left_out,
     )
 
 
@@ -129,6 +135,8 @@ def _build(
     for part in parts:
         view, album = MemoryView(part.episodes), Album(config.policy)
         pairs = pairs_for(view, around, config, part.for_training) if config.policy.retrieval else None
+        if pairs is not None and part.for_training and config.pairs.misaligned > 0:
+            pairs = misalign(pairs, around, config.pairs.misaligned)
         builder = SampleBuilder(view, around, pairs, config.policy, album)
         for episode_id in view.episode_ids:
             builder.add(episode_id)
@@ -163,7 +171,9 @@ def pairs_for(target: PoolView, pool: PoolView, config: TrainConfig, for_trainin
     Those that judge are found as at test time: without the action term, and never the same scene.
     """
     name = f"pusht-{config.policy.mode}"
-    chosen = config.pairs if for_training else PairsConfig(1, 0.0, False, config.pairs.n_candidates)
+    chosen = replace(config.pairs, misaligned=0.0, leave_out=False)  # what is done with them comes later
+    if not for_training:
+        chosen = PairsConfig(1, 0.0, False, config.pairs.n_candidates)
     if for_training and chosen.action_weight > 0:
         describer, retrieval = training_preset(
             name, chosen.n_candidates, chosen.action_weight, config.policy.chunk_size

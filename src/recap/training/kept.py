@@ -34,6 +34,7 @@ def keep_data(data: TrainingData, file: Path) -> None:
     facts = {
         "stamp": asdict(data.stamp),
         "n_episodes": data.n_episodes,
+        "left_out": data.left_out,
         "tasks": {side: getattr(data, side).tasks for side in SIDES},
     }
     with whole_file(file) as partial:
@@ -53,12 +54,12 @@ def read_data(file: Path, policy: PolicyConfig) -> TrainingData | None:
             arrays = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 - not a dict
         sides = {side: _samples(side, arrays, tuple(facts["tasks"][side])) for side in SIDES}
         n_train, n_held_out, n_pool = facts["n_episodes"]
-        stamp = RetrievalStamp(**facts["stamp"])
+        stamp, left_out = RetrievalStamp(**facts["stamp"]), tuple(facts["left_out"])
     except (SafetensorError, OSError, KeyError, ValueError, TypeError):
         return None  # it can be made again
     train, held_out = sides["train"], sides["held_out"]
-    statistics = statistics_of(train, policy)
-    return TrainingData(train, held_out, arrays["pictures"], statistics, stamp, (n_train, n_held_out, n_pool))
+    statistics, counts = statistics_of(train, policy), (n_train, n_held_out, n_pool)
+    return TrainingData(train, held_out, arrays["pictures"], statistics, stamp, counts, left_out)
 
 
 def _samples(side: str, arrays: dict[str, NDArray[Any]], tasks: tuple[str, ...]) -> Samples:

@@ -328,6 +328,8 @@ class _Run:
             "moments": len(self.data.train),
             "batch_size": self.config.batch_size,
         }
+        if self.data.left_out:
+            facts["left_out"] = ", ".join(self.data.left_out)
         if self.encoder is not None:
             some = self.data.pictures[:: max(1, len(self.data.pictures) // 256)]
             facts["autoencoder_psnr_db"] = round(reconstruction(self.encoder, some), 2)
