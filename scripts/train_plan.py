@@ -29,6 +29,7 @@ Demonstrations come from packed snapshots: neither Lance nor a video decoder is 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -49,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("plan", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--dry-run", action="store_true", help="check it, and tell what each run would take")
+    parser.add_argument("--collect", action="store_true", help="only its demonstrations, which need no GPU")
     parser.add_argument("--toy", action="store_true", help="the whole plan in miniature, on the CPU")
     parser.add_argument("--device", help="cpu, to train there")
     parser.add_argument("--eval-device", default="cuda")
@@ -58,7 +60,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     from recap.errors import RecapError
     from recap.plans.ledger import describe
-    from recap.plans.plan import read_plan
+    from recap.plans.plan import POOLS, read_plan
+    from recap.plans.pools import collect_pools
     from recap.plans.running import finished_runs, run_plan
     from recap.plans.toy import shrink
 
@@ -67,6 +70,9 @@ def main(arguments: list[str] | None = None) -> int:
         plan = read_plan(options.plan, options.out, "cpu" if cpu else options.eval_device)
         if options.dry_run:
             print("\n".join(describe(plan, finished_runs(plan, options.out))))
+            return 0
+        if options.collect:
+            log("collected", *collect_pools(plan.pools, options.out / POOLS, os.cpu_count() or 1))
             return 0
         if options.toy:
             plan = shrink(plan, options.out)

@@ -31,6 +31,7 @@ def write_contents(plan: Plan, out: Path) -> Path | None:
     ours = {part["title"] for part in parts}
     kept = [part for part in old.get("parts", []) if part["title"] not in ours]
     body = {
+        **old,
         "title": "Evidence" if kept else plan.title or "Evaluations",
         "lead": "" if kept else plan.lead,
         "runs": {**old.get("runs", {}), **told},

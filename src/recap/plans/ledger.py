@@ -80,7 +80,7 @@ def estimate(plan: Plan, there: Iterable[str] = ()) -> dict[str, Estimate]:
         config = run.config
         kind, layout = data_kind(config), layout_of(config)
         training = config.n_iterations * ITERATION_S
-        if config.policy.sees and config.autoencoder not in encoders:
+        if config.autoencoder not in encoders and not Path(str(config.autoencoder), "config.json").exists():
             training += config.autoencoder_iterations * AUTOENCODER_S
         episodes = sum(len(e.spec.trials()) for e in run.evaluations)
         found[run.name] = Estimate(

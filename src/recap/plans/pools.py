@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from recap.collection import CollectSpec, Demo, demonstrate
@@ -14,14 +13,20 @@ from recap.types import Episode
 from recap.workers import run_in_workers
 
 
-def collect_pool(spec: CollectSpec, file: Path, workers: int) -> bool:
-    """Collect them into a snapshot, unless it is there; whether anything was done."""
-    if file.exists():
-        return False
-    found = run_in_workers(partial(_demonstrate, spec), spec.demos(), workers)
-    episodes = [episode for _, episode in sorted(found, key=lambda pair: pair[0])]
-    pack(episodes, file)
-    return True
+def collect_pools(specs: Mapping[str, CollectSpec], folder: Path, workers: int) -> list[str]:
+    """Collect those that are not there into snapshots, all by the same processes; their names."""
+    missing = {name: spec for name, spec in specs.items() if not _file(folder, name).exists()}
+    items = [(name, spec, demo) for name, spec in missing.items() for demo in spec.demos()]
+    found: dict[str, dict[int, Episode]] = {name: {} for name in missing}
+    for name, number, episode in run_in_workers(_demonstrate, items, workers):
+        found[name][number] = episode
+    for name, episodes in found.items():
+        pack([episodes[number] for number in sorted(episodes)], _file(folder, name))
+    return list(missing)
+
+
+def _file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.safetensors"
 
 
 def pack(episodes: Sequence[Episode], file: Path) -> None:
@@ -34,6 +39,6 @@ def seconds_of(episodes: Sequence[Episode]) -> float:
     return float(sum(len(episode) / episode.fps for episode in episodes))
 
 
-def _demonstrate(spec: CollectSpec, demos: Iterator[Demo]) -> Iterator[tuple[int, Episode]]:
-    for demo in demos:
-        yield demo.index, demonstrate(spec, demo)
+def _demonstrate(items: Iterator[tuple[str, CollectSpec, Demo]]) -> Iterator[tuple[str, int, Episode]]:
+    for name, spec, demo in items:
+        yield name, demo.index, demonstrate(spec, demo)

@@ -13,10 +13,17 @@ import numpy as np
 from recap.envs.pusht.tasks import SEEN_ANGLES, angle_key
 from recap.evaluation.rollouts import EvalSpec, threshold_key
 from recap.evaluation.run_directory import read_info
-from recap.evaluation.statistics import Interval, bootstrap_mean, bootstrap_models, seed_table, wilson
+from recap.evaluation.statistics import (
+    Interval,
+    bootstrap_gain,
+    bootstrap_mean,
+    bootstrap_models,
+    seed_table,
+    wilson,
+)
 from recap.evaluation.summary import succeeded
 from recap.plans.ledger import Ledger
-from recap.plans.plan import EVALUATIONS, Evaluation, Plan
+from recap.plans.plan import EVALUATIONS, Evaluation, Part, Plan
 from recap.plans.pools import seconds_of
 from recap.plans.rollouts import is_finished
 from recap.plans.settings import as_markdown, compare_settings
@@ -54,16 +61,19 @@ def write_results(plan: Plan, out: Path, ledger: Ledger) -> list[dict[str, Any]]
     folder.mkdir(parents=True, exist_ok=True)
     stem = "-".join(plan.title.lower().split()) or "plan"
     write_whole(folder / f"{stem}.json", json.dumps({"rows": rows}, indent=1, ensure_ascii=False) + "\n")
-    write_whole(folder / f"{stem}.md", "\n".join([*as_table(rows), *_settings(plan)]) + "\n")
+    write_whole(folder / f"{stem}.md", "\n".join([*as_table(rows), *_details(plan, out)]) + "\n")
     return rows
 
 
-def _settings(plan: Plan) -> Iterable[str]:
-    """What the trained rows of each part have in common, and in what they differ."""
+def _details(plan: Plan, out: Path) -> Iterable[str]:
+    """For each part the gains over its reference, and what its trained rows have in common."""
     for part in plan.parts:
-        found = compare_settings(plan, part.names)
-        if found:
-            yield from ("", f"{part.title}: settings", "", as_markdown(found))
+        for words, found in (
+            ("gains", list(gains(plan, part, out))),
+            ("settings", compare_settings(plan, part.names)),
+        ):
+            if found:
+                yield from ("", f"{part.title}: {words}", "", as_markdown(found))
 
 
 def _rows(plan: Plan, name: str, out: Path, ledger: Ledger) -> Iterable[dict[str, Any]]:
@@ -104,25 +114,58 @@ def _rows(plan: Plan, name: str, out: Path, ledger: Ledger) -> Iterable[dict[str
         }
 
 
-def share_of(folders: Sequence[Path], group: str, threshold: str) -> Share | None:
-    """Of runs of one recipe on the same starts; None where no goal is of that group.
-
-    Over several trainings it is a bootstrap of trainings and starts, over one of starts alone.
-    """
+def tables_of(folders: Sequence[Path], group: str, threshold: str) -> list[F64]:
+    """Successes (n_starts, n_goals) of each run at the goals of that group, nan where there is none."""
     seen = {angle_key(a) for a in SEEN_ANGLES}
     tables: list[F64] = []
     for folder in folders:
         _, results = read_info(folder)
         wanted = [r for r in results if (r.task in seen) == (group == "seen") and r.outcome != "error"]
-        if not wanted:
-            return None
-        tables.append(seed_table({(r.task, r.seed): float(succeeded(r, threshold)) for r in wanted}))
+        if wanted:
+            tables.append(seed_table({(r.task, r.seed): float(succeeded(r, threshold)) for r in wanted}))
+    return tables
+
+
+def share_of(folders: Sequence[Path], group: str, threshold: str) -> Share | None:
+    """Of runs of one recipe on the same starts; None where no goal is of that group.
+
+    Over several trainings it is a bootstrap of trainings and starts, over one of starts alone.
+    """
+    tables = tables_of(folders, group, threshold)
+    if not tables:
+        return None
     models = tuple(float(np.nanmean(table)) for table in tables)
-    whole = all(table.shape == tables[0].shape and not np.isnan(table).any() for table in tables)
-    interval = bootstrap_models(np.stack(tables)) if whole and len(tables) > 1 else bootstrap_mean(tables[0])
+    whole = _stacked(tables)
+    interval = bootstrap_mean(tables[0]) if whole is None else bootstrap_models(whole)
     if interval.low == interval.high:  # all agree: only how many starts there were bounds it
         interval = wilson(models[0] * len(tables[0]), len(tables[0]))
     return Share(models, int((~np.isnan(tables[0])).sum()), interval)
+
+
+def gains(plan: Plan, part: Part, out: Path) -> Iterable[list[str]]:
+    """Rows of a table: each family of the part less its reference on the same starts, with 95 % intervals."""
+    if part.reference is None:
+        return
+    base = _finished(plan, part.reference, out)
+    thresholds = [threshold_key(t) for t in plan.evaluations_of(part.reference)[0].spec.thresholds]
+    columns = [(group, threshold) for group in GROUPS for threshold in thresholds]
+    rows = []
+    for name in part.names:
+        cells = []
+        folders = _finished(plan, name, out) if name != part.reference else []
+        for group, threshold in columns:
+            ours, theirs = (_stacked(tables_of(f, group, threshold)) for f in (folders, base))
+            if ours is None or theirs is None or ours.shape[1:] != theirs.shape[1:]:
+                cells.append("–")
+                continue
+            low, high = bootstrap_gain(ours, theirs)
+            cells.append(f"{100 * (ours.mean() - theirs.mean()):+.1f} [{100 * low:+.0f}, {100 * high:+.0f}]")
+        if any(cell != "–" for cell in cells):
+            rows.append([plan.labels[name.partition("/")[0]], str(len(folders)), *cells])
+    if rows:
+        label = plan.labels[part.reference.partition("/")[0]]
+        yield [f"less {label} ({len(base)})", "seeds", *(f"{g} > {t}, points" for g, t in columns)]
+        yield from rows
 
 
 def as_table(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
@@ -138,6 +181,17 @@ def as_table(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
         costs = (row["target_demonstrations_s"], row["pool_demonstrations_s"], row["gpu_s"])
         cells = [label, str(row["seeds"]), *success, *("–" if c is None else f"{c:.0f}" for c in costs)]
         yield "| " + " | ".join(cells) + " |"
+
+
+def _finished(plan: Plan, name: str, out: Path) -> list[Path]:
+    return [out / EVALUATIONS / e.name for e in plan.evaluations_of(name) if is_finished(out, e)]
+
+
+def _stacked(tables: Sequence[F64]) -> F64 | None:
+    """(n_models, n_starts, n_goals); None where there are none, or they are not of the same starts."""
+    if not tables or any(t.shape != tables[0].shape or np.isnan(t).any() for t in tables):
+        return None
+    return np.stack(tables)
 
 
 def _pool_seconds(plan: Plan, name: str, spec: EvalSpec) -> float | None:

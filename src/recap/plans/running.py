@@ -16,7 +16,7 @@ from recap.errors import RunDirectoryError
 from recap.plans.contents import write_contents
 from recap.plans.ledger import Ledger, beginning_s, data_kind, layout_of
 from recap.plans.plan import POOLS, Log, Plan, Run, checkpoint_of
-from recap.plans.pools import collect_pool, seconds_of
+from recap.plans.pools import collect_pools, seconds_of
 from recap.plans.results import write_results
 from recap.plans.rollouts import Rollouts, is_finished
 from recap.run_directory import read_json, write_whole
@@ -64,31 +64,35 @@ def run_plan(
     out.mkdir(parents=True, exist_ok=True)
     done = finished_runs(plan, out)
     ledger = Ledger(out)
-    for name, spec in plan.pools.items():
-        if collect_pool(spec, out / POOLS / f"{name}.safetensors", _cores(device)):
-            log("collected", name, len(spec.demos()), "demonstrations")
-    with Rollouts(out, workers, ledger, log) as rollouts:
-        for agent in plan.agents:
-            rollouts.start(agent)
-        trainer = _Trainer(out, ledger, rollouts, deadline, log, device)
-        whole = True
-        for run in plan.runs:
-            if run.name in done:
-                log(run.name, "is done")
-                continue
-            if not trainer.train(run):
-                whole = False
-                log("no time for", run.name)
-                continue
-            for evaluation in run.evaluations:
-                rollouts.start(evaluation)
-            rollouts.gather(0)
-        whole = rollouts.gather(deadline) and whole and not rollouts.failed
-    write_contents(plan, out)
-    write_results(plan, out, ledger)
+    for name in collect_pools(plan.pools, out / POOLS, _cores(device)):
+        log("collected", name)
+    try:
+        with Rollouts(out, workers, ledger, log) as rollouts:
+            whole = _carry_out(plan, done, rollouts, _Trainer(out, ledger, rollouts, deadline, log, device))
+    finally:
+        write_contents(plan, out)
+        write_results(plan, out, ledger)
     log("all there" if whole else "not all there: the same command goes on")
     log(f"trainings so far: {ledger.gpu_minutes():.1f} minutes")
     return whole
+
+
+def _carry_out(plan: Plan, done: set[str], rollouts: Rollouts, trainer: _Trainer) -> bool:
+    """Agents first, then run after run; whether all is there."""
+    for agent in plan.agents:
+        rollouts.start(agent)
+    whole = True
+    for run in plan.runs:
+        if run.name in done:
+            trainer.log(run.name, "is done")
+        elif trainer.train(run):
+            for evaluation in run.evaluations:
+                rollouts.start(evaluation)
+        else:
+            whole = False
+            trainer.log("no time for", run.name)
+        rollouts.gather(0)
+    return rollouts.gather(trainer.deadline) and whole and not rollouts.failed
 
 
 class _Trainer:
@@ -107,6 +111,9 @@ class _Trainer:
         folder = checkpoint_of(self.out, run.name)
         if (folder / "config.json").exists() and _config_file(run, self.out).exists():
             return True
+        begun = run.config.init
+        if begun is not None and Path(begun).is_relative_to(self.out) and not Path(begun).exists():
+            return False  # there was no time for it either
         if self._left() < self._beginning_s(run):
             return False
         from recap.policies.checkpoint import from_pretrained, save_pretrained
@@ -194,7 +201,9 @@ class _Trainer:
             device=torch.device("cuda" if cuda else "cpu"),
             report=lambda done, loss: clock.tick("autoencoder", done, n),
         )
-        save_autoencoder(encoder, Path(given))
+        partial = Path(given).with_name(f"{Path(given).name}.partial")
+        save_autoencoder(encoder, partial)
+        partial.rename(given)
         self.ledger.note(
             run=f"autoencoder {Path(given).name}",
             iterations=n,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from recap.plans.plan import Plan, frame_of
@@ -66,4 +67,6 @@ def _text(value: Any) -> str:
         return ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in value) or "all"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, str):
+        return ", ".join(Path(name).name.removesuffix(".safetensors") for name in value.split(","))
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
