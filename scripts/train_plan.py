@@ -88,6 +88,9 @@ def main(arguments: list[str] | None = None) -> int:
     except RecapError as error:
         print(error, file=sys.stderr)
         return 2
+    except KeyboardInterrupt as stopped:
+        print(str(stopped) or "stopped: the same command goes on", file=sys.stderr)
+        return 130
     return 0 if whole else 1
 
 

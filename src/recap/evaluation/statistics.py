@@ -89,7 +89,7 @@ def bootstrap_gain(values: F64, reference: F64, n_resamples: int = N_RESAMPLES) 
 
 def _widened(low: float, high: float, n_starts: int) -> Interval:
     """Where all starts agree, those not drawn need not, and could be so many."""
-    if low < high:
+    if low != high:
         return Interval(low, high)
     unseen = 1 - 0.025 ** (1 / n_starts)
     return Interval(max(-1.0, low - unseen), min(1.0, high + unseen))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recap.plans.plan import Plan, Run
-from recap.policies.config import PolicyConfig
+from recap.policies.config import NetworkConfig, SamplingConfig
 from recap.policies.layout import build_layout
 from recap.training.config import TrainConfig
 
@@ -42,18 +42,15 @@ class Estimate:
 
 def data_kind(config: TrainConfig) -> TrainConfig:
     """All that the arrays depend on, the rest as usual: runs that are equal in it share them."""
-    policy = PolicyConfig(
-        mode=config.policy.mode,
-        inputs=config.policy.inputs,
-        chunk_size=config.policy.chunk_size,
-        action_dim=config.policy.action_dim,
-        proprio_dim=config.policy.proprio_dim,
-        pose_dim=config.policy.pose_dim,
-        retrieval=config.policy.retrieval,
-        residual=False,
-        n_retrieved_frames=config.policy.n_retrieved_frames,
-        image=config.policy.image,
+    policy = replace(
+        config.policy,
+        residual=False,  # formed when a batch is drawn
+        future_image=True,  # a policy that does not predict it leaves it aside
+        future_state=True,
+        network=NetworkConfig(),
+        sampling=SamplingConfig(),
         n_action_steps=1,
+        hindsight=False,
     )
     return replace(
         TrainConfig("", policy),

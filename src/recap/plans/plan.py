@@ -22,6 +22,8 @@ PART_KEYS = ("title", "runs", "reference", "text")
 OUT = "{out}"  # in a plan: the directory that it is run into
 CHECKPOINTS, EVALUATIONS, POOLS = "checkpoints", "evaluations", "pools"
 
+Log = Callable[..., None]  # words of one line
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -247,6 +249,3 @@ def _filled(value: Any, out: str) -> Any:
     if isinstance(value, dict):
         return {key: _filled(item, out) for key, item in value.items()}
     return value
-
-
-Log = Callable[..., None]
