@@ -48,6 +48,7 @@ def test_settings_reach_into_every_group() -> None:
         ("debug", "pool_angles=a,b", "'a,b' is no value for pool_angles"),
         ("debug", "policy.inputs=X", "unknown inputs 'X'"),
         ("debug", "policy.retrieval=false", "nothing to add a residual to"),
+        ("debug", "own_share=1", "own_share 1.0 is out of range"),
         ("debug", "co_training=true", "co_training learns from the pool instead of retrieving from it"),
     ],
 )

@@ -174,6 +174,17 @@ def test_only_the_pool_s_demonstrations_say_who_shows_them(configure: Configure)
     assert (union.train.task[48:] == 1).all()
 
 
+def test_the_robot_s_own_moments_are_repeated_to_their_share(configure: Configure) -> None:
+    union = load_data(configure(*ALONE, "co_training=true"))
+    half = load_data(configure(*ALONE, "co_training=true", "own_share=0.75"))
+    own, others = (half.train.task == 0).sum(), (half.train.task == 1).sum()
+    assert own / (own + others) == pytest.approx(0.75, abs=0.01)
+    assert others == (union.train.task == 1).sum()
+    assert np.array_equal(half.train.actions[48:96], half.train.actions[:48]), "each as often as any other"
+    few = load_data(configure(*ALONE, "co_training=true", "own_share=0.1"))
+    assert len(few.train) == len(union.train), "none is thrown away"
+
+
 @pytest.mark.parametrize("inputs", ["S", "I+S"])
 def test_a_moment_without_any_match_is_learned_from_without_one(inputs: str, configure: Configure) -> None:
     target, pool = demonstrations("triangle", range(4)), demonstrations("disc", range(1))

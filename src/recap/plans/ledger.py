@@ -60,6 +60,7 @@ def data_kind(config: TrainConfig) -> TrainConfig:
         pool_angles=config.pool_angles,
         n_demonstrations=config.n_demonstrations,
         co_training=config.co_training,
+        own_share=config.own_share,
         held_out=config.held_out,
     )
 

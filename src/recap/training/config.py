@@ -50,6 +50,7 @@ class TrainConfig:
     pool_angles: tuple[float, ...] = (-45.0, 45.0)  # goals of the pool that training may see; none: all
     n_demonstrations: int = 0  # of the target that are used; 0: all
     co_training: bool = False  # the pool's demonstrations are learned from too, and none is retrieved
+    own_share: float = 0.0  # of co-training's moments that are the target's, at least; 0: as they come
     held_out: float = 0.1  # share of the target's demonstrations that only judge
     seed: int = 0
     batch_size: int = 512  # over all processes and accumulated steps
@@ -82,6 +83,9 @@ class TrainConfig:
                 "co_training learns from the pool instead of retrieving from it: set policy.residual=false, "
                 "then policy.retrieval=false"
             )
+
+        if not 0 <= self.own_share < 1:
+            raise InputError(f"own_share {self.own_share} is out of range: give 0 to 1, such as 0.5")
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

@@ -25,7 +25,7 @@ from recap.run_directory import whole_file
 from recap.standard_pools import open_pool
 from recap.training.config import PairsConfig, TrainConfig
 from recap.training.misalignment import leave_out, misalign
-from recap.training.samples import Album, SampleBuilder, Samples, join, shift_pictures
+from recap.training.samples import Album, SampleBuilder, Samples, join, shift_pictures, with_share
 from recap.types import F32, U8, Episode
 from recap.workers import run_in_workers
 
@@ -94,6 +94,8 @@ def build_data(
         sides[part.for_training].append(shift_pictures(samples, n_pictures))
         n_pictures += len(pictures)
     together = join(sides[True])
+    if config.co_training:
+        together = with_share(together, sum(map(len, train)), config.own_share)
     left_out: tuple[str, ...] = ()
     if config.pairs.leave_out and config.policy.retrieval:
         together, left_out = leave_out(together, learned, config.policy.action_dim)
