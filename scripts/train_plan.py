@@ -20,8 +20,9 @@ of evaluations go from the first of two up to the second. Several plans may shar
 are in two of them are trained once. The same command goes on where it was stopped: whatever is evaluated is
 not trained again. An autoencoder that is not named is trained once a frame. Under --out lie
 
-    checkpoints/ evaluations/ configs/ pools/ results/ ledger.jsonl   what is kept
-    training/ autoencoders/ data/                                     large; needed only to go on
+    autoencoders/ evaluations/ configs/ pools/ results/ ledger.jsonl   small: to bring home, and back
+    checkpoints/                                                      of every policy
+    training/ data/                                                   large; needed only to go on
 
 Demonstrations come from packed snapshots: neither Lance nor a video decoder is needed.
 """
