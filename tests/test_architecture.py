@@ -48,6 +48,7 @@ ALLOWED = {
     "collection": BASE | {"envs", "pool"},
     "evaluation": MIDDLE | {"agent", "policies", "assembly", "plugins"},
     "analysis": MIDDLE | {"agent", "policies", "assembly", "evaluation"},
+    "plans": MIDDLE | {"policies", "training", "evaluation", "collection"},
     "demo": MIDDLE | {"agent", "policies", "evaluation", "collection"},
     "serving": MIDDLE | {"agent", "policies", "assembly", "plugins"},
     "studio": MIDDLE | {"agent", "policies", "evaluation", "serving"},

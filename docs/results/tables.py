@@ -403,6 +403,20 @@ def one_demonstration() -> str:
     return table(["who, from where", "past 0.85 [95 %]", "mean best coverage"], rows)
 
 
+def settings(title: str) -> Callable[[], str]:
+    """What the trained rows of a part of the baselines' plan have in common, from their configs."""
+
+    def rows() -> str:
+        from recap.plans.plan import read_plan
+        from recap.plans.settings import as_markdown, compare_settings
+
+        plan = read_plan(HERE.parents[1] / "scripts" / "plans" / "baselines.json", Path("runs/evidence"))
+        (part,) = (part for part in plan.parts if part.title == title)
+        return as_markdown(compare_settings(plan, part.names))
+
+    return rows
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "environment": environment,
     "expert": expert,
@@ -425,6 +439,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "policies": policies,
     "policy-seeds": over_seeds,
     "policy-tried": tried,
+    "settings-block": settings("Baselines in the block's frame"),
+    "settings-world": settings("Baselines in the world's frame"),
     "policy-future": future,
     "cosmos-2b": big_network,
     "nano-cpu": small_network,

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recap.evaluation.statistics import bootstrap_mean, paired_difference, seed_table, wilson
+from recap.evaluation.statistics import (
+    bootstrap_gain,
+    bootstrap_mean,
+    bootstrap_models,
+    paired_difference,
+    seed_table,
+    wilson,
+)
 
 
 @given(st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
@@ -81,3 +88,23 @@ def test_paired_difference_by_hand() -> None:
     nothing = paired_difference({}, b)
     assert nothing.n == 0
     assert math.isnan(nothing.difference)
+
+
+def test_a_gain_is_surer_where_trainings_agree_and_starts_are_shared() -> None:
+    dice = np.random.default_rng(1)
+    hard = dice.random((1, 50, 1)) < 0.5  # starts at which nobody succeeds
+    chance = dice.random((8, 50, 7))
+    base, better = ((chance < p) & ~hard for p in (0.4, 0.7))
+    low, high = bootstrap_gain(better.astype(float), base.astype(float))
+    gain = better.mean() - base.mean()
+    assert 0 < low < gain < high
+    alone = bootstrap_models(better.astype(float))
+    assert high - low < alone.high - alone.low, "hard starts are hard for both"
+    # One training of each that happened to be good says nothing about the next.
+    spread = np.repeat(np.array([0.0, 1.0]), 4)[:, None, None] * np.ones((8, 50, 7))
+    low, high = bootstrap_gain(spread, base.astype(float))
+    assert high - low > 0.5
+    same = bootstrap_gain(base.astype(float), base.astype(float))
+    assert same.low < 0 < same.high
+    none = np.zeros((2, 10, 3))
+    assert bootstrap_gain(none, none) == pytest.approx((-0.308, 0.308), abs=1e-3), "ten starts that agree"

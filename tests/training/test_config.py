@@ -1,6 +1,7 @@
 """Presets and the settings that change them."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -47,6 +48,8 @@ def test_settings_reach_into_every_group() -> None:
         ("debug", "pool_angles=a,b", "'a,b' is no value for pool_angles"),
         ("debug", "policy.inputs=X", "unknown inputs 'X'"),
         ("debug", "policy.retrieval=false", "nothing to add a residual to"),
+        ("debug", "own_share=1", "own_share 1.0 is out of range"),
+        ("debug", "co_training=true", "co_training learns from the pool instead of retrieving from it"),
     ],
 )
 def test_mistakes_are_one_line(name: str, change: str, words: str) -> None:
@@ -67,3 +70,17 @@ def test_the_paper_s_batch() -> None:
     config = preset("cosmos-2b")
     assert config.batch_size == 16 * 4 * 8
     assert (config.policy.chunk_size, config.action_loss, config.learning_rate) == (16, 16.0, 1e-4)
+
+
+BLOCK = ("pusht-nano", "pusht-nano-no-retrieval-block", "pusht-nano-co-training-block")
+WORLD = ("pusht-nano-single", "pusht-nano-no-retrieval", "pusht-nano-co-training")
+
+
+@pytest.mark.parametrize("names", [BLOCK, WORLD], ids=["block", "world"])
+def test_baselines_differ_from_ours_only_in_what_they_learn_from_and_retrieve(names: tuple[str, ...]) -> None:
+    ours, *others = (preset(name) for name in names)
+    free = {"preset": "", "co_training": False, "pool_angles": ()}
+    for other in others:
+        assert (other.policy.retrieval, other.policy.residual) == (False, False)
+        alone = replace(ours.policy, retrieval=False, residual=False)
+        assert replace(other, **free) == replace(ours, policy=alone, **free)

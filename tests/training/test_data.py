@@ -148,6 +148,43 @@ def test_without_retrieval_no_pool_is_needed(configure: Configure) -> None:
     assert (found.train.weight == 0).all()
 
 
+ALONE = ("policy.inputs=S", "policy.residual=false", "policy.retrieval=false")
+
+
+def test_co_training_learns_from_the_union_and_judges_by_the_robot_alone(configure: Configure) -> None:
+    alone, union = load_data(configure(*ALONE)), load_data(configure(*ALONE, "co_training=true"))
+    assert union.n_episodes == alone.n_episodes == (4, 2, 6)
+    held_out = len(union.held_out)
+    assert held_out == len(alone.held_out) == 24
+    assert np.array_equal(union.held_out.actions, alone.held_out.actions)
+    assert np.array_equal(union.train.actions[: len(alone.train)], alone.train.actions)
+    target, pool = (open_pool(getattr(configure(), name)).view() for name in ("target", "pool"))
+    judging = {e.scene_id for e in split([target.episode(i) for i in target.episode_ids], 0.34)[1]}
+    shown = [pool.episode(i) for i in pool.episode_ids if pool.episode(i).scene_id not in judging]
+    assert 0 < len(shown) < 6, "the pool's twins of what judges are left out"
+    assert len(union.train) == len(alone.train) + 12 * len(shown)
+    assert not union.train.matched
+
+
+def test_only_the_pool_s_demonstrations_say_who_shows_them(configure: Configure) -> None:
+    union = load_data(configure(*ALONE, "co_training=true"))
+    (own,) = union.held_out.tasks
+    assert union.train.tasks == (own, f"{own}, as the disc does")
+    assert (union.train.task[:48] == 0).all()
+    assert (union.train.task[48:] == 1).all()
+
+
+def test_the_robot_s_own_moments_are_repeated_to_their_share(configure: Configure) -> None:
+    union = load_data(configure(*ALONE, "co_training=true"))
+    half = load_data(configure(*ALONE, "co_training=true", "own_share=0.75"))
+    own, others = (half.train.task == 0).sum(), (half.train.task == 1).sum()
+    assert own / (own + others) == pytest.approx(0.75, abs=0.01)
+    assert others == (union.train.task == 1).sum()
+    assert np.array_equal(half.train.actions[48:96], half.train.actions[:48]), "each as often as any other"
+    few = load_data(configure(*ALONE, "co_training=true", "own_share=0.1"))
+    assert len(few.train) == len(union.train), "none is thrown away"
+
+
 @pytest.mark.parametrize("inputs", ["S", "I+S"])
 def test_a_moment_without_any_match_is_learned_from_without_one(inputs: str, configure: Configure) -> None:
     target, pool = demonstrations("triangle", range(4)), demonstrations("disc", range(1))

@@ -20,7 +20,7 @@ from recap.policies.checkpoint import from_pretrained
 from recap.run_directory import hold_run_directory
 from recap.training import trainer
 from recap.training.config import TrainConfig, preset
-from recap.training.data import TrainingData
+from recap.training.data import TrainingData, load_data
 from recap.training.plan import describe_plan
 from recap.training.records import read_metrics
 from recap.training.schedule import cosine
@@ -168,6 +168,31 @@ def test_seeds_differ(configure: Configure, state_data: TrainingData, straight: 
     assert (
         from_pretrained(tmp_path / "run/last").fingerprint != from_pretrained(straight / "last").fingerprint
     )
+
+
+def test_a_fine_tune_begins_where_the_other_ended(
+    configure: Configure, state_data: TrainingData, straight: Path, tmp_path: Path
+) -> None:
+    base = from_pretrained(straight / "last")
+    few = load_data(configure("policy.inputs=S", "n_demonstrations=3"))
+    begin = (*STATE, f"init={straight / 'last'}", "learning_rate=0", "n_iterations=1")
+    run(configure(*begin), tmp_path / "still", few)
+    still = from_pretrained(tmp_path / "still/last")
+    theirs = still.model.state_dict()
+    for key, value in base.model.state_dict().items():
+        assert torch.allclose(value, theirs[key], atol=1e-6), key
+    for name, values in base.statistics.std.items():
+        assert (still.statistics.std[name] == values).all(), "as it was trained, not of the few"
+    run(configure(*begin[:-2]), tmp_path / "moved", few)
+    assert from_pretrained(tmp_path / "moved/last").fingerprint != base.fingerprint
+
+
+def test_a_policy_of_another_kind_is_nothing_to_go_on_from(
+    configure: Configure, state_data: TrainingData, straight: Path, tmp_path: Path
+) -> None:
+    config = configure(*STATE, f"init={straight / 'last'}", "policy.residual=false")
+    with pytest.raises(InputError, match=r"has another residual \(True, now False\): train the preset"):
+        run(config, tmp_path / "run", state_data)
 
 
 def test_accumulated_steps_are_one_batch(

@@ -15,13 +15,12 @@ from recap.pool.view import PoolView
 from recap.retrieval.conditioning import frame_of, into
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.index import nearest_frames, squared_distances
+from recap.retrieval.pairs import stand_out
 from recap.retrieval.retriever import Retriever
 from recap.types import F32, F64
 
 N_PERFECT = 200  # moments for which every chunk of the pool is tried
 MAX_POOL_FRAMES = 60_000  # searched for the perfect match
-OUTLIER = 3.5  # robust deviations above the median: a pair that is probably mis-aligned
-MIN_RATIO = 0.75  # below it a pair helps, however unlike the others
 I64 = NDArray[np.int64]
 
 
@@ -228,11 +227,8 @@ class Residuals:
             ids = self.target.episode_ids[number], self.pool.episode_ids[usual]
             found.append(PairRow(*ids, value, value / still, _longest_run(rows), False))
         ratios = np.array([pair.ratio for pair in found])
-        middle = np.median(ratios)
-        spread = max(1.4826 * float(np.median(np.abs(ratios - middle))), 0.02)
         found = [
-            replace(p, misaligned=bool((x - middle) / spread > OUTLIER and p.ratio > MIN_RATIO))
-            for p, x in zip(found, ratios, strict=True)
+            replace(pair, misaligned=bool(far)) for pair, far in zip(found, stand_out(ratios), strict=True)
         ]
         return tuple(sorted(found, key=lambda pair: -pair.residual))
 

@@ -69,6 +69,32 @@ def bootstrap_models(values: F64, n_resamples: int = N_RESAMPLES) -> Interval:
     return Interval(float(low), float(high))
 
 
+def bootstrap_gain(values: F64, reference: F64, n_resamples: int = N_RESAMPLES) -> Interval:
+    """Percentile interval of the mean of values less that of the reference, each as in `bootstrap_models`.
+
+    The models of each side are drawn apart, since no training of one belongs to one of the other; the starts
+    are shared by both.
+    """
+    dice = np.random.default_rng(0)
+    n_seeds = values.shape[1]
+    starts = dice.integers(n_seeds, size=(n_resamples, n_seeds))
+    drawn = []
+    for side in (values, reference):
+        means = side.mean(axis=2)  # (n_models, n_seeds)
+        models = dice.integers(len(side), size=(n_resamples, len(side)))
+        drawn.append(means[models[:, :, None], starts[:, None, :]].mean(axis=(1, 2)))
+    low, high = (float(bound) for bound in np.percentile(drawn[0] - drawn[1], (2.5, 97.5)))
+    return _widened(low, high, n_seeds)
+
+
+def _widened(low: float, high: float, n_starts: int) -> Interval:
+    """Where all starts agree, those not drawn need not, and could be so many."""
+    if low != high:
+        return Interval(low, high)
+    unseen = 1 - 0.025 ** (1 / n_starts)
+    return Interval(max(-1.0, low - unseen), min(1.0, high + unseen))
+
+
 def seed_table(values: Mapping[tuple[str, int], float]) -> F64:
     """Values by (task, seed) as (n_seeds, n_tasks), nan where there is none; rows in order of seed."""
     tasks = {task: j for j, task in enumerate(dict.fromkeys(task for task, _ in values))}
@@ -108,13 +134,10 @@ def paired_difference(
     outcomes = list(pairs.values())
     table = seed_table({key: float(in_b) - float(in_a) for key, (in_a, in_b) in pairs.items()})
     low, high = bootstrap_mean(table)
-    if low == high:  # all starts agree: those not drawn need not, and could be so many
-        unseen = 1 - 0.025 ** (1 / len(table))
-        low, high = max(-1.0, low - unseen), min(1.0, high + unseen)
     return PairedDifference(
         both=outcomes.count((True, True)),
         only_a=outcomes.count((True, False)),
         only_b=outcomes.count((False, True)),
         neither=outcomes.count((False, False)),
-        interval=Interval(low, high),
+        interval=_widened(low, high, len(table)),
     )

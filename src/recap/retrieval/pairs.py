@@ -15,10 +15,12 @@ from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.index import nearest_frames
 from recap.retrieval.presets import preset
 from recap.retrieval.retriever import Retriever
-from recap.types import F32, FrameRef
+from recap.types import F32, F64, FrameRef
 
 I32 = NDArray[np.int32]
 ACTION_WEIGHT = 0.1  # the paper's, for the chunk to come
+OUTLIER = 3.5  # robust deviations above the median: a pair that is probably mis-aligned
+MIN_RATIO = 0.75  # of residual to holding still: below it a pair helps, however unlike the others
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,13 @@ def find_pairs(target: PoolView, retriever: Retriever, k: int = 3, allow_twin: b
         np.array(matches, np.int32),
         weight.astype(np.float32),
     )
+
+
+def stand_out(ratios: F64) -> NDArray[np.bool_]:
+    """Which demonstrations are probably mis-aligned, by their ratio of residual to holding still."""
+    middle = np.median(ratios)
+    spread = max(1.4826 * float(np.median(np.abs(ratios - middle))), 0.02)
+    return np.asarray(((ratios - middle) / spread > OUTLIER) & (ratios > MIN_RATIO))
 
 
 def _best_of_each(

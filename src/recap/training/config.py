@@ -20,6 +20,8 @@ class PairsConfig:
     action_weight: float = 1.0  # of the chunk to come, which only training knows
     allow_twin: bool = True  # whether the pool's demonstration of the same scene may be matched
     n_candidates: int | None = None
+    misaligned: float = 0.0  # share of the target's demonstrations that are matched at random, on purpose
+    leave_out: bool = False  # demonstrations whose residual stands out are not learned from
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class TrainConfig:
     pool: str = "pusht-9x100"  # of the pool's embodiment
     pool_angles: tuple[float, ...] = (-45.0, 45.0)  # goals of the pool that training may see; none: all
     n_demonstrations: int = 0  # of the target that are used; 0: all
+    co_training: bool = False  # the pool's demonstrations are learned from too, and none is retrieved
+    own_share: float = 0.0  # of co-training's moments that are the target's, at least; 0: as they come
     held_out: float = 0.1  # share of the target's demonstrations that only judge
     seed: int = 0
     batch_size: int = 512  # over all processes and accumulated steps
@@ -69,9 +73,20 @@ class TrainConfig:
     save_every: int = 1000
     patience: int = 0  # validations without a better one until it stops; 0: never
     weights: str | None = None  # a published transformer to begin from: directory or hub name
+    init: str | None = None  # a policy of ours to go on from: its weights, statistics and autoencoder
     autoencoder: str | None = None  # a published or trained autoencoder; none: a small one is trained first
     autoencoder_iterations: int = 2800
     autoencoder_batch: int = 128
+
+    def __post_init__(self) -> None:
+        if self.co_training and self.policy.retrieval:
+            raise InputError(
+                "co_training learns from the pool instead of retrieving from it: set policy.residual=false, "
+                "then policy.retrieval=false"
+            )
+
+        if not 0 <= self.own_share < 1:
+            raise InputError(f"own_share {self.own_share} is out of range: give 0 to 1, such as 0.5")
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -81,7 +96,8 @@ class TrainConfig:
 _NANO = PolicyConfig(
     network=NANO, sampling=SamplingConfig(n_steps=2, temperature=0.5), n_action_steps=4, hindsight=True
 )
-_NO_RETRIEVAL = replace(_NANO, mode="single", retrieval=False, residual=False)
+_ALONE = replace(_NANO, retrieval=False, residual=False)  # in the block's frame
+_ALONE_WORLD = replace(_ALONE, mode="single")
 _WORLD = AugmentConfig(image_dropout=0.5)
 _PI0 = replace(
     _NANO,
@@ -119,7 +135,15 @@ PRESETS: dict[str, TrainConfig] = {
     "pusht-nano-oracle": TrainConfig(
         "pusht-nano-oracle", policy=replace(_NANO, mode="oracle"), augment=_WORLD
     ),
-    "pusht-nano-no-retrieval": TrainConfig("pusht-nano-no-retrieval", policy=_NO_RETRIEVAL),
+    "pusht-nano-no-retrieval": TrainConfig("pusht-nano-no-retrieval", policy=_ALONE_WORLD, augment=_WORLD),
+    "pusht-nano-no-retrieval-block": TrainConfig("pusht-nano-no-retrieval-block", policy=_ALONE),
+    # Every goal of the pool, as the paper's row "Co-train (all)".
+    "pusht-nano-co-training": TrainConfig(
+        "pusht-nano-co-training", policy=_ALONE_WORLD, augment=_WORLD, co_training=True, pool_angles=()
+    ),
+    "pusht-nano-co-training-block": TrainConfig(
+        "pusht-nano-co-training-block", policy=_ALONE, co_training=True, pool_angles=()
+    ),
     "debug-pi0": TrainConfig(
         "debug-pi0",
         policy=replace(_PI0, network=PI0_DEBUG, image=ImageConfig(size=16, channels=3, scale=1)),

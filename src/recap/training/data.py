@@ -24,7 +24,8 @@ from recap.retrieval.retriever import Retriever
 from recap.run_directory import whole_file
 from recap.standard_pools import open_pool
 from recap.training.config import PairsConfig, TrainConfig
-from recap.training.samples import Album, SampleBuilder, Samples, join, shift_pictures
+from recap.training.misalignment import leave_out, misalign
+from recap.training.samples import Album, SampleBuilder, Samples, join, shift_pictures, with_share
 from recap.types import F32, U8, Episode
 from recap.workers import run_in_workers
 
@@ -41,6 +42,7 @@ class TrainingData:
     statistics: Statistics
     stamp: RetrievalStamp
     n_episodes: tuple[int, int, int]  # train, held out, pool
+    left_out: tuple[str, ...] = ()  # of the first, for being mis-aligned
 
 
 def load_data(config: TrainConfig, progress: Progress | None = None, workers: int = 1) -> TrainingData:
@@ -48,7 +50,7 @@ def load_data(config: TrainConfig, progress: Progress | None = None, workers: in
 
     Several workers need demonstrations that can be sent to another process: standard pools and snapshots.
     """
-    target = _spread(demonstrations(config.target), config.n_demonstrations)
+    target = spread(demonstrations(config.target), config.n_demonstrations)
     pool = of_goals(demonstrations(config.pool), config.pool_angles)
     return build_data(target, pool, config, progress, workers)
 
@@ -63,7 +65,7 @@ def build_data(
     """The arrays of these demonstrations."""
     if not target:
         raise InputError(f"target '{config.target}' holds no demonstration: there is nothing to learn")
-    if config.policy.retrieval and not pool:
+    if (config.policy.retrieval or config.co_training) and not pool:
         raise InputError(f"pool '{config.pool}' holds no demonstration of goals {config.pool_angles}")
     train, held_out = split(target, config.held_out)
     name = f"pusht-{config.policy.mode}"
@@ -75,10 +77,12 @@ def build_data(
             f"{config.policy.action_dim}-D: set policy.action_dim"
         )
     stamp = RetrievalStamp(name, describer.fingerprint, retrieval.metric_fingerprint, retrieval.object_name)
-    parts = _parts(train, held_out, workers)
+    learned = [*train, *shown_by_others(pool, held_out)] if config.co_training else train
+    around = pool if config.policy.retrieval else []
+    parts = _parts(learned, held_out, workers)
     built: dict[int, tuple[Samples, U8]] = {}
-    done, total = 0, sum(map(len, target))
-    for number, samples, pictures in run_in_workers(partial(_build, pool, config), parts, workers):
+    done, total = 0, sum(map(len, [*learned, *held_out]))
+    for number, samples, pictures in run_in_workers(partial(_build, around, config), parts, workers):
         built[number] = samples, pictures
         done += len(samples)
         if progress is not None:
@@ -90,13 +94,19 @@ def build_data(
         sides[part.for_training].append(shift_pictures(samples, n_pictures))
         n_pictures += len(pictures)
     together = join(sides[True])
+    if config.co_training:
+        together = with_share(together, sum(map(len, train)), config.own_share)
+    left_out: tuple[str, ...] = ()
+    if config.pairs.leave_out and config.policy.retrieval:
+        together, left_out = leave_out(together, learned, config.policy.action_dim)
     return TrainingData(
         together,
         join(sides[False]),
         np.concatenate([built[part.number][1] for part in parts]),
-        _statistics(together, config.policy),
+        statistics_of(together, config.policy),
         stamp,
         (len(train), len(held_out), len(pool)),
+        left_out,
     )
 
 
@@ -127,6 +137,8 @@ def _build(
     for part in parts:
         view, album = MemoryView(part.episodes), Album(config.policy)
         pairs = pairs_for(view, around, config, part.for_training) if config.policy.retrieval else None
+        if pairs is not None and part.for_training and config.pairs.misaligned > 0:
+            pairs = misalign(pairs, around, config.pairs.misaligned)
         builder = SampleBuilder(view, around, pairs, config.policy, album)
         for episode_id in view.episode_ids:
             builder.add(episode_id)
@@ -144,13 +156,26 @@ def split(target: Sequence[Episode], held_out: float) -> tuple[list[Episode], li
     return train, [episode for episode in target if episode.scene_id in chosen]
 
 
+def shown_by_others(pool: Sequence[Episode], held_out: Sequence[Episode]) -> list[Episode]:
+    """The pool's demonstrations to learn from, none of a scene that judges; each says who shows it.
+
+    It says so in its instruction. The robot's own stays as it is, as at test time.
+    """
+    judging = {episode.scene_id for episode in held_out}
+    return [
+        replace(e, task=f"{e.task}, as the {e.embodiment} does") for e in pool if e.scene_id not in judging
+    ]
+
+
 def pairs_for(target: PoolView, pool: PoolView, config: TrainConfig, for_training: bool) -> Pairs:
     """The pairs, found once and kept under a fingerprint of all that they depend on.
 
     Those that judge are found as at test time: without the action term, and never the same scene.
     """
     name = f"pusht-{config.policy.mode}"
-    chosen = config.pairs if for_training else PairsConfig(1, 0.0, False, config.pairs.n_candidates)
+    chosen = replace(config.pairs, misaligned=0.0, leave_out=False)  # what is done with them comes later
+    if not for_training:
+        chosen = PairsConfig(1, 0.0, False, config.pairs.n_candidates)
     if for_training and chosen.action_weight > 0:
         describer, retrieval = training_preset(
             name, chosen.n_candidates, chosen.action_weight, config.policy.chunk_size
@@ -213,7 +238,7 @@ def of_goals(episodes: list[Episode], angles: Sequence[float]) -> list[Episode]:
     return [e for e in episodes if not angles or any(abs(_angle(e) - a) < 0.5 for a in angles)]
 
 
-def _spread(episodes: list[Episode], n: int) -> list[Episode]:
+def spread(episodes: list[Episode], n: int) -> list[Episode]:
     """So many, spread evenly; all for 0."""
     if not n or n >= len(episodes):
         return episodes
@@ -224,7 +249,7 @@ def _angle(episode: Episode) -> float:
     return float("nan") if episode.goal is None else float(np.degrees(episode.goal[2]))
 
 
-def _statistics(samples: Samples, config: PolicyConfig) -> Statistics:
+def statistics_of(samples: Samples, config: PolicyConfig) -> Statistics:
     """Of every number; one that never varies keeps its scale. A mirror leaves means of x at its axis."""
     tables: dict[str, F32] = {**samples.fixed}
     for name, values in samples.matched.items():

@@ -189,6 +189,26 @@ def shift_pictures(samples: Samples, n: int) -> Samples:
     return replace(samples, images={slot: numbers + n for slot, numbers in samples.images.items()})
 
 
+def take_rows(samples: Samples, rows: NDArray[Any]) -> Samples:
+    """Some of the moments, by number or by mask."""
+    values: dict[str, Any] = {
+        name: {key: table[rows] for key, table in getattr(samples, name).items()}
+        for name in ("fixed", "matched", "images")
+    }
+    values |= {name: getattr(samples, name)[rows] for name in ("actions", "base", "valid", "weight", "task")}
+    return replace(samples, **values)
+
+
+def with_share(samples: Samples, n_first: int, share: float) -> Samples:
+    """With the first n moments repeated until they are that share of all; as they are where they are more."""
+    n_others = len(samples) - n_first
+    wanted = round(share * n_others / (1 - share))
+    if wanted <= n_first:
+        return samples
+    rows = np.concatenate([np.resize(np.arange(n_first), wanted), n_first + np.arange(n_others)])
+    return take_rows(samples, rows)
+
+
 def join(parts: Sequence[Samples]) -> Samples:
     """The samples of several parts, one after the other."""
     tasks = tuple(dict.fromkeys(task for part in parts for task in part.tasks))

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from recap.training.autoencoder import (
     train_autoencoder,
 )
 from recap.training.batches import BatchSource
+from recap.training.beginning import begin_from
 from recap.training.config import TrainConfig
 from recap.training.data import TrainingData, load_data
 from recap.training.judging import judge
@@ -125,9 +126,13 @@ class _Run:
                 f"{config.accumulate} accumulated steps: give a multiple of {world}"
             )
         self.micro = config.batch_size // world
-        self.encoder = self._encoder()
+        begun = None if config.init is None else begin_from(config.init, config.policy)
+        if begun is not None:
+            self.data = data = replace(data, statistics=begun.statistics)
+        self.encoder = self._encoder() if begun is None else begun.encoder
         latents = torch.zeros(0)
         if self.encoder is not None:
+            self.encoder.to(self.device)
             latents = frozen_latents(self.encoder, data.pictures, self.device)
         elif config.policy.sees:
             latents = torch.from_numpy(data.pictures).permute(0, 3, 1, 2).to(self.device)  # as they are
@@ -135,6 +140,8 @@ class _Run:
         model = build_model(config.policy)
         if config.weights is not None:
             model.load_published(config.weights)
+        if begun is not None:
+            model.load_state_dict(begun.model.state_dict())
         model = model.to(self.device)
         self.smooth = copy.deepcopy(model).requires_grad_(False).eval()
         if config.checkpointing:
@@ -323,6 +330,8 @@ class _Run:
             "moments": len(self.data.train),
             "batch_size": self.config.batch_size,
         }
+        if self.data.left_out:
+            facts["left_out"] = ", ".join(self.data.left_out)
         if self.encoder is not None:
             some = self.data.pictures[:: max(1, len(self.data.pictures) // 256)]
             facts["autoencoder_psnr_db"] = round(reconstruction(self.encoder, some), 2)

@@ -1,0 +1,44 @@
+"""The demonstrations of a plan: collected once, poses only, drawn when they are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from recap.collection import CollectSpec, Demo, demonstrate
+from recap.pool.memory import MemoryView
+from recap.pool.packed import write_packed
+from recap.types import Episode
+from recap.workers import run_in_workers
+
+
+def collect_pools(specs: Mapping[str, CollectSpec], folder: Path, workers: int) -> list[str]:
+    """Collect those that are not there into snapshots, all by the same processes; their names."""
+    missing = {name: spec for name, spec in specs.items() if not _file(folder, name).exists()}
+    items = [(name, spec, demo) for name, spec in missing.items() for demo in spec.demos()]
+    found: dict[str, dict[int, Episode]] = {name: {} for name in missing}
+    for name, number, episode in run_in_workers(_demonstrate, items, workers):
+        found[name][number] = episode
+    for name, episodes in found.items():
+        pack([episodes[number] for number in sorted(episodes)], _file(folder, name))
+    return list(missing)
+
+
+def _file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.safetensors"
+
+
+def pack(episodes: Sequence[Episode], file: Path) -> None:
+    """A snapshot without pictures."""
+    write_packed(MemoryView([replace(e, images={}) for e in episodes]), file, images=False)
+
+
+def seconds_of(episodes: Sequence[Episode]) -> float:
+    """How long they are together."""
+    return float(sum(len(episode) / episode.fps for episode in episodes))
+
+
+def _demonstrate(items: Iterator[tuple[str, CollectSpec, Demo]]) -> Iterator[tuple[str, int, Episode]]:
+    for name, spec, demo in items:
+        yield name, demo.index, demonstrate(spec, demo)

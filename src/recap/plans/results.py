@@ -1,0 +1,207 @@
+"""What a plan came to, as one table: success over training seeds, beside what it cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recap.envs.pusht.tasks import SEEN_ANGLES, angle_key
+from recap.evaluation.rollouts import EvalSpec, threshold_key
+from recap.evaluation.run_directory import read_info
+from recap.evaluation.statistics import (
+    Interval,
+    bootstrap_gain,
+    bootstrap_mean,
+    bootstrap_models,
+    seed_table,
+    wilson,
+)
+from recap.evaluation.summary import succeeded
+from recap.plans.ledger import Ledger
+from recap.plans.plan import EVALUATIONS, Evaluation, Part, Plan
+from recap.plans.pools import seconds_of
+from recap.plans.rollouts import is_finished
+from recap.plans.settings import as_markdown, compare_settings
+from recap.run_directory import write_whole
+from recap.standard_pools import DEFAULT
+from recap.training.data import demonstrations, of_goals
+from recap.types import F64
+
+RESULTS = "results"
+GROUPS = ("seen", "unseen")
+
+
+@dataclass(frozen=True)
+class Share:
+    """A mean over training seeds, starts and goals."""
+
+    models: tuple[float, ...]
+    n: int  # episodes of each
+    interval: Interval
+
+    @property
+    def mean(self) -> float:
+        """Over all."""
+        return float(np.mean(self.models))
+
+    def __str__(self) -> str:
+        low, high = (100 * bound for bound in self.interval)
+        return f"{100 * self.mean:.1f} [{low:.0f}, {high:.0f}]"
+
+
+def write_results(plan: Plan, out: Path, ledger: Ledger) -> list[dict[str, Any]]:
+    """Write `results/TITLE.json` and `.md`: a row for each family or agent and evaluation of it."""
+    rows = [row for name in plan.labels for row in _rows(plan, name, out, ledger)]
+    folder = out / RESULTS
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = "-".join(plan.title.lower().split()) or "plan"
+    write_whole(folder / f"{stem}.json", json.dumps({"rows": rows}, indent=1, ensure_ascii=False) + "\n")
+    write_whole(folder / f"{stem}.md", "\n".join([*as_table(rows), *_details(plan, out)]) + "\n")
+    return rows
+
+
+def _details(plan: Plan, out: Path) -> Iterable[str]:
+    """For each part the gains over its reference, and what its trained rows have in common."""
+    for part in plan.parts:
+        for words, found in (
+            ("gains", list(gains(plan, part, out))),
+            ("settings", compare_settings(plan, part.names)),
+        ):
+            if found:
+                yield from ("", f"{part.title}: {words}", "", as_markdown(found))
+
+
+def _rows(plan: Plan, name: str, out: Path, ledger: Ledger) -> Iterable[dict[str, Any]]:
+    """One for each evaluation that all seeds share."""
+    titles: dict[str, list[Evaluation]] = {}
+    families = {e.name: run.name for run in plan.runs for e in run.evaluations}
+    for evaluation in plan.evaluations_of(name):
+        if is_finished(out, evaluation):
+            own = families.get(evaluation.name, evaluation.name)
+            titles.setdefault(evaluation.name.removeprefix(own).lstrip("-"), []).append(evaluation)
+    for title, evaluations in titles.items():
+        spec = evaluations[0].spec
+        runs = [families[e.name] for e in evaluations if e.name in families]
+        costs = [ledger.seconds_of(run) for run in runs]
+        known = [row for row in ledger.rows() if runs and row.get("run") == runs[0]]
+        success: dict[str, Any] = {}
+        for group in GROUPS:
+            for threshold in map(threshold_key, spec.thresholds):
+                share = share_of([out / EVALUATIONS / e.name for e in evaluations], group, threshold)
+                if share is not None:
+                    success[f"{group} > {threshold}"] = {
+                        "models": share.models,
+                        "n": share.n,
+                        "mean": share.mean,
+                        "interval": share.interval,
+                        "text": str(share),
+                    }
+        yield {
+            "name": name,
+            "label": plan.labels[name],
+            "evaluation": title,
+            "seeds": len(evaluations),
+            "success": success,
+            "target_demonstrations_s": known[-1].get("demonstrations_s") if known else None,
+            "pool_demonstrations_s": _pool_seconds(plan, name, spec),
+            "gpu_s": _mean([c["compile_s"] + c["training_s"] for c in costs if c]),
+            "training_s": _mean([c["training_s"] for c in costs if c]),
+        }
+
+
+def tables_of(folders: Sequence[Path], group: str, threshold: str) -> list[F64]:
+    """Successes (n_starts, n_goals) of each run at the goals of that group, nan where there is none."""
+    seen = {angle_key(a) for a in SEEN_ANGLES}
+    tables: list[F64] = []
+    for folder in folders:
+        _, results = read_info(folder)
+        wanted = [r for r in results if (r.task in seen) == (group == "seen") and r.outcome != "error"]
+        if wanted:
+            tables.append(seed_table({(r.task, r.seed): float(succeeded(r, threshold)) for r in wanted}))
+    return tables
+
+
+def share_of(folders: Sequence[Path], group: str, threshold: str) -> Share | None:
+    """Of runs of one recipe on the same starts; None where no goal is of that group.
+
+    Over several trainings it is a bootstrap of trainings and starts, over one of starts alone.
+    """
+    tables = tables_of(folders, group, threshold)
+    if not tables:
+        return None
+    models = tuple(float(np.nanmean(table)) for table in tables)
+    whole = _stacked(tables)
+    interval = bootstrap_mean(tables[0]) if whole is None else bootstrap_models(whole)
+    if interval.low == interval.high:  # all agree: only how many starts there were bounds it
+        interval = wilson(models[0] * len(tables[0]), len(tables[0]))
+    return Share(models, int((~np.isnan(tables[0])).sum()), interval)
+
+
+def gains(plan: Plan, part: Part, out: Path) -> Iterable[list[str]]:
+    """Rows of a table: each family of the part less its reference on the same starts, with 95 % intervals."""
+    if part.reference is None:
+        return
+    base = _finished(plan, part.reference, out)
+    thresholds = [threshold_key(t) for t in plan.evaluations_of(part.reference)[0].spec.thresholds]
+    columns = [(group, threshold) for group in GROUPS for threshold in thresholds]
+    rows = []
+    for name in part.names:
+        cells = []
+        folders = _finished(plan, name, out) if name != part.reference else []
+        for group, threshold in columns:
+            ours, theirs = (_stacked(tables_of(f, group, threshold)) for f in (folders, base))
+            if ours is None or theirs is None or ours.shape[1:] != theirs.shape[1:]:
+                cells.append("–")
+                continue
+            low, high = bootstrap_gain(ours, theirs)
+            cells.append(f"{100 * (ours.mean() - theirs.mean()):+.1f} [{100 * low:+.0f}, {100 * high:+.0f}]")
+        if any(cell != "–" for cell in cells):
+            rows.append([plan.labels[name.partition("/")[0]], str(len(folders)), *cells])
+    if rows:
+        label = plan.labels[part.reference.partition("/")[0]]
+        yield [f"less {label} ({len(base)})", "seeds", *(f"{g} > {t}, points" for g, t in columns)]
+        yield from rows
+
+
+def as_table(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
+    """Markdown."""
+    keys = list(dict.fromkeys(key for row in rows for key in row["success"]))
+    head = ["", "seeds", *(f"{key}, %" for key in keys), "robot's demonstrations, s", "pool's, s", "GPU, s"]
+    yield "| " + " | ".join(head) + " |"
+    yield "| " + " | ".join("---" for _ in head) + " |"
+    for row in rows:
+        several = len({r["evaluation"] for r in rows if r["name"] == row["name"]}) > 1
+        label = f"{row['label']}, {row['evaluation']}" if several else row["label"]
+        success = [row["success"][key]["text"] if key in row["success"] else "–" for key in keys]
+        costs = (row["target_demonstrations_s"], row["pool_demonstrations_s"], row["gpu_s"])
+        cells = [label, str(row["seeds"]), *success, *("–" if c is None else f"{c:.0f}" for c in costs)]
+        yield "| " + " | ".join(cells) + " |"
+
+
+def _finished(plan: Plan, name: str, out: Path) -> list[Path]:
+    return [out / EVALUATIONS / e.name for e in plan.evaluations_of(name) if is_finished(out, e)]
+
+
+def _stacked(tables: Sequence[F64]) -> F64 | None:
+    """(n_models, n_starts, n_goals); None where there are none, or they are not of the same starts."""
+    if not tables or any(t.shape != tables[0].shape or np.isnan(t).any() for t in tables):
+        return None
+    return np.stack(tables)
+
+
+def _pool_seconds(plan: Plan, name: str, spec: EvalSpec) -> float | None:
+    """Of the pool that is looked into at test time, or learned from instead."""
+    config = next((run.config for run in plan.runs if run.family == name), None)
+    if config is not None and config.co_training:
+        return round(seconds_of(of_goals(demonstrations(config.pool), config.pool_angles)), 1)
+    retrieves = name not in ("expert", "still") if config is None else config.policy.retrieval
+    return round(seconds_of(demonstrations(spec.pool or DEFAULT)), 1) if retrieves else None
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return round(float(np.mean(values)), 1) if values else None
