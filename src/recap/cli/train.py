@@ -47,9 +47,10 @@ def train(
     """Train a policy on pairs of the robot's and the pool's demonstrations.
 
     PRESET is debug (a minute on any machine), pusht-nano, pusht-nano-state, pusht-nano-image,
-    pusht-nano-single, pusht-nano-oracle, pusht-nano-no-retrieval or cosmos-2b; with a π0-type network
-    debug-pi0, pusht-pi0-tiny, pusht-pi0-tiny-no-retrieval or pi0-base. A stopped training is resumed by
-    the same command. DIR/best is the checkpoint that did best on held-out demonstrations,
+    pusht-nano-single, pusht-nano-oracle or cosmos-2b; a baseline: pusht-nano-no-retrieval,
+    pusht-nano-no-retrieval-block, pusht-nano-co-training or pusht-nano-co-training-block; with a π0-type
+    network: debug-pi0, pusht-pi0-tiny, pusht-pi0-tiny-no-retrieval or pi0-base. A stopped training is
+    resumed by the same command. DIR/best is the checkpoint that did best on held-out demonstrations,
     DIR/last the newest. On several GPUs: torchrun --nproc-per-node 8 -m recap train PRESET.
 
     \b
