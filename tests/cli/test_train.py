@@ -124,7 +124,10 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(
     ("arguments", "message"),
     [
         (["pusht-nanno"], "unknown training preset 'pusht-nanno': did you mean 'pusht-nano'?"),
-        (["debug", "--set", "iterations=3"], "there is no setting 'iterations': did you mean 'n_iterations'?"),
+        (
+            ["debug", "--set", "iterations=3"],
+            "there is no setting 'iterations': did you mean 'n_iterations'?",
+        ),
         (["debug", "--set", "seed"], "'seed' is no setting: write key=value"),
         (["debug", "--iterations", "0"], "0 is not in the range x>=1"),
         (["debug", "--device", "gpu"], "unknown device 'gpu'"),
