@@ -175,9 +175,11 @@ def test_everything_works_by_keyboard_and_a_hostile_name_stays_a_name(
     page = watched.page
     expect(page.locator("#teach-hint")).to_contain_text("Drag the disc")
     page.goto(f"{studio.url}#results")
-    page.keyboard.press("Tab")
+    expect(page.locator("#results")).to_be_visible()
+    # Where Tab begins after a jump within the page is the browser's choice, so the link is focused itself.
+    page.locator(".skip").focus()
     page.keyboard.press("Enter")  # skips the head of the page, and stays in the view
-    assert page.evaluate("document.activeElement.id") == "main"
+    expect(page.locator("#main")).to_be_focused()
     expect(page.locator("#results")).to_be_visible()
     page.goto(f"{studio.url}#teach?{TASK}")
     tab_to(page, "#teach-board svg")
