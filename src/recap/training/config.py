@@ -108,22 +108,24 @@ _PI0 = replace(
 )
 _PIXELS = AugmentConfig(latent_noise=0.0)
 
+_DEBUG = TrainConfig(
+    "debug",
+    policy=PolicyConfig(network=TINY, image=ImageConfig(size=16)),
+    n_demonstrations=6,
+    held_out=0.34,
+    batch_size=16,
+    n_iterations=12,
+    warm_up=2,
+    validate_every=6,
+    save_every=6,
+    bf16=False,
+    compile=False,
+    autoencoder_iterations=4,
+    autoencoder_batch=8,
+)
+
 PRESETS: dict[str, TrainConfig] = {
-    "debug": TrainConfig(
-        "debug",
-        policy=PolicyConfig(network=TINY, image=ImageConfig(size=16)),
-        n_demonstrations=6,
-        held_out=0.34,
-        batch_size=16,
-        n_iterations=12,
-        warm_up=2,
-        validate_every=6,
-        save_every=6,
-        bf16=False,
-        compile=False,
-        autoencoder_iterations=4,
-        autoencoder_batch=8,
-    ),
+    "debug": _DEBUG,
     "pusht-nano": TrainConfig("pusht-nano", policy=_NANO),
     "pusht-nano-state": TrainConfig("pusht-nano-state", policy=replace(_NANO, inputs="S")),
     "pusht-nano-image": TrainConfig(
@@ -144,19 +146,11 @@ PRESETS: dict[str, TrainConfig] = {
     "pusht-nano-co-training-block": TrainConfig(
         "pusht-nano-co-training-block", policy=_ALONE, co_training=True, pool_angles=()
     ),
-    "debug-pi0": TrainConfig(
-        "debug-pi0",
+    "debug-pi0": replace(
+        _DEBUG,
+        preset="debug-pi0",
         policy=replace(_PI0, network=PI0_DEBUG, image=ImageConfig(size=16, channels=3, scale=1)),
         augment=_PIXELS,
-        n_demonstrations=6,
-        held_out=0.34,
-        batch_size=16,
-        n_iterations=12,
-        warm_up=2,
-        validate_every=6,
-        save_every=6,
-        bf16=False,
-        compile=False,
     ),
     "pusht-pi0-tiny": TrainConfig("pusht-pi0-tiny", policy=_PI0, augment=_PIXELS, compile=False),
     "pusht-pi0-tiny-no-retrieval": TrainConfig(
