@@ -1,5 +1,6 @@
 """The server as others meet it: a socket, health, metrics, and a door that is shut to strangers."""
 
+import gc
 import socket
 import threading
 import time
@@ -57,6 +58,11 @@ def test_metadata_comes_first_then_actions(server: Served) -> None:
         assert reply["actions"].shape == (8, 2)
         assert reply["retrieval"]["episode_id"] == "demo/3"
         assert reply["server_timing"]["infer_ms"] > 0
+
+
+def test_what_is_loaded_is_no_work_for_the_garbage_collector(server: Served) -> None:
+    """A full collection over a loaded policy would stop everyone for a third of a second."""
+    assert gc.get_freeze_count() > 100_000
 
 
 def test_an_error_is_a_line_of_text_and_the_connection_goes_on(server: Served) -> None:
