@@ -108,3 +108,17 @@ def test_a_gain_is_surer_where_trainings_agree_and_starts_are_shared() -> None:
     assert same.low < 0 < same.high
     none = np.zeros((2, 10, 3))
     assert bootstrap_gain(none, none) == pytest.approx((-0.308, 0.308), abs=1e-3), "ten starts that agree"
+
+
+def test_models_that_disagree_widen_the_interval_and_equal_ones_do_not() -> None:
+    starts = np.random.default_rng(1).random((40, 3)).round()
+    alike = np.stack([starts] * 3)
+    low, high = bootstrap_models(alike)
+    one = bootstrap_mean(starts)
+    assert abs(low - one.low) < 0.02
+    assert abs(high - one.high) < 0.02
+    assert low < starts.mean() < high
+    apart = np.stack([np.zeros((40, 3)), np.ones((40, 3))])
+    assert bootstrap_models(apart) == (0.0, 1.0), "either may be drawn twice"
+    assert bootstrap_models(np.ones((3, 5, 2))) == (1.0, 1.0)
+    assert bootstrap_models(alike) == bootstrap_models(alike), "the draws are the same at every call"
