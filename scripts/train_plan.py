@@ -17,8 +17,10 @@ A plan is a JSON file:
 `{out}` stands for the directory of `--out` wherever it is written: `target={out}/pools/ell.safetensors`,
 `init={out}/checkpoints/ours-0`. Every run is trained with its first seed before any is with its second. Seeds
 of evaluations go from the first of two up to the second. Several plans may share one directory; runs that
-are in two of them are trained once. The same command goes on where it was stopped: whatever is evaluated is
-not trained again. An autoencoder that is not named is trained once a frame. Under --out lie
+are in two of them are trained once. With --only, parts of a plan run side by side, each into a directory of
+its own; what they leave is put together by copying one into the other. The same command goes on where it was
+stopped: whatever is evaluated is not trained again. An autoencoder that is not named is trained once a frame.
+A pool may be chosen from one that is there: {"of": "pusht-9x100", "n": 50}. Under --out lie
 
     autoencoders/ evaluations/ configs/ pools/ results/ ledger.jsonl   small: to bring home, and back
     checkpoints/                                                      of every policy
@@ -51,6 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("plan", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--dry-run", action="store_true", help="check it, and tell what each run would take")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="of its runs and agents, only these")
     parser.add_argument("--collect", action="store_true", help="only its demonstrations, which need no GPU")
     parser.add_argument("--toy", action="store_true", help="the whole plan in miniature, on the CPU")
     parser.add_argument("--device", help="cpu, to train there")
@@ -61,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     from recap.errors import RecapError
     from recap.plans.ledger import describe
-    from recap.plans.plan import POOLS, read_plan
+    from recap.plans.plan import POOLS, read_plan, select
     from recap.plans.pools import collect_pools
     from recap.plans.running import finished_runs, run_plan
     from recap.plans.toy import shrink
@@ -69,6 +72,8 @@ def main(arguments: list[str] | None = None) -> int:
     cpu = options.toy or options.device == "cpu"
     try:
         plan = read_plan(options.plan, options.out, "cpu" if cpu else options.eval_device)
+        if options.only:
+            plan = select(plan, options.only)
         if options.dry_run:
             print("\n".join(describe(plan, finished_runs(plan, options.out))))
             return 0

@@ -237,6 +237,11 @@ class RetrievalAgent:
                 self._remember(episode, match.ref)
 
     def _retrieve(self, slot: int, episode: _Episode) -> Retrieval:
+        if self.policy is not None and not self.policy.config.retrieval:
+            episode.retrieval = Retrieval(
+                (), self.retriever.index().version, (), 0.0, {}
+            )  # it would not look
+            return episode.retrieval
         query = Query(
             tuple(episode.window), episode.first, self._symmetry(slot), avoid=tuple(episode.stalled.items())
         )

@@ -28,7 +28,6 @@ from recap.envs.pusht.tasks import (
     scene_id,
 )
 from recap.errors import InputError, RecapError, RunDirectoryError
-from recap.pool.lerobot import assemble, stage_episode, staged_indices
 from recap.run_directory import hold_run_directory
 from recap.types import F64, Episode, Observation
 from recap.workers import run_in_workers
@@ -99,6 +98,8 @@ def collect(
 
     Until all is there it lies in `out`.partial, each demonstration whole or absent.
     """
+    from recap.pool.lerobot import assemble, staged_indices  # PyAV, which demonstrating can do without
+
     if out.exists():
         raise RunDirectoryError(f"output {out} exists already: give another --out, or remove it first")
     staging = out.with_name(out.name + ".partial")
@@ -125,6 +126,8 @@ def collect(
 
 
 def _stage_demos(spec: CollectSpec, staging: Path, demos: Iterator[Demo]) -> Iterator[int]:
+    from recap.pool.lerobot import stage_episode
+
     for demo in demos:
         stage_episode(staging, demo.index, demonstrate(spec, demo))
         yield demo.index

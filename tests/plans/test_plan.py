@@ -1,16 +1,20 @@
 """Plans are read, ordered, priced, and refused before they cost anything."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from recap.errors import InputError
 from recap.plans.ledger import COMPILE_S, DATA_S, Ledger, data_kind, describe, estimate
-from recap.plans.plan import Plan, read_plan
+from recap.plans.plan import Plan, read_plan, select
+from recap.plans.pools import collect_pools
 from recap.training.config import preset
+from recap.training.data import demonstrations
 
 PLANS = sorted((Path(__file__).parents[2] / "scripts" / "plans").glob("*.json"))
 SEEDS = {"seeds": [500, 502]}
@@ -119,3 +123,29 @@ def test_the_ledger_adds_the_pieces_of_a_run_up(tmp_path: Path) -> None:
         file.write('{"run": "a", "trai')
     assert ledger.seconds_of("a") == {"data_s": 2.0, "compile_s": 0.0, "training_s": 120.0}
     assert ledger.gpu_minutes() == 2
+
+
+def test_a_part_of_a_plan_tells_of_itself_alone(read: Read) -> None:
+    other = {**RUN, "name": "other"}
+    part = {"title": "Both", "runs": ["ours", "other", "replay"], "reference": "replay"}
+    plan = read(runs=[RUN, other], agents={"replay": SEEDS}, parts=[part])
+    chosen = select(plan, ["ours"])
+    assert [run.family for run in chosen.runs] == ["ours"]
+    assert chosen.agents == ()
+    assert [(part.names, part.reference) for part in chosen.parts] == [(("ours",), None)]
+    with pytest.raises(InputError, match="no run or agent 'our': did you mean ours"):
+        select(plan, ["our"])
+
+
+def test_a_pool_may_be_chosen_from_one_that_is_there(read: Read, tmp_path: Path) -> None:
+    body = {"few": {"of": "pusht-9x100", "n": 18}, "two": {"of": "pusht-9x100", "angles": [-45, 45], "n": 4}}
+    plan = read(runs=[RUN], pools=body)
+    assert collect_pools(plan.pools, tmp_path, 1) == ["few", "two"]
+    goals = {name: goals_of(tmp_path / f"{name}.safetensors") for name in body}
+    assert goals["few"] == dict.fromkeys(range(-60, 61, 15), 2)
+    assert goals["two"] == {-45: 2, 45: 2}
+
+
+def goals_of(file: Path) -> dict[int, int]:
+    found = [e.goal for e in demonstrations(str(file))]
+    return dict(Counter(round(float(np.degrees(goal[2]))) for goal in found if goal is not None))

@@ -10,7 +10,7 @@ import pytest
 
 from recap.errors import RunDirectoryError
 from recap.evaluation.report import build_report
-from recap.plans import running
+from recap.plans import preparing
 from recap.plans.ledger import Ledger
 from recap.plans.plan import Plan, read_plan
 from recap.plans.running import finished_runs, run_plan
@@ -148,7 +148,7 @@ def test_what_is_done_is_not_done_again(done: Path, monkeypatch: pytest.MonkeyPa
     def never(*_: object, **__: object) -> None:
         raise AssertionError("loaded again")
 
-    monkeypatch.setattr(running, "load_data", never)
+    monkeypatch.setattr(preparing, "load_data", never)
     plan, out = toy(done)
     lines = Ledger(out).rows()
     assert carry_out(plan, out)[0]
@@ -172,7 +172,7 @@ def test_a_lost_evaluation_is_run_again_without_training(done: Path, monkeypatch
     (folder / "eval_info.json").unlink()
     (folder / "episodes.jsonl").write_text(episodes[0])
     assert finished_runs(plan, out) == RUNS - {"tuned-0"}
-    monkeypatch.setattr(running, "load_data", None)
+    monkeypatch.setattr(preparing, "load_data", None)
     assert carry_out(plan, out)[0]
     assert (folder / "eval_info.json").read_bytes() == kept, "the same episodes, to the bit"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from recap.errors import InputError, RecapError, did_you_mean
 from recap.evaluation.agents import find_factory
 from recap.evaluation.published import ROWS
 from recap.evaluation.rollouts import EvalSpec
+from recap.plans.pools import Selection
 from recap.policies.config import PolicyConfig
 from recap.run_directory import read_json
 from recap.training.config import TrainConfig, preset
@@ -61,7 +63,7 @@ class Plan:
     lead: str
     runs: tuple[Run, ...]
     agents: tuple[Evaluation, ...]
-    pools: Mapping[str, CollectSpec]  # demonstrations to collect first
+    pools: Mapping[str, CollectSpec | Selection]  # demonstrations to collect or choose first
     parts: tuple[Part, ...]
     labels: Mapping[str, str]  # of families and agents
     papers: Mapping[str, str]  # likewise: the row of the paper
@@ -77,6 +79,27 @@ class Plan:
             if not title or e.name == f"{run.name}-{title}"
         ]
         return found or [e for e in self.agents if e.name == family]
+
+
+def select(plan: Plan, names: Sequence[str]) -> Plan:
+    """Only the runs of these families and the agents of these names, and what its parts tell of them."""
+    known = (*dict.fromkeys(run.family for run in plan.runs), *(agent.name for agent in plan.agents))
+    for name in names:
+        if name not in known:
+            raise InputError(f"the plan has no run or agent '{name}': {did_you_mean(name, known)}")
+    return replace(
+        plan,
+        runs=tuple(run for run in plan.runs if run.family in names),
+        agents=tuple(agent for agent in plan.agents if agent.name in names),
+        parts=tuple(part for part in map(partial(_within, names), plan.parts) if part.names),
+    )
+
+
+def _within(names: Sequence[str], part: Part) -> Part:
+    """What is left of a part."""
+    left = tuple(name for name in part.names if name.partition("/")[0] in names)
+    reference = part.reference if str(part.reference).partition("/")[0] in names else None
+    return replace(part, names=left, reference=reference)
 
 
 def checkpoint_of(out: Path, name: str) -> Path:
@@ -181,7 +204,10 @@ def _evaluation(agent: str, changes: Mapping[str, Any], known: Mapping[str, Any]
     return EvalSpec.from_json(values)
 
 
-def _collection(name: str, values: Mapping[str, Any]) -> CollectSpec:
+def _collection(name: str, values: Mapping[str, Any]) -> CollectSpec | Selection:
+    if "of" in values:
+        _check(f"pool '{name}'", values, [f.name for f in fields(Selection)])
+        return Selection(**{**values, "angles": tuple(float(angle) for angle in values.get("angles", ()))})
     _check(f"pool '{name}'", values, [f.name for f in fields(CollectSpec)])
     angles = tuple(float(angle) for angle in values["angles"])
     return CollectSpec(**{**values, "angles": angles, "image_size": 0})

@@ -1,27 +1,41 @@
-"""The demonstrations of a plan: collected once, poses only, drawn when they are looked at."""
+"""The demonstrations of a plan: collected or chosen once, poses only, drawn when they are looked at."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from recap.collection import CollectSpec, Demo, demonstrate
 from recap.pool.memory import MemoryView
 from recap.pool.packed import write_packed
+from recap.training.data import demonstrations, of_goals, spread
 from recap.types import Episode
 from recap.workers import run_in_workers
 
 
-def collect_pools(specs: Mapping[str, CollectSpec], folder: Path, workers: int) -> list[str]:
+@dataclass(frozen=True)
+class Selection:
+    """Some demonstrations of a pool that is there."""
+
+    of: str  # a standard pool, or a snapshot
+    n: int = 0  # in even steps over goals and scenes; 0: all
+    angles: tuple[float, ...] = ()  # of these goals; none: of all
+
+
+def collect_pools(specs: Mapping[str, CollectSpec | Selection], folder: Path, workers: int) -> list[str]:
     """Collect those that are not there into snapshots, all by the same processes; their names."""
     missing = {name: spec for name, spec in specs.items() if not _file(folder, name).exists()}
-    items = [(name, spec, demo) for name, spec in missing.items() for demo in spec.demos()]
-    found: dict[str, dict[int, Episode]] = {name: {} for name in missing}
+    collected = {name: spec for name, spec in missing.items() if isinstance(spec, CollectSpec)}
+    items = [(name, spec, demo) for name, spec in collected.items() for demo in spec.demos()]
+    found: dict[str, dict[int, Episode]] = {name: {} for name in collected}
     for name, number, episode in run_in_workers(_demonstrate, items, workers):
         found[name][number] = episode
     for name, episodes in found.items():
         pack([episodes[number] for number in sorted(episodes)], _file(folder, name))
+    for name, spec in missing.items():
+        if isinstance(spec, Selection):
+            pack(spread(of_goals(demonstrations(spec.of), spec.angles), spec.n), _file(folder, name))
     return list(missing)
 
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,12 @@ from recap.plans.contents import write_contents
 from recap.plans.ledger import Ledger, beginning_s, data_kind, layout_of
 from recap.plans.plan import POOLS, Log, Plan, Run, checkpoint_of
 from recap.plans.pools import collect_pools, seconds_of
+from recap.plans.preparing import Preparation
 from recap.plans.results import write_results
 from recap.plans.rollouts import Rollouts, is_finished
 from recap.run_directory import read_json, write_whole
 from recap.training.config import TrainConfig
-from recap.training.data import TrainingData, demonstrations, load_data, spread, statistics_of
-from recap.training.kept import keep_data, read_data
+from recap.training.data import TrainingData, demonstrations, spread, statistics_of
 
 CONFIGS, DATA, TRAINING = "configs", "data", "training"
 SAVE_S = 20.0  # to write down where a training stands
@@ -67,8 +67,9 @@ def run_plan(
     for name in collect_pools(plan.pools, out / POOLS, _cores(device)):
         log("collected", name)
     try:
-        with Rollouts(out, workers, ledger, log) as rollouts:
-            whole = _carry_out(plan, done, rollouts, _Trainer(out, ledger, rollouts, deadline, log, device))
+        with Rollouts(out, workers, ledger, log) as rollouts, Preparation(_cores(device)) as preparation:
+            trainer = _Trainer(out, ledger, rollouts, preparation, deadline, log, device)
+            whole = _carry_out(plan, done, rollouts, trainer)
     finally:
         write_contents(plan, out)
         write_results(plan, out, ledger)
@@ -82,6 +83,7 @@ def _carry_out(plan: Plan, done: set[str], rollouts: Rollouts, trainer: _Trainer
     for agent in plan.agents:
         rollouts.start(agent)
     whole = True
+    trainer.foresee([run for run in plan.runs if run.name not in done])
     for run in plan.runs:
         if run.name in done:
             trainer.log(run.name, "is done")
@@ -99,12 +101,25 @@ class _Trainer:
     """Trains run after run; the data of every kind stay in memory."""
 
     def __init__(
-        self, out: Path, ledger: Ledger, rollouts: Rollouts, deadline: float, log: Log, device: str | None
+        self,
+        out: Path,
+        ledger: Ledger,
+        rollouts: Rollouts,
+        preparation: Preparation,
+        deadline: float,
+        log: Log,
+        device: str | None,
     ) -> None:
         self.out, self.ledger, self.rollouts, self.deadline = out, ledger, rollouts, deadline
-        self.log, self.device = log, device
+        self.preparation, self.log, self.device = preparation, log, device
         self._data: dict[TrainConfig, TrainingData] = {}
         self._compiled: set[tuple[str, ...]] = set()
+
+    def foresee(self, runs: Sequence[Run]) -> None:
+        """Begin with the data of those that are not trained, in their order."""
+        untrained = [run for run in runs if not (checkpoint_of(self.out, run.name) / "config.json").exists()]
+        kinds = [data_kind(run.config) for run in untrained]
+        self.preparation.begin({self._data_file(kind): kind for kind in kinds})
 
     def train(self, run: Run) -> bool:
         """Train one run to its end, or as far as there is time; whether its policy is there."""
@@ -170,11 +185,7 @@ class _Trainer:
         kind = data_kind(run.config)
         began = time.monotonic()
         if kind not in self._data:
-            file = self._data_file(kind)
-            data = read_data(file, kind.policy)
-            if data is None:
-                data = load_data(kind, workers=_cores(self.device))
-                keep_data(data, file)
+            data = self.preparation.take(self._data_file(kind), kind)
             self._data[kind] = data
             self.log("data", len(data.train), "moments,", len(data.held_out), "held out,", len(data.pictures))
         data = self._data[kind]

@@ -12,7 +12,7 @@ import numpy as np
 from recap.collection import CollectSpec
 from recap.evaluation.rollouts import EvalSpec
 from recap.plans.plan import POOLS, Evaluation, Plan, Run, frame_of
-from recap.plans.pools import pack
+from recap.plans.pools import Selection, pack
 from recap.policies.network import TINY
 from recap.standard_pools import DEFAULT, open_pool
 from recap.training.config import TrainConfig
@@ -70,7 +70,9 @@ def _spec(spec: EvalSpec, out: Path) -> EvalSpec:
     return replace(spec, angles=angles, seeds=spec.seeds[:1], max_steps=MAX_STEPS, pool=pool)
 
 
-def _collection(spec: CollectSpec) -> CollectSpec:
+def _collection(spec: CollectSpec | Selection) -> CollectSpec | Selection:
+    if isinstance(spec, Selection):
+        return replace(spec, n=min(spec.n, N_EACH) or N_EACH)
     angles = tuple(dict.fromkeys((spec.angles[0], spec.angles[-1])))
     return replace(spec, angles=angles, per_angle=min(spec.per_angle, N_EACH))
 
