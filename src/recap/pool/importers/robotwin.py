@@ -10,12 +10,11 @@ from typing import Any
 
 from recap.errors import DatasetError
 from recap.pool.importers import hdf5
-from recap.pool.importers.mapping import IMAGE, NEXT, SourceKey, check_name
+from recap.pool.importers.mapping import IMAGE, NEXT, OBJECT, SourceKey, check_name
 from recap.pool.importers.source import RawEpisode, as_dataset_error, check_fps, even_times, read_text
 from recap.pool.importers.strings import TextPlace, read_strings
+from recap.pool.robotwin_layout import FPS, our_camera
 from recap.types import Scalar
-
-FPS = 250 / 15  # a frame is kept every 15 of 250 physics steps a second
 
 _FILE = re.compile(r"episode_?(?P<number>\d{1,9})\.(?:hdf5|h5)")
 _MAX_ATTRIBUTES = 32
@@ -94,7 +93,9 @@ class RobotwinReader:
         for key, info in self._keys.items():
             parts = key.split("/")
             if info.kind == "images" and len(parts) == 3:
-                mapping[f"{IMAGE}{check_name('camera', parts[1])}"] = key
+                mapping[f"{IMAGE}{our_camera(check_name('camera', parts[1]))}"] = key
+            elif len(parts) == 2 and parts[0] == "objects" and info.shape[1:] == (7,):  # as we export them
+                mapping[f"{OBJECT}{check_name('object', parts[1])}"] = key
         return mapping
 
     def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
