@@ -183,7 +183,8 @@ class RetrievalAgent:
     def _see(self, slot: int, observation: Observation) -> _Episode | None:
         """The slot's episode with what is seen now; None while its object has never been seen."""
         episode = self._episodes.get(slot)
-        if self.retriever.config.object_name not in observation.objects or observation.goal is None:
+        name = self.retriever.config.object_name
+        if name and (name not in observation.objects or observation.goal is None):
             return None
         if episode is None:
             episode = self._episodes[slot] = _Episode(first=observation)

@@ -136,7 +136,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
         (replace(episode, proprio=flat), "no pose .left arm"),
         (replace(episode, proprio=np.full_like(flat, np.nan)), "no pose"),
         (replace(episode, images=grey), "camera 'head'"),
-        (replace(episode, images={"head": [picture(0)] * 4}), "4 frames for 5 steps"),
+        (replace(episode, images={"head": [picture(0)] * 4}), "4 frames, not 5"),
         (replace(episode, objects={"a/b": np.zeros((5, 7), np.float32)}), "no object name"),
     ):
         with pytest.raises(InputError, match=words):

@@ -56,6 +56,7 @@ def create(uri: str) -> None:
 @click.option("--map", "maps", multiple=True, metavar="FIELD=KEY", help="Where a field comes from.")
 @click.option("--fps", type=float, help="The rate, for a dataset that does not say.")
 @click.option("--rate", type=float, metavar="FPS", help="Resample to this rate.  [default: the pool's]")
+@click.option("--image-size", type=int, metavar="PX", help="Square pictures.  [default: as they are]")
 @click.option("--skip-existing", is_flag=True, help="Pass over episodes that are there, equal to the byte.")
 def add(
     uri: str,
@@ -64,6 +65,7 @@ def add(
     maps: Sequence[str],
     fps: float | None,
     rate: float | None,
+    image_size: int | None,
     skip_existing: bool,
 ) -> None:
     """Add every demonstration of a dataset, or none.
@@ -79,7 +81,7 @@ def add(
     from recap.errors import InputError
     from recap.pool.importers import open_source
     from recap.pool.importers.checks import check_dataset
-    from recap.pool.importers.resample import resample
+    from recap.pool.importers.resample import resample, resize
     from recap.pool.store import Pool
 
     store = Pool.open(uri)
@@ -103,6 +105,8 @@ def add(
     if wanted is not None and n_other:
         episodes = [resample(episode, wanted) for episode in episodes]
         click.echo(f"Resampled {n_other} episodes to {wanted:g} frames a second")
+    if image_size is not None:
+        episodes = [resize(episode, image_size) for episode in episodes]
     with progress_bar("episodes") as progress:
         version = store.add(episodes, skip_existing=skip_existing, progress=progress)
     click.echo(f"Added {len(store) - before} episodes: version {version} has {len(store)}")

@@ -29,7 +29,7 @@ class RetrievalConfig:
     n_candidates: int | None = None  # trajectories that stage 1 keeps; None keeps all
     same_goal: bool = False  # only trajectories of the goal nearest to the query's: the published oracle
     align: Alignment = "off"
-    object_name: str = "block"
+    object_name: str = "block"  # "": none is looked at, nor is a goal
     chunk_size: int = 8
     trim: int = 0  # frames dropped from the end of each demonstration
     stall_penalty: float = 0.0  # added to the distance near a match already used
