@@ -23,6 +23,7 @@ from robotwin_task import Task, evaluate
 import recap
 from recap.cli import main
 from recap.cli.robotwin import robotwin
+from recap.envs.dualarm.levels import pool_tasks
 from recap.errors import InputError, RunDirectoryError
 from recap.geometry3 import decode_arms
 from recap.pool.memory import MemoryPool
@@ -373,3 +374,5 @@ def test_the_tasks_are_listed() -> None:
     assert shown.count("\n") == 18
     assert "handover_mic" in shown
     assert "click_bell" not in shown
+    names = CliRunner().invoke(robotwin, ["tasks", "--level", "2", "--names"]).output.split()
+    assert names == list(pool_tasks(2))

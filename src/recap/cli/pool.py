@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from recap.cli.exporting import export
 from recap.cli.importing import inspect, parse_mapping
 from recap.cli.pool_look import diff, list_, print_rows, show, stats
 
@@ -29,7 +30,7 @@ def pool() -> None:
     """
 
 
-for _command in (diff, inspect, list_, show, stats):
+for _command in (diff, export, inspect, list_, show, stats):
     pool.add_command(_command)
 
 
@@ -230,41 +231,6 @@ def verify(uri: str, repair: bool) -> int:
     )
     click.echo(f"Listing: {uri}/{mended.listing}")
     return 0 if mended.report.ok else 1
-
-
-@pool.command()
-@click.argument("uri", metavar="POOL")
-@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-def export(uri: str, folder: Path) -> None:
-    """Write the newest version as a LeRobotDataset v3.
-
-    \b
-    Example:
-      recap pool export pools/pusht data/all
-    """
-    import tempfile
-
-    from recap.cli.terminal import progress_bar
-    from recap.errors import InputError, RunDirectoryError
-    from recap.pool.lerobot import assemble, stage_episode
-    from recap.pool.store import Pool
-
-    view = Pool.open(uri).view()
-    if not len(view):
-        raise InputError(f"pool {uri} is empty: recap pool add {uri} DATASET first")
-    if folder.exists():
-        raise RunDirectoryError(f"{folder} exists already: give another DIR, or remove it first")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as staging,
-        progress_bar("episodes") as progress,
-    ):
-        for index, episode in enumerate(view):
-            stage_episode(Path(staging), index, episode)
-            progress(index + 1, len(view))
-        assemble(Path(staging), len(view), folder)
-    click.echo(f"Dataset: {folder} ({len(view)} demonstrations)")
-    click.echo(f"Next: recap pool add OTHER_POOL {folder}")
 
 
 @pool.command()

@@ -46,17 +46,22 @@ def init(folder: Path, pool: str | None, same_python: bool) -> None:
 
 @robotwin.command()
 @click.option("--level", type=int, metavar="N", help="Only those that a pool of level 1 to 6 holds.")
-def tasks(level: int | None) -> None:
-    """List the paper's tasks by RoboTwin's names: which are trained on, and at which level each comes in.
+@click.option("--names", is_flag=True, help="Names alone, one a line.")
+def tasks(level: int | None, names: bool) -> None:
+    """List the paper's tasks: role, pool level, step limit.
 
     \b
     Example:
       recap robotwin tasks --level 2
+      for task in $(recap robotwin tasks --level 2 --names); do echo "$task"; done
     """
     from recap.cli.pool_look import print_rows
     from recap.envs.dualarm.levels import LEVELS, SEEN, STEP_LIMITS, UNSEEN, pool_tasks
 
-    wanted = set(pool_tasks(max(LEVELS) if level is None else level))
+    wanted = pool_tasks(max(LEVELS) if level is None else level)
+    if names:
+        click.echo("\n".join(wanted))
+        return
     rows = []
     for number, added in LEVELS.items():
         for task in added:

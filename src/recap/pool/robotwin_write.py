@@ -78,6 +78,53 @@ def write_robotwin(
     return folder
 
 
+def write_tasks(
+    episodes: Sequence[Episode],
+    out: Path,
+    config: str,
+    *,
+    task: str | None = None,
+    layout: Layout = "release",
+    progress: Callable[[int], None] | None = None,
+) -> list[Path]:
+    """Write `out/{task}/{config}` for each task, which an episode has as `task_key`, or else is `task`."""
+    groups: dict[str, list[Episode]] = {}
+    for episode in episodes:
+        name = episode.attributes.get("task_key", episode.attributes.get("scene.task_key", task))
+        if name is None:
+            raise InputError(
+                f"episode {episode.id} does not say of which task it is: give --task, as in lift_pot"
+            )
+        groups.setdefault(str(name), []).append(episode)
+    for name in groups:
+        _check_free(out, name, config)
+    n_before = 0
+
+    def report(n: int) -> None:
+        if progress is not None:
+            progress(n_before + n)
+
+    folders: list[Path] = []
+    try:
+        for name, group in groups.items():
+            folders.append(write_robotwin(group, out, name, config, layout=layout, progress=report))
+            n_before += len(group)
+    except BaseException:
+        for folder in folders:  # all of it, or none
+            shutil.rmtree(folder)
+        raise
+    return folders
+
+
+def _check_free(out: Path, task: str, config: str) -> Path:
+    _check_names("task", [task])
+    _check_names("config", [config])
+    folder = out / task / config
+    if folder.exists():
+        raise RunDirectoryError(f"{folder} exists already: give another --config or DIR, or remove it first")
+    return folder
+
+
 def _write_all(
     episodes: Iterable[Episode],
     folder: Path,
@@ -188,9 +235,7 @@ def _jpegs(episode: Episode, camera: str, frames: Sequence[U8]) -> NDArray[np.by
             raise InputError(f"camera '{camera}' of {episode.id} has frames of {shape}: give u8 (h, w, 3)")
         encoded.append(cv2.imencode(".jpg", frame)[1].tobytes())
     if len(encoded) != len(episode):
-        raise InputError(
-            f"camera '{camera}' of {episode.id} has {len(encoded)} frames for {len(episode)} steps"
-        )
+        raise InputError(f"camera '{camera}' of {episode.id} has {len(encoded)} frames, not {len(episode)}")
     longest = max(map(len, encoded))
     return np.array([data.ljust(longest, b"\0") for data in encoded], dtype=f"S{longest}")
 
