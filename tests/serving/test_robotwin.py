@@ -113,7 +113,18 @@ def test_a_model_serves_one_episode_after_another(folder: ModuleType, pool: Path
     assert all(evaluate(task, folder, model, words, START, seed)[0] for seed, words in enumerate(GOALS))
 
 
-def test_waits_and_returns_are_passed(pool: Path) -> None:
+def test_what_is_added_while_it_runs_is_used(tmp_path: Path) -> None:
+    pot, bell = demonstrations()
+    live = Pool.create(str(tmp_path / "pool"))
+    live.add([bell])
+    model = deploy_policy.get_model({"pool": str(tmp_path / "pool"), "mode": "blind"})
+    task = Task(GOALS, step_lim=60)
+    assert not evaluate(task, deploy_policy, model, POT, START)[0]
+    live.add([pot])
+    assert evaluate(task, deploy_policy, model, POT, START)[0]
+
+
+def test_waits_and_returns_are_passed() -> None:
     """Standing still, and being where it all began, must not hold it up."""
     out = arms_episode("out", 3, task=POT)
     wait, back = np.repeat(out.proprio[-1:], 30, axis=0), out.proprio[::-1]
