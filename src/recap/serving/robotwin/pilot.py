@@ -37,6 +37,7 @@ class Pilot:
         self._sizes, self._fps = _look_into(pool, wanted)
         if self.agent.image_size is not None:
             self._sizes |= dict.fromkeys(wanted, (self.agent.image_size, self.agent.image_size))
+        self._follows_objects = _follows_objects(self.agent)
         self._n_episodes = 0
         self.reset()
 
@@ -67,12 +68,16 @@ class Pilot:
                 with `instruction` and, where they are known, `objects/NAME` (7,).
         """
         seen = self.observe(message)
+        if self._follows_objects and not seen.objects:
+            raise InputError(
+                f"retrieval '{self.agent.retriever.config.name}' follows objects, whose poses RoboTwin does "
+                "not tell: name them as objects: in deploy_policy.yml, or use mode single or blind"
+            )
         action = self.agent.act([SLOT], [seen])[0]
         if self.agent.retrieval(SLOT) is None:
             raise InputError(
-                f"retrieval '{self.agent.retriever.config.name}' needs poses beyond what is known here "
-                f"({', '.join(seen.objects) or 'none'}): name the task's objects in deploy_policy.yml, or "
-                "use a mode that needs none (single, blind)"
+                f"retrieval '{self.agent.retriever.config.name}' needs a goal, or an object other than "
+                f"{', '.join(seen.objects) or 'none'}: it is not meant for two arms; use mode single or blind"
             )
         self._n_steps += 1
         return to_ee(action, seen.proprio)
@@ -172,6 +177,28 @@ def _cameras(agent: RetrievalAgent) -> list[str]:
     weighed = [name for name in terms if config.weights.get(name) or config.scene_weights.get(name)]
     names += [terms[name].camera for name in weighed if hasattr(terms[name], "camera")]
     return list(dict.fromkeys(names))
+
+
+def _follows_objects(agent: RetrievalAgent) -> bool:
+    """Whether the agent would retrieve otherwise if it knew of no object."""
+    from recap.retrieval.retriever import as_episode
+
+    retriever, view = agent.retriever, agent.retriever.source.view()
+    config = retriever.config
+    if config.align != "off" or config.object_name or not view.episode_ids:
+        return config.align != "off" or bool(config.object_name)
+    first = view.episode(view.episode_ids[0])
+    seen = Observation(
+        first.proprio[0],
+        first.task,
+        0.0,
+        {camera: frames[0] for camera, frames in first.images.items()},
+        {name: poses[0].astype(np.float64) for name, poses in first.objects.items()},
+    )
+    known, bare = (
+        retriever.describer.describe(as_episode([one])) for one in (seen, replace(seen, objects={}))
+    )
+    return any(not np.array_equal(known[name], bare[name]) for name in known)
 
 
 def _look_into(pool: PoolSource, cameras: list[str]) -> tuple[dict[str, tuple[int, int]], float]:
