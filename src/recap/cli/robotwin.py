@@ -58,12 +58,12 @@ def tasks(level: int | None, names: bool) -> None:
     from recap.cli.pool_look import print_rows
     from recap.envs.dualarm.levels import LEVELS, SEEN, STEP_LIMITS, UNSEEN, pool_tasks
 
-    wanted = pool_tasks(max(LEVELS) if level is None else level)
+    wanted = pool_tasks(len(LEVELS) if level is None else level)
     if names:
         click.echo("\n".join(wanted))
         return
     rows = []
-    for number, added in LEVELS.items():
+    for number, added in enumerate(LEVELS, 1):
         for task in added:
             kind = "trained" if task in SEEN else "unseen" if task in UNSEEN else "pool only"
             if task in wanted:

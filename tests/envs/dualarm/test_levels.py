@@ -19,13 +19,19 @@ def test_five_tasks_are_trained_on_and_five_are_unseen() -> None:
 
 
 def test_each_level_brings_one_unseen_task() -> None:
-    assert [len(pool_tasks(level)) for level in LEVELS] == [5, 11, 17, 23, 29, 36]
+    assert [len(pool_tasks(level)) for level in range(1, 7)] == [5, 11, 17, 23, 29, 36]
     assert len(set(pool_tasks(6))) == 36
-    assert set(LEVELS[1]) == set(SEEN)
-    for level in range(2, 7):
-        assert [task for task in LEVELS[level] if task in UNSEEN] == [LEVELS[level][0]]
+    assert LEVELS[0] == SEEN
+    for added in LEVELS[1:]:
+        assert [task for task in added if task in UNSEEN] == [added[0]]
     with pytest.raises(InputError, match="no pool level 7"):
         pool_tasks(7)
+
+
+def test_our_suite_has_the_same() -> None:
+    from recap.envs.dualarm import tasks
+
+    assert (tasks.SEEN, tasks.UNSEEN, tasks.LEVELS) == (SEEN, UNSEEN, LEVELS)
 
 
 def test_they_need_no_simulator() -> None:

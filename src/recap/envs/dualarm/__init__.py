@@ -1,1 +1,1 @@
-"""Two arms over a table: tasks and pool levels by the names RoboTwin 2.0 gives them."""
+"""Two arms, two robots: a suite of table-top tasks on MuJoCo, close in spirit to RoboTwin's."""

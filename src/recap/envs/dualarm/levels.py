@@ -9,12 +9,12 @@ from recap.errors import InputError
 SEEN = ("place_cans_plasticbox", "move_can_pot", "open_microwave", "grab_roller", "pick_dual_bottles")
 UNSEEN = ("move_pillbottle_pad", "lift_pot", "click_bell", "handover_mic", "place_bread_skillet")
 
-# What each level adds to the one before; the first of each from 2 on is the unseen task that it brings.
+# What each level, counted from 1, adds to the one before; from 2 on the first is the unseen task it brings.
 # The paper says that level 6 has 35 tasks; its table lists these 36. Its "stack bowls" is one of RoboTwin's
 # stack_bowls_two and stack_bowls_three, it does not say which.
-LEVELS: Mapping[int, tuple[str, ...]] = {
-    1: SEEN,
-    2: (
+LEVELS: tuple[tuple[str, ...], ...] = (
+    SEEN,
+    (
         "lift_pot",
         "place_bread_basket",
         "beat_block_hammer",
@@ -22,7 +22,7 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
         "press_stapler",
         "click_alarmclock",
     ),
-    3: (
+    (
         "handover_mic",
         "dump_bin_bigbin",
         "adjust_bottle",
@@ -30,7 +30,7 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
         "place_mouse_pad",
         "shake_bottle",
     ),
-    4: (
+    (
         "move_pillbottle_pad",
         "place_burger_fries",
         "place_phone_stand",
@@ -38,7 +38,7 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
         "place_object_basket",
         "move_playingcard_away",
     ),
-    5: (
+    (
         "place_bread_skillet",
         "place_container_plate",
         "place_fan",
@@ -46,7 +46,7 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
         "hanging_mug",
         "place_can_basket",
     ),
-    6: (
+    (
         "click_bell",
         "stack_bowls_two",
         "handover_block",
@@ -55,7 +55,7 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
         "place_empty_cup",
         "rotate_qrcode",
     ),
-}
+)
 
 # Actions after which RoboTwin ends an evaluation episode.
 STEP_LIMITS: Mapping[str, int] = {
@@ -82,6 +82,6 @@ LEFT_OUT: Mapping[str, tuple[int, ...]] = {
 
 def pool_tasks(level: int) -> tuple[str, ...]:
     """Every task that can be retrieved at that level, in the order in which they came."""
-    if level not in LEVELS:
-        raise InputError(f"there is no pool level {level}: give 1 (the trained tasks) to {max(LEVELS)}")
-    return tuple(task for number, added in LEVELS.items() if number <= level for task in added)
+    if not 1 <= level <= len(LEVELS):
+        raise InputError(f"there is no pool level {level}: give 1 (the trained tasks) to {len(LEVELS)}")
+    return tuple(task for added in LEVELS[:level] for task in added)
