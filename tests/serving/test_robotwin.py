@@ -103,7 +103,7 @@ def test_replay_follows_the_demonstration_that_the_words_ask_for(
     demonstration = next(episode for episode in demonstrations() if episode.task == words)
     assert off_path(task, demonstration) < 1e-3
     assert task.take_action_cnt < len(demonstration) + 16
-    assert n_calls <= -(-task.take_action_cnt // 16), "a call carries out a whole chunk"
+    assert n_calls == -(-task.take_action_cnt // 8), "a call carries out a whole chunk"
     np.testing.assert_allclose(task.actions[-1][3:7], as_ee(demonstration.proprio)[-1][3:7], atol=0.02)
 
 
@@ -311,33 +311,33 @@ def test_an_empty_pool_has_nothing_to_replay(tmp_path: Path) -> None:
         Pilot.open({"pool": str(tmp_path / "pool")})
 
 
-def test_what_needs_objects_says_so() -> None:
-    """And takes them from the task where they are named."""
-    from recap.features.describer import TermDescriber
-    from recap.features.terms import ArmsProprio
-    from recap.retrieval.presets import PRESETS
-
-    terms = TermDescriber({"proprio": ArmsProprio(frame="pot")})
-    config = replace(
-        PRESETS["robotwin-blind"][1],
-        name="test-aligned",
-        scene_weights={},
-        weights={"proprio": 1.0},
-        align="object",
-        object_name="pot",
-    )
-    pilot = Pilot(PilotSpec("memory", mode="blind"), MemoryPool(demonstrations()))
-    pilot.agent.retriever = type(pilot.agent.retriever)(MemoryPool(demonstrations()), terms, config)
-    task = Task(GOALS)
-    with pytest.raises(InputError, match=r"'test-aligned' needs poses beyond .* \(none\)") as told:
-        evaluate(task, deploy_policy, deploy_policy.Model(pilot, {}), POT, START)
+@pytest.mark.parametrize("mode", ["dualarm-aligned", "dualarm-single"])
+def test_what_follows_objects_says_so_when_there_are_none(mode: str) -> None:
+    pilot = Pilot(PilotSpec("memory", mode=mode), MemoryPool(demonstrations()))
+    with pytest.raises(InputError, match=rf"'{mode}' follows objects.* mode single or blind") as told:
+        evaluate(Task(GOALS), deploy_policy, deploy_policy.Model(pilot, {}), POT, START)
     assert "\n" not in str(told.value)
+    bare = MemoryPool([replace(episode, objects={}) for episode in demonstrations()])
+    world = Pilot(PilotSpec("memory", mode="dualarm-single"), bare)
+    assert evaluate(Task(GOALS), deploy_policy, deploy_policy.Model(world, {}), BELL, START)[1] > 1
+
+
+def test_objects_are_actors_of_the_task() -> None:
+    task = Task(GOALS)
     task.setup_demo(START)
     np.testing.assert_array_equal(deploy_policy.pose_of(task, "pot")[3:], [1, 0, 0, 0])
     with pytest.raises(RuntimeError, match="no actor 'pan'"):
         deploy_policy.pose_of(task, "pan")
     assert deploy_policy.read_objects("can, pot=pot_actor") == {"can": "can", "pot": "pot_actor"}
     assert deploy_policy.read_objects({"can": "bottle"}) == {"can": "bottle"}
+    assert deploy_policy.read_objects(None) == {}
+
+
+def test_a_preset_for_a_board_is_refused() -> None:
+    pilot = Pilot(PilotSpec("memory", mode="pusht-aligned"), MemoryPool(demonstrations()))
+    model = deploy_policy.Model(pilot, {"pot": "pot"})
+    with pytest.raises(InputError, match="not meant for two arms"):
+        evaluate(Task(GOALS), deploy_policy, model, POT, START)
 
 
 def test_what_robotwin_observes_is_checked(pool: Path) -> None:

@@ -107,6 +107,7 @@ class Pilot:
 def assemble(spec: PilotSpec, pool: PoolSource, policy: TrainedPolicy | None) -> RetrievalAgent:
     """The agent over that pool; a policy retrieves as it was trained to."""
     from recap.agent import RetrievalAgent
+    from recap.assembly import ARMS_ACTION_STEPS
     from recap.retrieval.presets import preset
     from recap.retrieval.retriever import Retriever
 
@@ -125,7 +126,7 @@ def assemble(spec: PilotSpec, pool: PoolSource, policy: TrainedPolicy | None) ->
     return RetrievalAgent(
         Retriever(pool, describer, config),
         policy,
-        n_action_steps=spec.n_action_steps,
+        n_action_steps=spec.n_action_steps or (ARMS_ACTION_STEPS if policy is None else None),
         reaction=spec.reaction,
         min_confidence=spec.min_confidence,
         noise_seed=spec.seed,

@@ -25,7 +25,7 @@ class PilotSpec:
     pool: str
     checkpoint: str = REPLAY  # or a policy's directory
     mode: str | None = None  # how it retrieves; None: as the policy was trained, `single` to replay
-    n_action_steps: int | None = None  # of a chunk that are carried out; None: the policy's own, or all
+    n_action_steps: int | None = None  # of a chunk that are carried out; None: the policy's own, 8 to replay
     n_candidates: int | None = None  # trajectories that stage 1 keeps; None: the preset's
     denoising_steps: int | None = None  # None: the policy's own
     device: str = "cpu"
