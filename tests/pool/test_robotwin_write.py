@@ -40,6 +40,7 @@ def test_what_is_written_comes_back(tmp_path: Path, layout: Layout) -> None:
         assert found.fps == wanted.fps
         assert found.id == f"lift_pot/ur5e_clean/episode{i}"
         assert found.attributes["seed"] == wanted.attributes["seed"]
+        assert found.attributes["task_key"] == "lift_pot"
         assert found.attributes["scene.split"] == "clean"
         assert found.attributes["scene.embodiment"] == "ur5e"
         assert set(found.images) == set(CAMERAS)

@@ -90,7 +90,7 @@ def write_tasks(
     """Write `out/{task}/{config}` for each task, which an episode has as `task_key`, or else is `task`."""
     groups: dict[str, list[Episode]] = {}
     for episode in episodes:
-        name = episode.attributes.get("task_key", episode.attributes.get("scene.task_key", task))
+        name = episode.attributes.get("task_key", task)
         if name is None:
             raise InputError(
                 f"episode {episode.id} does not say of which task it is: give --task, as in lift_pot"

@@ -29,7 +29,12 @@ def test_the_layout_of_the_release(tmp_path: Path) -> None:
     assert episode.task == "grab roller 1"
     assert episode.id == "grab_roller/demo_clean/episode1"
     assert episode.scene_id == "grab_roller/demo_clean/seed-10"
-    assert dict(episode.attributes) == {"seed": 10, "scene.A": "102_roller/base0", "scene.a": "left"}
+    assert dict(episode.attributes) == {
+        "seed": 10,
+        "task_key": "grab_roller",
+        "scene.A": "102_roller/base0",
+        "scene.a": "left",
+    }
     assert list(episode.images) == ["head", "left_wrist"]
     left = decode_arms(episode.proprio)[0]
     np.testing.assert_allclose(left[:, :3], poses(10, 10)[:, :3], atol=1e-6)
@@ -197,4 +202,9 @@ def test_json_of_scenes_may_hold_anything(tmp_path: Path) -> None:
     folder = write_robotwin(tmp_path / "task/config", 1)
     scene = {"info": {"{A}": [1], "n": 3, "nan": float("nan"), "long": "x" * 999}, "cluttered": True}
     (folder / "scene_info.json").write_text(json.dumps({"episode_0": scene, "other": 1}))
-    assert dict(open_source(folder)[0].attributes) == {"seed": 7, "scene.n": 3, "scene.cluttered": True}
+    assert dict(open_source(folder)[0].attributes) == {
+        "seed": 7,
+        "task_key": "task",
+        "scene.n": 3,
+        "scene.cluttered": True,
+    }

@@ -10,7 +10,7 @@ from typing import Any
 
 from recap.errors import DatasetError
 from recap.pool.importers import hdf5
-from recap.pool.importers.mapping import IMAGE, NEXT, OBJECT, SourceKey, check_name
+from recap.pool.importers.mapping import IMAGE, NEXT, OBJECT, SourceKey, check_name, one_line
 from recap.pool.importers.source import RawEpisode, as_dataset_error, check_fps, even_times, read_text
 from recap.pool.importers.strings import TextPlace, read_strings
 from recap.pool.robotwin_layout import FPS, our_camera
@@ -55,6 +55,7 @@ class RobotwinReader:
             self._keys = hdf5.walk(file)
         root = self._files[0].absolute().parent
         self._folder = root.parent if root.name == "data" else root
+        self._task_key = self._folder.parent.name if root.name == "data" else ""  # TASK/CONFIG/data
         self._scenes = self._scene_info()
         self._seeds = self._read_seeds()
         self._texts: dict[int, str | None] | None = None
@@ -113,6 +114,8 @@ class RobotwinReader:
         attributes = dict(self._scenes.get(number, {})) if number is not None else {}
         if scene is not None:
             attributes["seed"] = scene
+        if self._task_key:
+            attributes["task_key"] = one_line("task key", self._task_key)
         task = self._instructions().get(index)
         return RawEpisode(
             id=name,

@@ -71,7 +71,7 @@ class Pilot:
         if self._follows_objects and not seen.objects:
             raise InputError(
                 f"retrieval '{self.agent.retriever.config.name}' follows objects, whose poses RoboTwin does "
-                "not tell: name them as objects: in deploy_policy.yml, or use mode single or blind"
+                "not tell: name them as objects: in deploy_policy.yml, or replay in mode single or blind"
             )
         action = self.agent.act([SLOT], [seen])[0]
         if self.agent.retrieval(SLOT) is None:
