@@ -1,4 +1,4 @@
-"""Demonstrations of two arms in RoboTwin 2.0's HDF5, one file an episode, for those who train with its tools.
+"""Demonstrations of two arms in RoboTwin 2.0's HDF5, one file an episode, for those who use its tools.
 
 Beyond RoboTwin's own keys a file holds `additional_info/frequency`, because ours need not be at its rate, and
 `objects/NAME` (t, 7) where poses of objects are known; its readers pass over both. Camera matrices are left
