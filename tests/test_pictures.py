@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from recap.errors import InputError
-from recap.pictures import filmstrip, halved, write_png
+from recap.pictures import filmstrip, halved, resize_image, write_png
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 5), (64, 200)])
@@ -38,3 +38,13 @@ def test_filmstrip_runs_from_the_first_frame_to_the_last() -> None:
 def test_halved() -> None:
     image = np.array([[[0], [2], [9]], [[4], [6], [9]]], np.uint8).repeat(3, axis=2)
     assert halved(image).tolist() == [[[3, 3, 3]]]
+
+
+def test_an_oblong_picture_is_squeezed_not_cut() -> None:
+    image = np.zeros((20, 40, 3), np.uint8)
+    image[:, 20:] = 200
+    small = resize_image(image, (10, 10))
+    assert small.shape == (10, 10, 3)
+    assert (small[:, :5] == 0).all()
+    assert (small[:, 5:] == 200).all()
+    assert resize_image(image, (20, 40)) is image

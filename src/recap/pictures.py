@@ -1,4 +1,4 @@
-"""Still pictures without a picture library: PNG files and film strips."""
+"""Still pictures: PNG files, film strips, other sizes."""
 
 from __future__ import annotations
 
@@ -53,3 +53,14 @@ def halved(image: U8) -> U8:
     even = image[: height // 2 * 2, : width // 2 * 2]
     blocks = even.reshape(height // 2, 2, width // 2, 2, 3)
     return np.asarray(blocks.mean(axis=(1, 3)).round(), np.uint8)
+
+
+def resize_image(image: U8, size: tuple[int, int]) -> U8:
+    """The image at that height and width, the whole of it: what was oblong is squeezed, never cut."""
+    if image.shape[:2] == size:
+        return image
+    import cv2
+
+    smaller = size[0] * size[1] < image.shape[0] * image.shape[1]
+    how = cv2.INTER_AREA if smaller else cv2.INTER_LINEAR
+    return np.asarray(cv2.resize(image, size[::-1], interpolation=how), np.uint8)

@@ -57,11 +57,11 @@ class Episode:
 class EpisodeResult:
     """How one evaluation episode ended; an error is not a failure."""
 
-    task: str  # the task's key, such as "+45" for a goal angle in degrees
+    task: str  # the task's key, such as "+45" for a goal angle in degrees, or "lift_pot"
     seed: int
     outcome: Outcome
     steps: int
-    max_coverage: float
+    max_coverage: float  # where a task is done or not: 1 or 0
     first_step: Mapping[str, int | None]  # threshold -> first step past it
     error: str | None = None  # the traceback, when outcome is "error"
 
@@ -93,6 +93,7 @@ class Query:
     symmetry: int = 1  # how many turns of the task's object look alike
     exclude: frozenset[str] = frozenset()  # ids of episodes, or of scenes
     avoid: tuple[tuple[FrameRef, float], ...] = ()  # matches that led nowhere, and what to add near them
+    follow: FrameRef | None = None  # to where the last chunk led
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class Match:
     """A moment of the pool that fits."""
 
     ref: FrameRef
-    distance: float  # square root of the summed costs, with what `avoid` adds
+    distance: float  # square root of the summed costs, with what `avoid` adds and `follow` takes off
     costs: Mapping[str, float]  # term -> its share of the summed cost
     look_alike: int = 0  # by which of its equal names the query's object was matched
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
+from arms import arms_episode
 from click.testing import CliRunner, Result
 
 from recap.cli.pool import pool as group
@@ -102,6 +103,35 @@ def test_export_gives_back_what_was_added(uri: Path, dataset: Path, tmp_path: Pa
     assert not list(tmp_path.glob(".out*"))
     said("create", tmp_path / "empty")
     assert "is empty" in refused("export", tmp_path / "empty", tmp_path / "other")
+
+
+def test_two_arms_are_exported_as_robotwin_has_them(uri: Path, tmp_path: Path) -> None:
+    said("create", tmp_path / "arms")
+    bell = replace(arms_episode("c"), attributes={"task_key": "click_bell"})
+    Pool.open(str(tmp_path / "arms")).add([arms_episode("a", 1), arms_episode("b", 2), bell])
+    asked = ("export", tmp_path / "arms", tmp_path / "data", "--format", "robotwin", "--config", "clean")
+    shown = said(*asked)
+    assert re.findall("add OTHER_POOL .*/data/(.*)", shown) == ["lift_pot/clean", "click_bell/clean"]
+    said("create", tmp_path / "again")
+    for task, n in (("lift_pot", 2), ("click_bell", 1)):
+        assert f"Added {n} episodes" in said("add", tmp_path / "again", tmp_path / "data" / task / "clean")
+    assert "exists already" in refused(*asked)
+    nameless = replace(arms_episode("d"), attributes={})
+    Pool.open(str(tmp_path / "arms")).add([nameless])
+    assert "give --task" in refused(*asked[:-1], "other")
+    assert "lift_pot/other" in said(*asked[:-1], "other", "--task", "lift_pot", "--layout", "v1.0")
+    assert "choose one of release, v1.0" in refused(*asked[:-1], "third", "--task", "x", "--layout", "old")
+    assert "two arms" in refused("export", uri, tmp_path / "x", "--format", "robotwin", "--task", "push")
+    assert "did you mean 'robotwin'" in refused("export", uri, tmp_path / "x", "--format", "robotwn")
+    assert not (tmp_path / "x").exists()
+
+
+def test_pictures_can_be_made_square_on_the_way_in(dataset: Path, tmp_path: Path) -> None:
+    said("create", tmp_path / "pool")
+    said("add", tmp_path / "pool", dataset, "--image-size", 24)
+    frames = Pool.open(str(tmp_path / "pool")).view().episode("one").images["top"]
+    assert frames[2].shape == (24, 24, 3)
+    assert "16 to 1024" in refused("add", tmp_path / "pool", dataset, "--image-size", 5)
 
 
 def test_show_writes_a_strip_or_a_video(uri: Path, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ COMMANDS = {
     "premise": ("recap.cli.premise:premise", "See before training whether a pool is worth retrieving from."),
     "report": ("recap.cli.report:report", "Write one page from evaluations and analyses."),
     "retrieve": ("recap.cli.retrieve:retrieve", "See which moment of a pool fits, and why."),
+    "robotwin": ("recap.cli.robotwin:robotwin", "Evaluate in a RoboTwin 2.0 checkout of your own."),
     "run": ("recap.cli.run:run", "Drive a robot by a policy server, at a fixed rate."),
     "serve": ("recap.cli.serving:serve", "Serve a policy to robots on the openpi wire."),
     "studio": ("recap.cli.studio:studio", "Teach by dragging, and watch the frozen policy use it."),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from recap.cli.exporting import export
 from recap.cli.importing import inspect, parse_mapping
 from recap.cli.pool_look import diff, list_, print_rows, show, stats
 
@@ -29,7 +30,7 @@ def pool() -> None:
     """
 
 
-for _command in (diff, inspect, list_, show, stats):
+for _command in (diff, export, inspect, list_, show, stats):
     pool.add_command(_command)
 
 
@@ -56,6 +57,7 @@ def create(uri: str) -> None:
 @click.option("--map", "maps", multiple=True, metavar="FIELD=KEY", help="Where a field comes from.")
 @click.option("--fps", type=float, help="The rate, for a dataset that does not say.")
 @click.option("--rate", type=float, metavar="FPS", help="Resample to this rate.  [default: the pool's]")
+@click.option("--image-size", type=int, metavar="PX", help="Square pictures.  [default: as they are]")
 @click.option("--skip-existing", is_flag=True, help="Pass over episodes that are there, equal to the byte.")
 def add(
     uri: str,
@@ -64,6 +66,7 @@ def add(
     maps: Sequence[str],
     fps: float | None,
     rate: float | None,
+    image_size: int | None,
     skip_existing: bool,
 ) -> None:
     """Add every demonstration of a dataset, or none.
@@ -79,7 +82,7 @@ def add(
     from recap.errors import InputError
     from recap.pool.importers import open_source
     from recap.pool.importers.checks import check_dataset
-    from recap.pool.importers.resample import resample
+    from recap.pool.importers.resample import resample, resize
     from recap.pool.store import Pool
 
     store = Pool.open(uri)
@@ -103,6 +106,8 @@ def add(
     if wanted is not None and n_other:
         episodes = [resample(episode, wanted) for episode in episodes]
         click.echo(f"Resampled {n_other} episodes to {wanted:g} frames a second")
+    if image_size is not None:
+        episodes = [resize(episode, image_size) for episode in episodes]
     with progress_bar("episodes") as progress:
         version = store.add(episodes, skip_existing=skip_existing, progress=progress)
     click.echo(f"Added {len(store) - before} episodes: version {version} has {len(store)}")
@@ -226,41 +231,6 @@ def verify(uri: str, repair: bool) -> int:
     )
     click.echo(f"Listing: {uri}/{mended.listing}")
     return 0 if mended.report.ok else 1
-
-
-@pool.command()
-@click.argument("uri", metavar="POOL")
-@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-def export(uri: str, folder: Path) -> None:
-    """Write the newest version as a LeRobotDataset v3.
-
-    \b
-    Example:
-      recap pool export pools/pusht data/all
-    """
-    import tempfile
-
-    from recap.cli.terminal import progress_bar
-    from recap.errors import InputError, RunDirectoryError
-    from recap.pool.lerobot import assemble, stage_episode
-    from recap.pool.store import Pool
-
-    view = Pool.open(uri).view()
-    if not len(view):
-        raise InputError(f"pool {uri} is empty: recap pool add {uri} DATASET first")
-    if folder.exists():
-        raise RunDirectoryError(f"{folder} exists already: give another DIR, or remove it first")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as staging,
-        progress_bar("episodes") as progress,
-    ):
-        for index, episode in enumerate(view):
-            stage_episode(Path(staging), index, episode)
-            progress(index + 1, len(view))
-        assemble(Path(staging), len(view), folder)
-    click.echo(f"Dataset: {folder} ({len(view)} demonstrations)")
-    click.echo(f"Next: recap pool add OTHER_POOL {folder}")
 
 
 @pool.command()

@@ -29,8 +29,13 @@ def test_the_layout_of_the_release(tmp_path: Path) -> None:
     assert episode.task == "grab roller 1"
     assert episode.id == "grab_roller/demo_clean/episode1"
     assert episode.scene_id == "grab_roller/demo_clean/seed-10"
-    assert dict(episode.attributes) == {"seed": 10, "scene.A": "102_roller/base0", "scene.a": "left"}
-    assert list(episode.images) == ["head_camera", "left_camera"]
+    assert dict(episode.attributes) == {
+        "seed": 10,
+        "task_key": "grab_roller",
+        "scene.A": "102_roller/base0",
+        "scene.a": "left",
+    }
+    assert list(episode.images) == ["head", "left_wrist"]
     left = decode_arms(episode.proprio)[0]
     np.testing.assert_allclose(left[:, :3], poses(10, 10)[:, :3], atol=1e-6)
     assert not check_dataset(source)
@@ -47,7 +52,7 @@ def test_a_folder_of_files_or_one_file_will_do(tmp_path: Path, what: str) -> Non
 
 def test_red_stays_red(tmp_path: Path) -> None:
     folder = write_robotwin(tmp_path / "task/config", 1)
-    frame = open_source(folder)[0].images["head_camera"][2]
+    frame = open_source(folder)[0].images["head"][2]
     assert frame.shape == (32, 48, 3)
     assert np.abs(frame[20, 20].astype(int) - RED).max() < 12
     assert np.abs(frame.astype(int) - image(2)).mean() < 4
@@ -63,7 +68,7 @@ def test_frames_are_decoded_when_asked_for(tmp_path: Path) -> None:
     folder = write_robotwin(tmp_path / "task/config", 1)
     with h5py.File(folder / "data/episode0.hdf5", "r+") as file:
         file["observation/head_camera/rgb"][4] = b"\xff\xd8no jpeg"
-    frames = open_source(folder)[0].images["head_camera"]
+    frames = open_source(folder)[0].images["head"]
     assert frames[3].shape == (32, 48, 3)
     with pytest.raises(DatasetError, match="frame 4 is no JPEG"):
         frames[4]
@@ -77,7 +82,7 @@ def test_a_jpeg_that_claims_a_huge_picture_is_not_decoded(tmp_path: Path) -> Non
     with h5py.File(folder / "data/episode0.hdf5", "r+") as file:
         file["observation/head_camera/rgb"][0] = bytes(data)
     with pytest.raises(DatasetError, match="65535x65535"):
-        open_source(folder)[0].images["head_camera"][0]
+        open_source(folder)[0].images["head"][0]
     assert [f.code for f in check_dataset(open_source(folder))] == ["image-damaged"]
 
 
@@ -92,8 +97,8 @@ def test_the_layout_of_the_main_branch(tmp_path: Path, action_poses: bool) -> No
     np.testing.assert_array_equal(episode.proprio, state)
     np.testing.assert_array_equal(episode.actions, kept if action_poses else following)
     assert episode.task == "hand the mic over"
-    assert list(episode.images) == ["cam_head"]
-    assert np.abs(episode.images["cam_head"][0][20, 20].astype(int) - RED).max() < 12
+    assert list(episode.images) == ["head"]
+    assert np.abs(episode.images["head"][0][20, 20].astype(int) - RED).max() < 12
 
 
 def test_the_rate_is_read_where_it_is_kept(tmp_path: Path) -> None:
@@ -197,4 +202,9 @@ def test_json_of_scenes_may_hold_anything(tmp_path: Path) -> None:
     folder = write_robotwin(tmp_path / "task/config", 1)
     scene = {"info": {"{A}": [1], "n": 3, "nan": float("nan"), "long": "x" * 999}, "cluttered": True}
     (folder / "scene_info.json").write_text(json.dumps({"episode_0": scene, "other": 1}))
-    assert dict(open_source(folder)[0].attributes) == {"seed": 7, "scene.n": 3, "scene.cluttered": True}
+    assert dict(open_source(folder)[0].attributes) == {
+        "seed": 7,
+        "task_key": "task",
+        "scene.n": 3,
+        "scene.cluttered": True,
+    }

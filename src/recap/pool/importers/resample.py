@@ -1,7 +1,8 @@
-"""An episode at another frame rate; what is interpolated, and how, depends on what it means."""
+"""An episode at another frame rate, or with pictures of another size; how depends on what a number means."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,10 @@ from numpy.typing import NDArray
 
 from recap.errors import InputError
 from recap.geometry3 import arm_starts, matrix_to_rotation6, quaternion_start, rotation6_to_matrix
+from recap.lazy import LazySequence
+from recap.pictures import resize_image
 from recap.pool.importers.source import MAX_FRAMES, PickedFrames, check_fps
-from recap.types import F32, F64, Episode
+from recap.types import F32, F64, U8, Episode
 
 _RELATIVE = ("delta", "relative", "velocity", "velocities")
 
@@ -53,6 +56,31 @@ def resample(episode: Episode, fps: float) -> Episode:
         objects={name: _object(values, old, times, nearest) for name, values in episode.objects.items()},
         images={camera: PickedFrames(frames, nearest) for camera, frames in episode.images.items()},
     )
+
+
+def resize(episode: Episode, size: int) -> Episode:
+    """The same demonstration with square pictures, as a policy looks at them."""
+    if not 16 <= size <= 1024:
+        raise InputError(f"image size {size} is out of range: give 16 to 1024 px")
+    return replace(
+        episode, images={camera: _Resized(frames, size) for camera, frames in episode.images.items()}
+    )
+
+
+class _Resized(LazySequence[U8]):
+    """Frames that are resized when they are asked for."""
+
+    def __init__(self, frames: Sequence[U8], size: int) -> None:
+        self._frames, self._size = frames, size
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def _item(self, number: int) -> U8:
+        return resize_image(self._frames[number], (self._size, self._size))
+
+    def __iter__(self) -> Iterator[U8]:
+        return (resize_image(frame, (self._size, self._size)) for frame in self._frames)
 
 
 def _nearest(old: F64, times: F64) -> NDArray[np.int64]:

@@ -10,12 +10,11 @@ from typing import Any
 
 from recap.errors import DatasetError
 from recap.pool.importers import hdf5
-from recap.pool.importers.mapping import IMAGE, NEXT, SourceKey, check_name
+from recap.pool.importers.mapping import IMAGE, NEXT, OBJECT, SourceKey, check_name, one_line
 from recap.pool.importers.source import RawEpisode, as_dataset_error, check_fps, even_times, read_text
 from recap.pool.importers.strings import TextPlace, read_strings
+from recap.pool.robotwin_layout import FPS, our_camera
 from recap.types import Scalar
-
-FPS = 250 / 15  # a frame is kept every 15 of 250 physics steps a second
 
 _FILE = re.compile(r"episode_?(?P<number>\d{1,9})\.(?:hdf5|h5)")
 _MAX_ATTRIBUTES = 32
@@ -56,6 +55,7 @@ class RobotwinReader:
             self._keys = hdf5.walk(file)
         root = self._files[0].absolute().parent
         self._folder = root.parent if root.name == "data" else root
+        self._task_key = self._folder.parent.name if root.name == "data" else ""  # TASK/CONFIG/data
         self._scenes = self._scene_info()
         self._seeds = self._read_seeds()
         self._texts: dict[int, str | None] | None = None
@@ -94,7 +94,9 @@ class RobotwinReader:
         for key, info in self._keys.items():
             parts = key.split("/")
             if info.kind == "images" and len(parts) == 3:
-                mapping[f"{IMAGE}{check_name('camera', parts[1])}"] = key
+                mapping[f"{IMAGE}{our_camera(check_name('camera', parts[1]))}"] = key
+            elif len(parts) == 2 and parts[0] == "objects" and info.shape[1:] == (7,):  # as we export them
+                mapping[f"{OBJECT}{check_name('object', parts[1])}"] = key
         return mapping
 
     def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
@@ -112,6 +114,8 @@ class RobotwinReader:
         attributes = dict(self._scenes.get(number, {})) if number is not None else {}
         if scene is not None:
             attributes["seed"] = scene
+        if self._task_key:
+            attributes["task_key"] = one_line("task key", self._task_key)
         task = self._instructions().get(index)
         return RawEpisode(
             id=name,

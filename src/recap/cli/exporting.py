@@ -1,0 +1,77 @@
+"""`recap pool export`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recap.pool.robotwin_write import Layout
+    from recap.pool.view import PoolView
+
+FORMATS = ("lerobot", "robotwin")
+
+
+@click.command()
+@click.argument("uri", metavar="POOL")
+@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.option("--format", "format_", default="lerobot", show_default=True, help="lerobot or robotwin.")
+@click.option("--task", metavar="NAME", help="robotwin: of episodes that do not say.")
+@click.option("--config", default="recap", show_default=True, metavar="NAME", help="robotwin: its folder.")
+@click.option("--layout", default="release", show_default=True, help="robotwin: release or v1.0.")
+def export(uri: str, folder: Path, format_: str, task: str | None, config: str, layout: Layout) -> None:
+    """Write the newest version as a LeRobotDataset v3, or as RoboTwin 2.0 has it.
+
+    RoboTwin's files hold two arms; they go to DIR/TASK/CONFIG, a folder a task, and may be added to what DIR
+    holds. Its release keeps no actions: there the next state is the action, with v1.0 they are kept.
+
+    \b
+    Example:
+      recap pool export pools/pusht data/all
+      recap pool export pools/arms RoboTwin/data --format robotwin --config ur5_clean
+    """
+    from recap.cli.terminal import progress_bar
+    from recap.errors import InputError, one_of
+    from recap.pool.store import Pool
+
+    one_of("format", format_, FORMATS)
+    view = Pool.open(uri).view()
+    if not len(view):
+        raise InputError(f"pool {uri} is empty: recap pool add {uri} DATASET first")
+    with progress_bar("episodes") as progress:
+        write = _write_lerobot if format_ == "lerobot" else partial(_write_robotwin, task, config, layout)
+        folders = write(view, folder, lambda n: progress(n, len(view)))
+    click.echo(f"Dataset: {folder} ({len(view)} demonstrations)")
+    for each in folders:
+        click.echo(f"Next: recap pool add OTHER_POOL {each}")
+
+
+def _write_lerobot(view: PoolView, folder: Path, report: Callable[[int], None]) -> list[Path]:
+    import tempfile
+
+    from recap.errors import RunDirectoryError
+    from recap.pool.lerobot import assemble, stage_episode
+
+    if folder.exists():
+        raise RunDirectoryError(f"{folder} exists already: give another DIR, or remove it first")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as staging:
+        for index, name in enumerate(view.episode_ids):
+            stage_episode(Path(staging), index, view.episode(name))
+            report(index + 1)
+        assemble(Path(staging), len(view.episode_ids), folder)
+    return [folder]
+
+
+def _write_robotwin(
+    task: str | None, config: str, layout: Layout, view: PoolView, folder: Path, report: Callable[[int], None]
+) -> list[Path]:
+    from recap.pool.robotwin_write import write_tasks
+
+    episodes = [view.episode(name) for name in view.episode_ids]
+    return write_tasks(episodes, folder, config, task=task, layout=layout, progress=report)

@@ -1,0 +1,246 @@
+"""Demonstrations of two arms in RoboTwin 2.0's HDF5, one file an episode, for those who use its tools.
+
+Beyond RoboTwin's own keys a file holds `additional_info/frequency`, because ours need not be at its rate, and
+`objects/NAME` (t, 7) where poses of objects are known; its readers pass over both. Camera matrices are left
+out, and so are joints unless they are given. The layout of the release has no actions: there the next state
+is the action. That of the main branch keeps them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import cv2
+import h5py  # type: ignore[import-untyped]
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.errors import InputError, RunDirectoryError, one_of
+from recap.geometry3 import ARM_DIM, ROTATION, decode_arm, rotation6_error
+from recap.pool.robotwin_layout import ARMS, their_camera
+from recap.types import F32, F64, U8, Episode
+
+Layout: TypeAlias = Literal["release", "v1.0"]
+LAYOUTS = ("release", "v1.0")
+Joints: TypeAlias = tuple[NDArray[Any], NDArray[Any]]  # angles of the left and the right arm, (t, n) each
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_MAX_ROTATION_ERROR = 1e-2
+
+
+def write_robotwin(
+    episodes: Iterable[Episode],
+    out: Path,
+    task: str,
+    config: str,
+    *,
+    layout: Layout = "release",
+    joints: Mapping[str, Joints] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Path:
+    """Write `out/{task}/{config}`, whole or not at all, and return it; what exists is not overwritten.
+
+    Args:
+        episodes: with 20-D proprioception and actions, see `recap.geometry3.encode_arms`.
+        out: RoboTwin's `data` folder, or any other.
+        task: RoboTwin's name of the task, such as lift_pot.
+        config: its name of how the task was set up, such as demo_clean.
+        joints: episode id -> angles, where they are known.
+        progress: told how many are written.
+    """
+    one_of("layout", layout, LAYOUTS)
+    for what, name in (("task", task), ("config", config)):
+        if not _NAME.fullmatch(name):
+            raise InputError(f"'{name}' is no {what} name: use letters, digits, _ and -, as in lift_pot")
+    folder = out / task / config
+    if folder.exists():
+        raise RunDirectoryError(f"{folder} exists already: give another --config or DIR, or remove it first")
+    made = [parent for parent in (folder.parent, out) if not parent.exists()]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{config}.", dir=folder.parent))
+    try:
+        staging.chmod(0o755)
+        if not _write_all(episodes, staging, layout, joints or {}, progress or (lambda n: None)):
+            raise InputError("there is no demonstration to write: give one or more")
+        staging.rename(folder)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        for parent in made:  # for nothing, unless someone else has used it since
+            if not any(parent.iterdir()):
+                parent.rmdir()
+        raise
+    return folder
+
+
+def write_tasks(
+    episodes: Sequence[Episode],
+    out: Path,
+    config: str,
+    *,
+    task: str | None = None,
+    layout: Layout = "release",
+    progress: Callable[[int], None] | None = None,
+) -> list[Path]:
+    """Write `out/{task}/{config}` for each task, which an episode has as `task_key`, or else is `task`."""
+    groups: dict[str, list[Episode]] = {}
+    for episode in episodes:
+        name = episode.attributes.get("task_key", task)
+        if name is None:
+            raise InputError(
+                f"episode {episode.id} does not say of which task it is: give --task, as in lift_pot"
+            )
+        groups.setdefault(str(name), []).append(episode)
+    for name in groups:
+        _check_free(out, name, config)
+    n_before = 0
+
+    def report(n: int) -> None:
+        if progress is not None:
+            progress(n_before + n)
+
+    folders: list[Path] = []
+    try:
+        for name, group in groups.items():
+            folders.append(write_robotwin(group, out, name, config, layout=layout, progress=report))
+            n_before += len(group)
+    except BaseException:
+        for folder in folders:  # all of it, or none
+            shutil.rmtree(folder)
+        raise
+    return folders
+
+
+def _check_free(out: Path, task: str, config: str) -> Path:
+    _check_names("task", [task])
+    _check_names("config", [config])
+    folder = out / task / config
+    if folder.exists():
+        raise RunDirectoryError(f"{folder} exists already: give another --config or DIR, or remove it first")
+    return folder
+
+
+def _write_all(
+    episodes: Iterable[Episode],
+    folder: Path,
+    layout: Layout,
+    joints: Mapping[str, Joints],
+    progress: Callable[[int], None],
+) -> int:
+    (folder / "data").mkdir()
+    (folder / "instructions").mkdir()
+    scenes: dict[str, Any] = {}
+    seeds: list[object] = []
+    for i, episode in enumerate(episodes):
+        with h5py.File(folder / f"data/episode{i}.hdf5", "w") as file:
+            _write_episode(file, episode, layout, joints.get(episode.id))
+        words = {"seen": [episode.task], "unseen": []}
+        (folder / f"instructions/episode{i}.json").write_text(json.dumps(words, indent=1) + "\n", "utf-8")
+        info = {key.removeprefix("scene."): value for key, value in episode.attributes.items()}
+        scenes[f"episode_{i}"] = {"info": info, "id": episode.id, "embodiment": episode.embodiment}
+        seeds.append(episode.attributes.get("seed"))
+        progress(i + 1)
+    (folder / "scene_info.json").write_text(json.dumps(scenes, indent=1) + "\n", "utf-8")
+    if all(type(seed) is int for seed in seeds):  # a made-up seed would claim a scene that nobody saw
+        (folder / "seed.txt").write_text(" ".join(map(str, seeds)), "utf-8")
+    return len(scenes)
+
+
+def _write_episode(file: Any, episode: Episode, layout: Layout, joints: Joints | None) -> None:
+    state = _arms(episode, "proprioception", episode.proprio)
+    _check_names("camera", episode.images)
+    _check_names("object", episode.objects)
+    if layout == "release":
+        _write_release(file, state, joints)
+    else:
+        _write_newer(file, episode, state, joints)
+    for camera, frames in episode.images.items():
+        name = their_camera(camera, newer=layout != "release")
+        key = f"observation/{name}/rgb" if layout == "release" else f"vision/{name}/colors"
+        file[key] = _jpegs(episode, camera, frames)
+    file["additional_info/frequency"] = float(episode.fps)
+    group = file.create_group("objects", track_order=True) if episode.objects else {}
+    for name, poses in episode.objects.items():  # in their order: the first is the one that is acted on first
+        group[name] = np.asarray(poses)
+
+
+def _write_release(file: Any, state: Mapping[str, tuple[F64, F64]], joints: Joints | None) -> None:
+    for i, (arm, (poses, gripper)) in enumerate(state.items()):
+        file[f"endpose/{arm}_endpose"] = poses
+        file[f"endpose/{arm}_gripper"] = gripper
+        if joints is not None:
+            file[f"joint_action/{arm}_arm"] = _angles(joints[i], len(gripper))
+            file[f"joint_action/{arm}_gripper"] = gripper
+    if joints is not None:
+        parts = [file[f"joint_action/{arm}_{what}"][()] for arm in ARMS for what in ("arm", "gripper")]
+        file["joint_action/vector"] = np.column_stack(parts)
+
+
+def _write_newer(
+    file: Any, episode: Episode, state: Mapping[str, tuple[F64, F64]], joints: Joints | None
+) -> None:
+    file["data_format_version"] = np.bytes_(b"v1.0")
+    file["instructions"] = np.bytes_(json.dumps({"seen": [episode.task], "unseen": []}).encode())
+    for group, arms in (("state", state), ("action", _arms(episode, "actions", episode.actions))):
+        for i, (arm, (poses, gripper)) in enumerate(arms.items()):
+            file[f"{group}/{arm}_ee_poses"] = poses
+            file[f"{group}/{arm}_ee_joint_states"] = gripper[:, None]
+            if joints is not None and group == "state":
+                file[f"{group}/{arm}_arm_joint_states"] = _angles(joints[i], len(gripper))
+
+
+def _arms(episode: Episode, what: str, values: F32) -> dict[str, tuple[F64, F64]]:
+    """Arm -> poses (t, 7) and gripper (t,); an InputError where these are no two arms."""
+    if values.ndim != 2 or values.shape[1] != 2 * ARM_DIM or not len(values):
+        raise InputError(
+            f"the {what} of {episode.id} is of shape {values.shape}: RoboTwin's files hold two arms, (t, 20)"
+        )
+    found = {}
+    for arm, part in zip(ARMS, np.split(values, 2, axis=1), strict=True):
+        error = rotation6_error(part[:, ROTATION])
+        if not np.isfinite(part).all() or error.max() > _MAX_ROTATION_ERROR:
+            raise InputError(
+                f"the {what} of {episode.id} holds what is no pose ({arm} arm): mend the episode"
+            )
+        poses, gripper = decode_arm(part)
+        found[arm] = (_without_jumps(poses), gripper)
+    return found
+
+
+def _without_jumps(poses: F64) -> F64:
+    """The same poses, each quaternion of the sign nearer to the one before it, as a simulator has them."""
+    turns = poses[:, 3:]
+    signs = np.where((turns[1:] * turns[:-1]).sum(axis=1) < 0, -1.0, 1.0)
+    return np.concatenate([poses[:, :3], turns * np.cumprod([1.0, *signs])[:, None]], axis=1)
+
+
+def _angles(values: NDArray[Any], n: int) -> F64:
+    angles = np.asarray(values, np.float64)
+    if angles.ndim != 2 or len(angles) != n or not np.isfinite(angles).all():
+        raise InputError(f"joint angles of shape {angles.shape} do not fit {n} frames: give (t, joints)")
+    return angles
+
+
+def _jpegs(episode: Episode, camera: str, frames: Sequence[U8]) -> NDArray[np.bytes_]:
+    """JPEG strings padded to one length; OpenCV takes our RGB for BGR, which is how RoboTwin writes them."""
+    encoded = []
+    for frame in frames:
+        if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
+            shape = f"{frame.dtype} {frame.shape}"
+            raise InputError(f"camera '{camera}' of {episode.id} has frames of {shape}: give u8 (h, w, 3)")
+        encoded.append(cv2.imencode(".jpg", frame)[1].tobytes())
+    if len(encoded) != len(episode):
+        raise InputError(f"camera '{camera}' of {episode.id} has {len(encoded)} frames, not {len(episode)}")
+    longest = max(map(len, encoded))
+    return np.array([data.ljust(longest, b"\0") for data in encoded], dtype=f"S{longest}")
+
+
+def _check_names(what: str, names: Iterable[str]) -> None:
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise InputError(f"'{name}' is no {what} name: use letters, digits, _ and -")

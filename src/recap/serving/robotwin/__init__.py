@@ -1,0 +1,1 @@
+"""ReCAP inside RoboTwin's own evaluation loop."""

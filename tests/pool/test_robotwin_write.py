@@ -1,0 +1,149 @@
+"""What we write in RoboTwin's layout is what RoboTwin would have written, and comes back as it was."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import h5py  # type: ignore[import-untyped]
+import numpy as np
+import pytest
+from arms import RED, arms_episode, picture
+
+from recap.errors import InputError, RunDirectoryError
+from recap.geometry3 import quaternion_to_rotation6
+from recap.pool.importers import open_source
+from recap.pool.importers.checks import check_dataset
+from recap.pool.robotwin_write import LAYOUTS, Layout, write_robotwin
+from recap.types import Episode
+
+CAMERAS = ("head", "left_wrist", "right_wrist")
+
+
+def two() -> list[Episode]:
+    return [arms_episode("a", 1, cameras=CAMERAS), arms_episode("b", 2, 25, task="raise it", cameras=CAMERAS)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_is_written_comes_back(tmp_path: Path, layout: Layout) -> None:
+    folder = write_robotwin(two(), tmp_path / "data", "lift_pot", "ur5e_clean", layout=layout)
+    assert folder == tmp_path / "data/lift_pot/ur5e_clean"
+    source = open_source(folder)
+    assert (source.format, len(source)) == ("robotwin", 2)
+    assert not check_dataset(source)
+    for i, (wanted, found) in enumerate(zip(two(), source, strict=True)):
+        np.testing.assert_allclose(found.proprio, wanted.proprio, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(found.actions, wanted.actions, rtol=0, atol=1e-6)
+        assert found.task == wanted.task
+        assert found.fps == wanted.fps
+        assert found.id == f"lift_pot/ur5e_clean/episode{i}"
+        assert found.attributes["seed"] == wanted.attributes["seed"]
+        assert found.attributes["task_key"] == "lift_pot"
+        assert found.attributes["scene.split"] == "clean"
+        assert found.attributes["scene.embodiment"] == "ur5e"
+        assert set(found.images) == set(CAMERAS)
+        assert list(found.objects) == ["pot", "lid"], "the first is the one that is acted on first"
+        for name, poses in wanted.objects.items():
+            np.testing.assert_array_equal(found.objects[name], poses)
+
+
+def test_actions_that_are_not_the_next_state_need_the_newer_layout(tmp_path: Path) -> None:
+    episode = arms_episode("a", 1)
+    ahead = replace(episode, actions=np.concatenate([episode.actions[5:], episode.actions[-5:]]))
+    newer = open_source(write_robotwin([ahead], tmp_path, "t", "newer", layout="v1.0"))[0]
+    np.testing.assert_allclose(newer.actions, ahead.actions, rtol=0, atol=1e-6)
+    release = open_source(write_robotwin([ahead], tmp_path, "t", "release"))[0]
+    np.testing.assert_allclose(release.actions, episode.actions, rtol=0, atol=1e-6)
+
+
+def test_red_stays_red_and_is_blue_to_others(tmp_path: Path) -> None:
+    folder = write_robotwin([arms_episode("a", n=10)], tmp_path, "t", "c")
+    frame = open_source(folder)[0].images["head"][3]
+    assert np.abs(frame.astype(int) - picture(0.3)).mean() < 6
+    assert np.abs(frame[12, 28].astype(int) - RED).max() < 12
+    with h5py.File(folder / "data/episode0.hdf5") as file:
+        stored = file["observation/head_camera/rgb"]
+        assert stored.shape == (10,)
+        assert stored.dtype.kind == "S"
+        assert stored.dtype.itemsize == max(len(bytes(data)) for data in stored)
+        data = np.frombuffer(bytes(stored[3]), np.uint8)
+    other = cv2.imdecode(data, cv2.IMREAD_COLOR_RGB)  # any decoder that knows what RGB is
+    assert other is not None
+    assert other[12, 28, 2] > 150
+
+
+def test_poses_have_w_first_and_do_not_jump(tmp_path: Path) -> None:
+    turning = arms_episode("a", turn=2 * np.pi)  # past the half turn, where w changes its sign
+    folder = write_robotwin([turning], tmp_path, "t", "c")
+    with h5py.File(folder / "data/episode0.hdf5") as file:
+        left = file["endpose/left_endpose"][()]
+        gripper = file["endpose/left_gripper"][()]
+    assert left.shape == (40, 7)
+    np.testing.assert_allclose(left[0, 3:], [1, 0, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(left[:, 3:], axis=1), 1)
+    assert (left[:, 3] < -0.9).any(), "after a whole turn the same rotation is -1, 0, 0, 0"
+    assert (np.linalg.norm(np.diff(left[:, 3:], axis=0), axis=1) < 0.3).all()
+    np.testing.assert_allclose(quaternion_to_rotation6(left[:, 3:]), turning.proprio[:, 3:9], atol=1e-6)
+    np.testing.assert_allclose(left[:, :3], turning.proprio[:, :3], atol=1e-7)
+    np.testing.assert_allclose(gripper, turning.proprio[:, 9])
+
+
+def test_joints_are_written_where_they_are_known(tmp_path: Path) -> None:
+    angles = np.arange(40 * 6).reshape(40, 6) / 100
+    joints = {"a": (angles, angles + 1)}
+    folder = write_robotwin([arms_episode("a"), arms_episode("b")], tmp_path, "t", "c", joints=joints)
+    with h5py.File(folder / "data/episode0.hdf5") as file:
+        vector = file["joint_action/vector"][()]
+        gripper = file["endpose/right_gripper"][()]
+    np.testing.assert_array_equal(vector[:, :6], angles)
+    np.testing.assert_array_equal(vector[:, 7:13], angles + 1)
+    np.testing.assert_array_equal(vector[:, 13], gripper)
+    with h5py.File(folder / "data/episode1.hdf5") as file:
+        assert "joint_action" not in file
+    with pytest.raises(InputError, match="do not fit 40 frames"):
+        write_robotwin([arms_episode("a")], tmp_path, "t", "d", joints={"a": (angles[1:], angles)})
+
+
+def test_what_lies_beside_the_files(tmp_path: Path) -> None:
+    folder = write_robotwin(two(), tmp_path, "t", "c")
+    assert (folder / "seed.txt").read_text() == "100001 100002"
+    assert json.loads((folder / "instructions/episode1.json").read_text())["seen"] == ["raise it"]
+    assert json.loads((folder / "scene_info.json").read_text())["episode_1"]["info"]["split"] == "clean"
+    nameless = [replace(episode, attributes={}) for episode in two()]
+    assert not (write_robotwin(nameless, tmp_path, "t", "d") / "seed.txt").exists()
+
+
+def test_nothing_is_overwritten_and_nothing_is_left_half_done(tmp_path: Path) -> None:
+    folder = write_robotwin([arms_episode("a", n=5)], tmp_path, "t", "c")
+    before = (folder / "data/episode0.hdf5").read_bytes()
+    with pytest.raises(RunDirectoryError, match="exists already"):
+        write_robotwin([arms_episode("b", n=5)], tmp_path, "t", "c")
+    assert (folder / "data/episode0.hdf5").read_bytes() == before
+    planar = replace(arms_episode("b", n=5), proprio=np.zeros((5, 2), np.float32))
+    with pytest.raises(InputError, match=r"two arms, \(t, 20\)"):
+        write_robotwin([arms_episode("a", n=5), planar], tmp_path / "other", "t", "d")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["t"]
+    assert [entry.name for entry in (tmp_path / "t").iterdir()] == ["c"]
+
+
+def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    episode = arms_episode("a", n=5)
+    flat = episode.proprio.copy()
+    flat[2, 3:9] = 0.1
+    grey = {"head": [np.zeros((8, 8), np.uint8)] * 5}
+    for wrong, words in (
+        (replace(episode, proprio=flat), "no pose .left arm"),
+        (replace(episode, proprio=np.full_like(flat, np.nan)), "no pose"),
+        (replace(episode, images=grey), "camera 'head'"),
+        (replace(episode, images={"head": [picture(0)] * 4}), "4 frames, not 5"),
+        (replace(episode, objects={"a/b": np.zeros((5, 7), np.float32)}), "no object name"),
+    ):
+        with pytest.raises(InputError, match=words):
+            write_robotwin([wrong], tmp_path / "x", "t", "c")
+    with pytest.raises(InputError, match="no task name"):
+        write_robotwin([episode], tmp_path / "x", "../t", "c")
+    with pytest.raises(InputError, match="no demonstration"):
+        write_robotwin([], tmp_path / "x", "t", "c")
+    assert not (tmp_path / "x").exists()
