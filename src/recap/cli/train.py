@@ -99,6 +99,8 @@ def train(
         click.echo(f"Iterations: {outcome.iterations} of {config.n_iterations}{early}")
         click.echo(f"Best: {outcome.best} (iteration {outcome.best_iteration})")
         click.echo(f"Last: {outcome.last}")
+        if outcome.left_out:
+            click.echo(f"Left out as mis-aligned: {', '.join(outcome.left_out)}")
         click.echo(f"Best held-out action loss: {outcome.best_loss:.4f}")
         click.echo(f"Next: {_next_command(config, outcome.best)}")
     return 0

@@ -58,6 +58,8 @@ def data_kind(config: TrainConfig) -> TrainConfig:
         target=config.target,
         pool=config.pool,
         pool_angles=config.pool_angles,
+        target_tasks=config.target_tasks,
+        pool_tasks=config.pool_tasks,
         n_demonstrations=config.n_demonstrations,
         co_training=config.co_training,
         own_share=config.own_share,

@@ -199,6 +199,7 @@ class _Trainer:
             batch_size=run.config.autoencoder_batch,
             seed=0,
             device=torch.device("cuda" if cuda else "cpu"),
+            paper=run.config.policy.world.paper,
             report=lambda done, loss: clock.tick("autoencoder", done, n),
         )
         partial = Path(given).with_name(f"{Path(given).name}.partial")

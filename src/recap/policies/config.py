@@ -259,18 +259,12 @@ class PolicyConfig:
 
     @property
     def latent_size(self) -> int:
-        """Of a side of a slot: without images one patch is enough for a vector."""
+        """Of a side of a slot; without images one patch, which is enough for most vectors."""
         return self.image.latent_size if self.sees else self.network.patch
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, and which backbone they are of; later settings only where they say something."""
-        values = {"backbone": self.network.backbone, **asdict(self)}
-        for part, usual in LATER.items():
-            inner = values[part] if part else values
-            for key, value in usual.items():
-                if inner[key] == value:
-                    del inner[key]
-        return values
+        return without_usual({"backbone": self.network.backbone, **asdict(self)}, LATER)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> PolicyConfig:
@@ -290,6 +284,16 @@ class PolicyConfig:
             known[key] = from_plain(kind, inner, f"{key}.")
         found: PolicyConfig = from_plain(cls, {**LATER[""], **known})
         return found
+
+
+def without_usual(values: dict[str, Any], later: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Without the settings that came later and say nothing: what was written before reads the same."""
+    for part, usual in later.items():
+        inner = values[part] if part else values
+        for key, value in usual.items():
+            if inner[key] == value:
+                del inner[key]
+    return values
 
 
 def from_plain(kind: type[Any], values: Any, prefix: str = "") -> Any:

@@ -14,7 +14,9 @@ class Domain:
     """One kind of world; its retrieval presets are called `{name}-{mode}`."""
 
     name: str
-    title: str  # for people
+    title: str  # for people, as the next two
+    images: str
+    poses: str
     encoding: Encoding
     mirrors: bool  # whether left and right can be swapped
     paper: bool  # whether most of a picture is white paper, which an autoencoder need not learn
@@ -26,15 +28,27 @@ class Domain:
 DOMAINS: Mapping[str, Domain] = {
     domain.name: domain
     for domain in (
-        Domain("pusht", "PushT", PlanarEncoding(), True, True, {}, "--pusher triangle"),
+        Domain(
+            "pusht",
+            "PushT",
+            "camera image",
+            "poses of object and goal",
+            PlanarEncoding(),
+            mirrors=True,
+            paper=True,
+            units={},
+            use="--pusher triangle",
+        ),
         Domain(
             "dualarm",
-            "two arms on a table",
+            "arms on a table",
+            "camera images",
+            "poses of objects",
             ArmsEncoding(),
-            False,
-            False,
-            {**dict.fromkeys("XYZ", 0.05), "r": 0.5},
-            "--env dualarm",
+            mirrors=False,
+            paper=False,
+            units={**dict.fromkeys("XYZ", 0.05), "r": 0.5},
+            use="--env dualarm",
         ),
     )
 }

@@ -30,7 +30,7 @@ class Encoding(Protocol):
         ...
 
     def chunk_kinds(self, dim: int) -> str:
-        """Of a step of the retrieved chunk."""
+        """Of a step of a chunk, its origin taken off."""
         ...
 
     def state_kinds(self, n_objects: int) -> str:
@@ -49,8 +49,8 @@ class Encoding(Protocol):
         """Objects (d,) as a policy predicts them."""
         ...
 
-    def chunk(self, rows: F32, now: F32) -> F32:
-        """Steps (H, d) of the retrieved chunk as a policy is given them."""
+    def origin(self, now: F32) -> F32:
+        """What is taken off each step of a chunk, (d,), given or predicted, of a body that is like this now."""
         ...
 
     def possible(self, actions: F32, base: F32) -> F32:
@@ -96,9 +96,9 @@ class PlanarEncoding:
         """(4,)."""
         return planar(things)
 
-    def chunk(self, rows: F32, now: F32) -> F32:
-        """As it is."""
-        return rows
+    def origin(self, now: F32) -> F32:
+        """Nothing."""
+        return np.zeros_like(now)
 
     def possible(self, actions: F32, base: F32) -> F32:
         """Any place can be meant."""
@@ -108,8 +108,8 @@ class PlanarEncoding:
 class ArmsEncoding:
     """Two arms of ten numbers, and up to `n_objects` objects, each xyz and a quaternion, w first.
 
-    The retrieved chunk is told from where the tools are now: what matters of it are centimetres, and where on
-    the table they lie matters little. An object that is not there is zeros and a mark.
+    A chunk is told from where the tools are now: what matters of it are centimetres, and where on the table
+    they lie matters little. An object that is not there is zeros and a mark.
     """
 
     pose_dim = 7
@@ -149,17 +149,18 @@ class ArmsEncoding:
     def pose(self, things: F64, n_objects: int) -> F64:
         """(10 n,)."""
         poses = np.asarray(things, np.float64).reshape(-1, self.pose_dim)[:n_objects]
+        there = np.flatnonzero(poses[:, 3:].any(axis=1))  # a pose without a turn stands for no object
         out = np.zeros((n_objects, ARM_DIM))
-        if len(poses):
-            out[: len(poses), :3] = poses[:, :3]
-            out[: len(poses), ROTATION] = quaternion_to_rotation6(poses[:, 3:])
-            out[: len(poses), -1] = 1.0
+        if len(there):
+            out[there, :3] = poses[there, :3]
+            out[there, ROTATION] = quaternion_to_rotation6(poses[there, 3:])
+            out[there, -1] = 1.0
         return out.ravel()
 
-    def chunk(self, rows: F32, now: F32) -> F32:
-        """Places less those of the tools now."""
-        kinds = np.array(list(self.body_kinds(rows.shape[-1])))
-        return np.asarray(rows - np.where(np.isin(kinds, list("XYZ")), now[: rows.shape[-1]], 0), np.float32)
+    def origin(self, now: F32) -> F32:
+        """Where the tools are."""
+        kinds = np.array(list(self.body_kinds(now.shape[-1])))
+        return np.asarray(np.where(np.isin(kinds, list("XYZ")), now, 0), np.float32)
 
     def possible(self, actions: F32, base: F32) -> F32:
         """With rotations that are rotations, and grippers between closed and open."""

@@ -125,7 +125,10 @@ def build_layout(config: PolicyConfig) -> Layout:
         slots += seen("future_frame", image.future, denoised=True)
     if config.future_state:
         slots.append(told("future_proprio", denoised=True))
-    return Layout(tuple(slots), image.channels, config.latent_size, config.network.patch)
+    size, patch = config.latent_size, config.network.patch
+    while not config.sees and image.channels * size**2 < max(slot.width for slot in slots):
+        size += patch  # without images a slot is as small as its widest vector allows
+    return Layout(tuple(slots), image.channels, size, patch)
 
 
 def frame_offsets(config: PolicyConfig) -> tuple[int, ...]:

@@ -162,7 +162,7 @@ class TrainedPolicy(ABC):
         chunks = []
         for i, moment in enumerate(moments):
             predicted = actions[i].reshape(shape)
-            whole = predicted + moment.base if self.config.residual else predicted
+            whole = predicted + (moment.base if self.config.residual else moment.origin)
             whole = self.config.world.encoding.possible(whole, moment.base)
             chunks.append(
                 ActionChunk(

@@ -18,6 +18,7 @@ class Moment:
 
     vectors: dict[str, F32]  # slot -> (width,)
     base: F32  # (H, a)
+    origin: F32  # (a,) what an action without residual is told from
 
 
 def moment_of(given: Conditioning, config: PolicyConfig) -> Moment:
@@ -29,23 +30,25 @@ def moment_of(given: Conditioning, config: PolicyConfig) -> Moment:
             f"does not fit a policy of {horizon} × {config.action_dim} with {config.proprio_dim}-D: "
             "use the retrieval it was trained with"
         )
+    origin = encoding.origin(given.now[: config.action_dim])
     state = _state(given.now, given.object_now, given.goal_now, given.frame, config)
     vectors = {"proprio": np.concatenate([given.now, state])}
     if given.is_empty:
         base = np.repeat(given.now[None, : config.action_dim], horizon, axis=0)
-        return Moment({key: value.astype(np.float32) for key, value in vectors.items()}, base)
+        return Moment({key: value.astype(np.float32) for key, value in vectors.items()}, base, origin)
     if config.retrieval:
         goal, proprio, now = given.goals[0], given.proprio[0], given.now
         then = _state(proprio[0], given.objects[0, 0], goal, given.frames[0], config)
-        rows = encoding.chunk(proprio, now).ravel()
-        vectors["retrieved_proprio"] = np.concatenate([rows, then, _pose(given.objects[0, -1], config)])
-        steps = encoding.chunk(given.actions[0], now).ravel()
+        rows = (proprio - encoding.origin(now)).ravel()
+        last = _pose(given.objects[0, -1], config)
+        vectors["retrieved_proprio"] = np.concatenate([rows, then, last])
+        steps = (given.actions[0] - origin).ravel()
         vectors["retrieved_action"] = np.concatenate([steps, given.valid[0]])
-    return Moment({key: value.astype(np.float32) for key, value in vectors.items()}, given.actions[0])
+    return Moment({key: value.astype(np.float32) for key, value in vectors.items()}, given.actions[0], origin)
 
 
 def targets_of(
-    actions: F64, proprio: F64, object_pose: F64, base: F32, config: PolicyConfig
+    actions: F64, proprio: F64, object_pose: F64, moment: Moment, config: PolicyConfig
 ) -> dict[str, F32]:
     """What is to be predicted, known only to training; all in the query's canonical frame.
 
@@ -53,9 +56,8 @@ def targets_of(
         actions: (H, a) of the demonstration.
         proprio: (p,) at the chunk's end.
         object_pose: (d,) at the chunk's end.
-        base: what the residual is added to.
     """
-    action = actions - base if config.residual else actions
+    action = actions - (moment.base if config.residual else moment.origin)
     future = np.concatenate([proprio, _pose(object_pose, config)])
     return {"action": action.ravel().astype(np.float32), "future_proprio": future.astype(np.float32)}
 
@@ -64,12 +66,13 @@ def kinds_of(config: PolicyConfig) -> dict[str, str]:
     """What each number of each vector slot is."""
     encoding, horizon, n = config.world.encoding, config.chunk_size, config.n_objects
     body, act = encoding.body_kinds(config.proprio_dim), encoding.body_kinds(config.action_dim)
+    chunk = encoding.chunk_kinds(config.action_dim)
     state, pose = (encoding.state_kinds(n), encoding.pose_kinds(n)) if config.measures else ("", "")
     return {
         "retrieved_proprio": encoding.chunk_kinds(config.proprio_dim) * horizon + state + pose,
-        "retrieved_action": encoding.chunk_kinds(config.action_dim) * horizon + "." * horizon,
+        "retrieved_action": chunk * horizon + "." * horizon,
         "proprio": body + state,
-        "action": (act.translate(RELATIVE) if config.residual else act) * horizon,
+        "action": (act.translate(RELATIVE) if config.residual else chunk) * horizon,
         "future_proprio": body + pose,
     }
 

@@ -85,7 +85,8 @@ def build_conditioning(
             proprio[i] = into(own, episode.proprio[ahead].astype(np.float64))
         if objects.shape[2]:
             poses, goals[i] = _poses(episode, ref.t, int(ahead[-1]) + 1, own, config)
-            objects[i] = poses[ahead - ref.t]
+            width = min(objects.shape[2], poses.shape[1])  # another task may know more objects, or fewer
+            objects[i, :, :width] = poses[ahead - ref.t, :width]
     return Conditioning(
         frame,
         (into(frame, now) if config.align != "off" else now).astype(np.float32),
@@ -102,9 +103,22 @@ def build_conditioning(
     )
 
 
+def things_of(episode: Episode, t: int | slice) -> F64:
+    """Every object's pose in space, in the episode's order: (7 n,) of one frame, (t, 7 n) of several."""
+    poses = [value[t] for value in episode.objects.values() if value.shape[1] == SPACE_DIM]
+    if not poses:
+        return np.zeros(0) if isinstance(t, int) else np.zeros((len(episode.timestamps[t]), 0))
+    return np.concatenate(poses, axis=-1).astype(np.float64)
+
+
 def _poses(episode: Episode, begin: int, end: int, frame: F64, config: RetrievalConfig) -> tuple[F64, F64]:
-    """The object's poses (t, 3) and the goal (3,) in the frame; of width 0 where they are not planar."""
+    """The object's poses (t, 3) and the goal (3,) in the frame; in space all objects' (t, 7 n), and no goal.
+
+    Of width 0 where they are not known.
+    """
     name = config.object_name
+    if episode.goal is None:
+        return things_of(episode, slice(begin, end)), np.zeros(0)
     if name not in episode.objects or episode.goal is None or len(episode.goal) != 3:
         return np.zeros((end - begin, 0)), np.zeros(0)
     poses, goal = object_poses(episode, name)[begin:end], goal_of(episode)

@@ -30,6 +30,7 @@ from recap.types import F32, U8, Episode
 from recap.workers import run_in_workers
 
 Progress = Callable[[int, int], None]
+ACTION_SHARE = 0.1  # of the least deviation, for what is predicted: it may be small and matter
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ def load_data(config: TrainConfig, progress: Progress | None = None, workers: in
 
     Several workers need demonstrations that can be sent to another process: standard pools and snapshots.
     """
-    target = spread(demonstrations(config.target), config.n_demonstrations)
-    pool = of_goals(demonstrations(config.pool), config.pool_angles)
+    target = spread(of_tasks(demonstrations(config.target), config.target_tasks), config.n_demonstrations)
+    pool = of_tasks(of_goals(demonstrations(config.pool), config.pool_angles), config.pool_tasks)
     return build_data(target, pool, config, progress, workers)
 
 
@@ -68,14 +69,17 @@ def build_data(
     if (config.policy.retrieval or config.co_training) and not pool:
         raise InputError(f"pool '{config.pool}' holds no demonstration of goals {config.pool_angles}")
     train, held_out = split(target, config.held_out)
-    name = f"pusht-{config.policy.mode}"
+    name = config.policy.retrieval_preset
     describer, retrieval = retrieval_preset(name, config.pairs.n_candidates)
     retrieval = replace(retrieval, chunk_size=config.policy.chunk_size)
-    if config.policy.action_dim != target[0].actions.shape[1]:
-        raise InputError(
-            f"target '{config.target}' has {target[0].actions.shape[1]}-D actions, the policy "
-            f"{config.policy.action_dim}-D: set policy.action_dim"
-        )
+    for what, episodes in (("target", target), ("pool", pool)):
+        width = episodes[0].actions.shape[1] if episodes else config.policy.action_dim
+        if width != config.policy.action_dim:
+            raise InputError(
+                f"{what} '{getattr(config, what)}' has {width}-D actions, the policy "
+                f"{config.policy.action_dim}-D: set policy.action_dim, or give demonstrations of domain "
+                f"'{config.policy.domain}'"
+            )
     stamp = RetrievalStamp(name, describer.fingerprint, retrieval.metric_fingerprint, retrieval.object_name)
     learned = [*train, *shown_by_others(pool, held_out)] if config.co_training else train
     around = pool if config.policy.retrieval else []
@@ -98,7 +102,9 @@ def build_data(
         together = with_share(together, sum(map(len, train)), config.own_share)
     left_out: tuple[str, ...] = ()
     if config.pairs.leave_out and config.policy.retrieval:
-        together, left_out = leave_out(together, learned, config.policy.action_dim)
+        together, left_out = leave_out(
+            together, learned, config.policy.action_dim, action_units(config.policy)
+        )
     return TrainingData(
         together,
         join(sides[False]),
@@ -172,7 +178,7 @@ def pairs_for(target: PoolView, pool: PoolView, config: TrainConfig, for_trainin
 
     Those that judge are found as at test time: without the action term, and never the same scene.
     """
-    name = f"pusht-{config.policy.mode}"
+    name = config.policy.retrieval_preset
     chosen = replace(config.pairs, misaligned=0.0, leave_out=False)  # what is done with them comes later
     if not for_training:
         chosen = PairsConfig(1, 0.0, False, config.pairs.n_candidates)
@@ -238,6 +244,11 @@ def of_goals(episodes: list[Episode], angles: Sequence[float]) -> list[Episode]:
     return [e for e in episodes if not angles or any(abs(_angle(e) - a) < 0.5 for a in angles)]
 
 
+def of_tasks(episodes: list[Episode], keys: Sequence[str]) -> list[Episode]:
+    """Those of these tasks, by `task_key`; all without any."""
+    return [e for e in episodes if not keys or e.attributes.get("task_key") in keys]
+
+
 def spread(episodes: list[Episode], n: int) -> list[Episode]:
     """So many, spread evenly; all for 0."""
     if not n or n >= len(episodes):
@@ -249,18 +260,32 @@ def _angle(episode: Episode) -> float:
     return float("nan") if episode.goal is None else float(np.degrees(episode.goal[2]))
 
 
+def action_units(config: PolicyConfig) -> F64 | None:
+    """By what the numbers of an action are divided before they are compared; None where they are of a kind."""
+    units = config.world.units
+    kinds = config.world.encoding.body_kinds(config.action_dim)
+    return np.array([units.get(kind, 1.0) for kind in kinds]) if units else None
+
+
 def statistics_of(samples: Samples, config: PolicyConfig) -> Statistics:
-    """Of every number; one that never varies keeps its scale. A mirror leaves means of x at its axis."""
+    """Of every number; one that never varies keeps its scale, or is divided by the least its kind may be."""
     tables: dict[str, F32] = {**samples.fixed}
     for name, values in samples.matched.items():
         tables[name] = values.reshape(-1, values.shape[-1])
-    action = samples.actions[:, None] - samples.base if config.residual else samples.actions[:, None]
+    origin = config.world.encoding.origin(samples.fixed["proprio"][:, : config.action_dim])
+    still = np.tile(origin, config.chunk_size)[:, None]
+    action = samples.actions[:, None] - (samples.base if config.residual else still)
     tables["action"] = action.reshape(-1, action.shape[-1])
     mean: dict[str, F32] = {}
     std: dict[str, F32] = {}
+    kinds, least = kinds_of(config), config.world.encoding.least
     for name, values in tables.items():
         mean[name] = values.mean(axis=0, dtype=np.float64).astype(np.float32)
         spread = values.std(axis=0, dtype=np.float64)
-        std[name] = np.where(spread > 1e-3, spread, 1.0).astype(np.float32)
-        assert len(mean[name]) == len(kinds_of(config)[name]), name
+        assert len(spread) == len(kinds[name]), name
+        if least:
+            share = ACTION_SHARE if name == "action" else 1.0
+            std[name] = np.maximum(spread, [share * least[kind] for kind in kinds[name]]).astype(np.float32)
+        else:
+            std[name] = np.where(spread > 1e-3, spread, 1.0).astype(np.float32)
     return Statistics(mean, std)

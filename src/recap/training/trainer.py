@@ -52,6 +52,7 @@ class Outcome:
     best_iteration: int
     best_loss: float
     seconds: float
+    left_out: tuple[str, ...] = ()  # demonstrations that were not learned from, for being mis-aligned
 
 
 Progress = Callable[[str, int, int], None]  # what, done, of all
@@ -133,7 +134,7 @@ class _Run:
         latents = torch.zeros(0)
         if self.encoder is not None:
             self.encoder.to(self.device)
-            latents = frozen_latents(self.encoder, data.pictures, self.device)
+            latents = frozen_latents(self.encoder, data.pictures, self.device, config.augment.mirror)
         elif config.policy.sees:
             latents = torch.from_numpy(data.pictures).permute(0, 3, 1, 2).to(self.device)  # as they are
         torch.manual_seed(config.seed)
@@ -174,6 +175,7 @@ class _Run:
                 batch_size=config.autoencoder_batch,
                 seed=0,  # one eye for every seed of the policy
                 device=self.device,
+                paper=config.policy.world.paper,
                 report=lambda done, loss: self.report("autoencoder", done, config.autoencoder_iterations),
             )
             encoder.network.save_pretrained(kept)
@@ -247,6 +249,7 @@ class _Run:
             self.best_iteration,
             self.best_loss,
             time.monotonic() - began if not main else seconds,
+            self.data.left_out,
         )
 
     def _agreed(self, stop: bool) -> bool:
