@@ -41,7 +41,7 @@ class Encoding(Protocol):
         """Of the objects at a chunk's end."""
         ...
 
-    def state(self, now: F64, things: F64, goal: F64, frame: F64, n_objects: int) -> F64:
+    def state(self, now: F32, things: F64, goal: F64, frame: F64, n_objects: int) -> F64:
         """Objects (d,) and goal as a policy is given them."""
         ...
 
@@ -50,7 +50,7 @@ class Encoding(Protocol):
         ...
 
     def origin(self, now: F32) -> F32:
-        """What is taken off each step of a chunk, (d,), given or predicted, of a body that is like this now."""
+        """What is taken off every step of a chunk, given or predicted, when the body is like this: (..., d)."""
         ...
 
     def possible(self, actions: F32, base: F32) -> F32:
@@ -80,7 +80,7 @@ class PlanarEncoding:
         """The object."""
         return "XYcs"
 
-    def state(self, now: F64, things: F64, goal: F64, frame: F64, n_objects: int) -> F64:
+    def state(self, now: F32, things: F64, goal: F64, frame: F64, n_objects: int) -> F64:
         """(16,)."""
         if len(things) != 3 or len(goal) != 3:
             raise InputError(
@@ -89,8 +89,9 @@ class PlanarEncoding:
         turn = things[2] + frame[2]
         pusher = into_frame(things, np.asarray(now[:2], np.float64))
         from_goal = np.array([*into_frame(goal, things[:2]), things[2] - goal[2]])
-        parts = [planar(things), planar(goal), [np.cos(turn), np.sin(turn)], pusher, planar(from_goal)]
-        return np.concatenate(parts)
+        return np.concatenate(
+            [planar(things), planar(goal), [np.cos(turn), np.sin(turn)], pusher, planar(from_goal)]
+        )
 
     def pose(self, things: F64, n_objects: int) -> F64:
         """(4,)."""
@@ -138,7 +139,7 @@ class ArmsEncoding:
         """Each object's pose, and whether it is there."""
         return ("XYZ" + "r" * 6 + ".") * n_objects
 
-    def state(self, now: F64, things: F64, goal: F64, frame: F64, n_objects: int) -> F64:
+    def state(self, now: F32, things: F64, goal: F64, frame: F64, n_objects: int) -> F64:
         """(16 n,)."""
         poses = self.pose(things, n_objects).reshape(n_objects, -1)
         body = np.asarray(now, np.float64)

@@ -11,7 +11,6 @@ from recap.policies.config import ImageConfig, PolicyConfig, SamplingConfig, wit
 from recap.policies.network import COSMOS_2B, NANO, TINY
 from recap.policies.pi0 import PI0_BASE, PI0_DEBUG, PI0_TINY
 
-
 # Settings that came later, with what they mean where they are not written.
 LATER: Mapping[str, Mapping[str, Any]] = {
     "": {"target_tasks": (), "pool_tasks": ()},

@@ -26,7 +26,7 @@ from recap.standard_pools import open_pool
 from recap.training.config import PairsConfig, TrainConfig
 from recap.training.misalignment import leave_out, misalign
 from recap.training.samples import Album, SampleBuilder, Samples, join, shift_pictures, with_share
-from recap.types import F32, U8, Episode
+from recap.types import F32, F64, U8, Episode
 from recap.workers import run_in_workers
 
 Progress = Callable[[int, int], None]
@@ -261,7 +261,7 @@ def _angle(episode: Episode) -> float:
 
 
 def action_units(config: PolicyConfig) -> F64 | None:
-    """By what the numbers of an action are divided before they are compared; None where they are of a kind."""
+    """By what the numbers of an action are divided to be compared; None where they are of one kind."""
     units = config.world.units
     kinds = config.world.encoding.body_kinds(config.action_dim)
     return np.array([units.get(kind, 1.0) for kind in kinds]) if units else None

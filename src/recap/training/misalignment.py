@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from recap.pool.view import PoolView
 from recap.retrieval.pairs import Pairs, stand_out
 from recap.training.samples import Samples, take_rows
-from recap.types import F64, Episode
+from recap.types import F32, F64, Episode
 
 
 def misalign(pairs: Pairs, pool: PoolView, share: float) -> Pairs:
@@ -55,7 +55,7 @@ def residual_ratios(
 ) -> F64:
     """Of each demonstration: the RMS of actions less those of the first match, over that of holding still."""
     now = np.tile(samples.fixed["proprio"][:, :action_dim], samples.actions.shape[1] // action_dim)
-    weight = samples.valid
+    weight: F32 | F64 = samples.valid
     if units is not None:
         weight = weight / np.square(np.tile(units, samples.actions.shape[1] // action_dim))
     residual = (np.square(samples.actions - samples.base[:, 0]) * weight).sum(axis=1)
