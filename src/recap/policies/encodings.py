@@ -50,7 +50,7 @@ class Encoding(Protocol):
         ...
 
     def origin(self, now: F32) -> F32:
-        """What is taken off every step of a chunk, given or predicted, when the body is like this: (..., d)."""
+        """What is taken off every step of a chunk, given or predicted, of a body like this: (..., d)."""
         ...
 
     def possible(self, actions: F32, base: F32) -> F32:
