@@ -26,7 +26,7 @@ Reaction: TypeAlias = Literal["ignore", "hold", "stop"]
 Matching: TypeAlias = Literal["retrieved", "random", "none"]
 MATCHINGS = ("retrieved", "random", "none")
 N_WINDOW = 8  # observations kept
-FORGET_BELOW = 0.3  # px: a stalled match whose penalty has faded so far is forgotten
+FORGET_BELOW = 0.05  # of a penalty: a stalled match whose own has faded so far is forgotten
 N_SEEDS = 1_000_003  # apart: noise of one `noise_seed` is never that of another trial
 
 
@@ -51,6 +51,7 @@ class _Episode:
     plan: Plan | None = None
     stalled: dict[FrameRef, float] = field(default_factory=dict)
     charged: FrameRef | None = None  # whose penalty the last chunk raised
+    led_to: FrameRef | None = None  # where in its demonstration the last chunk ends, as far as it is executed
     stopped: bool = False
 
 
@@ -175,6 +176,9 @@ class RetrievalAgent:
                 episode.queue.clear()
                 episode.chunk = None
                 self._take_back(episode, 1 - min(n / self.n_action_steps, 1.0))
+                if episode.led_to is not None and episode.plan is not None:
+                    begun = episode.plan.given.refs[0]
+                    episode.led_to = FrameRef(begun.episode_id, begun.t + n)
                 if not episode.stopped:
                     waiting.append((slot, episode))
         self._plan(waiting)
@@ -183,7 +187,8 @@ class RetrievalAgent:
     def _see(self, slot: int, observation: Observation) -> _Episode | None:
         """The slot's episode with what is seen now; None while its object has never been seen."""
         episode = self._episodes.get(slot)
-        if self.retriever.config.object_name not in observation.objects or observation.goal is None:
+        name = self.retriever.config.object_name
+        if name and (name not in observation.objects or observation.goal is None):
             return None
         if episode is None:
             episode = self._episodes[slot] = _Episode(first=observation)
@@ -233,12 +238,18 @@ class RetrievalAgent:
                 raise InputError("the policy predicts a number that is not finite: nothing is sent")
             episode.chunk = np.clip(actions, *self.limits)
             episode.queue.extend(episode.chunk[:n])
+            episode.led_to = None
             for match in found.matches[:1]:
+                episode.led_to = FrameRef(match.ref.episode_id, match.ref.t + n)
                 self._remember(episode, match.ref)
 
     def _retrieve(self, slot: int, episode: _Episode) -> Retrieval:
         query = Query(
-            tuple(episode.window), episode.first, self._symmetry(slot), avoid=tuple(episode.stalled.items())
+            tuple(episode.window),
+            episode.first,
+            self._symmetry(slot),
+            avoid=tuple(episode.stalled.items()),
+            follow=episode.led_to,
         )
         found = self.retriever.retrieve(query, episode.retrieval)
         if self.matching != "retrieved":
@@ -310,7 +321,7 @@ class RetrievalAgent:
         if not config.stall_penalty:
             return
         faded = {r: p * config.stall_decay for r, p in episode.stalled.items()}
-        episode.stalled = {r: p for r, p in faded.items() if p > FORGET_BELOW}
+        episode.stalled = {r: p for r, p in faded.items() if p > FORGET_BELOW * config.stall_penalty}
         episode.stalled[ref] = episode.stalled.get(ref, 0.0) + config.stall_penalty
         episode.charged = ref
 
@@ -322,7 +333,7 @@ class RetrievalAgent:
         slower = config.stall_decay**-share
         kept = {r: p * slower for r, p in episode.stalled.items() if r != last}
         rest = episode.stalled.get(last, 0.0) - share * config.stall_penalty
-        episode.stalled = {**kept, last: rest} if rest > FORGET_BELOW else kept
+        episode.stalled = {**kept, last: rest} if rest > FORGET_BELOW * config.stall_penalty else kept
         episode.charged = None
 
     def _symmetry(self, slot: int) -> int:

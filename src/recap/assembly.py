@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from recap.pool.view import PoolSource
 
 REPLAY = "replay"
+ARMS_ACTION_STEPS = 8  # of a replayed chunk of 16, before the next look
 SHIPPED_POLICIES = ("pusht-nano",)
 
 
@@ -77,8 +79,6 @@ def assemble_agent(
 ) -> RetrievalAgent:
     """The agent over that pool."""
     from recap.agent import RetrievalAgent
-    from recap.envs.pusht.blocks import block_named
-    from recap.envs.pusht.drawing import BOARD_SIZE
     from recap.retrieval.hindsight import HindsightPool
     from recap.retrieval.presets import preset
     from recap.retrieval.retriever import Retriever
@@ -89,15 +89,25 @@ def assemble_agent(
     wanted = policy is not None and policy.config.hindsight if spec.hindsight is None else spec.hindsight
     if wanted:
         source = HindsightPool(source, config.object_name)
+    arms = spec.env == "dualarm"
+    symmetry, limits = (1, (-math.inf, math.inf)) if arms else _board(spec.block)
     return RetrievalAgent(
         Retriever(source, describer, config),
         policy,
-        n_action_steps=spec.n_action_steps,
-        symmetry=block_named(spec.block).symmetry,
+        n_action_steps=spec.n_action_steps or (ARMS_ACTION_STEPS if arms and policy is None else None),
+        symmetry=symmetry,
         reaction=spec.reaction,
         min_confidence=spec.min_confidence,
-        limits=(0.0, BOARD_SIZE),
+        limits=limits,
         matching=spec.matching,
         residual=spec.residual,
         noise_seed=spec.noise_seed,
     )
+
+
+def _board(block: str) -> tuple[int, tuple[float, float]]:
+    """PushT: how many turns of the block look alike, and the board that actions stay on."""
+    from recap.envs.pusht.blocks import block_named
+    from recap.envs.pusht.drawing import BOARD_SIZE
+
+    return block_named(block).symmetry, (0.0, BOARD_SIZE)

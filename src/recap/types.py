@@ -93,6 +93,7 @@ class Query:
     symmetry: int = 1  # how many turns of the task's object look alike
     exclude: frozenset[str] = frozenset()  # ids of episodes, or of scenes
     avoid: tuple[tuple[FrameRef, float], ...] = ()  # matches that led nowhere, and what to add near them
+    follow: FrameRef | None = None  # to where the last chunk led
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class Match:
     """A moment of the pool that fits."""
 
     ref: FrameRef
-    distance: float  # square root of the summed costs, with what `avoid` adds
+    distance: float  # square root of the summed costs, with what `avoid` adds and `follow` takes off
     costs: Mapping[str, float]  # term -> its share of the summed cost
     look_alike: int = 0  # by which of its equal names the query's object was matched
 

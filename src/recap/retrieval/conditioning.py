@@ -11,8 +11,10 @@ from recap.geometry import into_frame, out_of_frame
 from recap.geometry3 import arms_into_frame, arms_out_of_frame
 from recap.pool.view import PoolView
 from recap.retrieval.config import RetrievalConfig
+from recap.retrieval.transport import transport
 from recap.types import F64, Conditioning, Episode, FrameRef
 
+WORLD_ALIGNMENTS = ("off", "parts")  # what is handed on is in the world's coordinates
 SPACE_DIM = 7  # of a pose in space: xyz and a quaternion, w first
 
 
@@ -80,7 +82,9 @@ def build_conditioning(
         ahead = np.minimum(ahead, len(episode) - 1)
         last.append(FrameRef(ref.episode_id, int(ahead[-1])))
         actions[i], proprio[i] = episode.actions[ahead], episode.proprio[ahead]
-        if config.align != "off":
+        if config.align == "parts":
+            actions[i], proprio[i] = transport(episode, ahead, query, t, config.round_objects)
+        elif config.align != "off":
             actions[i] = into(own, episode.actions[ahead].astype(np.float64))
             proprio[i] = into(own, episode.proprio[ahead].astype(np.float64))
         if objects.shape[2]:
@@ -89,7 +93,7 @@ def build_conditioning(
             objects[i, :, :width] = poses[ahead - ref.t, :width]
     return Conditioning(
         frame,
-        (into(frame, now) if config.align != "off" else now).astype(np.float32),
+        (now if config.align in WORLD_ALIGNMENTS else into(frame, now)).astype(np.float32),
         object_now[0] if len(object_now) else np.zeros(0),
         goal_now,
         actions,
@@ -122,6 +126,6 @@ def _poses(episode: Episode, begin: int, end: int, frame: F64, config: Retrieval
     if name not in episode.objects or episode.goal is None or len(episode.goal) != 3:
         return np.zeros((end - begin, 0)), np.zeros(0)
     poses, goal = object_poses(episode, name)[begin:end], goal_of(episode)
-    if config.align == "off":
+    if config.align in WORLD_ALIGNMENTS:
         return poses, goal
     return pose_into(frame, poses), pose_into(frame, goal)

@@ -14,8 +14,8 @@ import numpy as np
 from recap.errors import InputError, one_of
 from recap.types import Descriptors
 
-Alignment: TypeAlias = Literal["off", "object", "goal"]
-ALIGNMENTS = ("off", "object", "goal")
+Alignment: TypeAlias = Literal["off", "object", "goal", "parts"]  # parts: see `retrieval.transport`
+ALIGNMENTS = ("off", "object", "goal", "parts")
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,15 @@ class RetrievalConfig:
     n_candidates: int | None = None  # trajectories that stage 1 keeps; None keeps all
     same_goal: bool = False  # only trajectories of the goal nearest to the query's: the published oracle
     align: Alignment = "off"
-    object_name: str = "block"
+    object_name: str = "block"  # "" where no single object stands for the scene
+    round_objects: tuple[str, ...] = ()  # whose turn about z means nothing, for align="parts"
     chunk_size: int = 8
     trim: int = 0  # frames dropped from the end of each demonstration
     stall_penalty: float = 0.0  # added to the distance near a match already used
     stall_radius: float = 20.0
     stall_decay: float = 0.97  # a chunk
+    follow_bonus: float = 0.0  # how much nearer the moment counts to which the last chunk led
+    follow_fade: float = 0.0  # and how much less of it for each frame before or after
     max_distance: float = math.inf  # beyond it nothing is retrieved
 
     @property
@@ -47,6 +50,7 @@ class RetrievalConfig:
     def metric_fingerprint(self) -> str:
         """Of what decides which moment is near and how it is handed on, not of how the search is narrowed."""
         parts = [dict(self.weights), dict(self.scales), self.align, self.object_name, self.chunk_size]
+        parts += [self.round_objects] if self.round_objects else []
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def __post_init__(self) -> None:

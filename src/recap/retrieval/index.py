@@ -161,21 +161,31 @@ def nearest_frames(
     avoid_add: F64,
     radius: float,
     n: int,
+    follow_row: int = -1,
+    follow_bonus: float = 0.0,
+    follow_fade: float = 0.0,
 ) -> tuple[I64, F64]:
-    """The n nearest rows among the candidates' episodes, and their distances with penalties, in order."""
+    """The n nearest rows among the candidates' episodes, and their distances with penalties, in order.
+
+    Rows of the episode of `follow_row` are nearer by the bonus, less the fade for each row away from it.
+    """
     best_rows = np.full(n, -1, np.int64)
     best = np.full(n, np.inf)
     width = frames.shape[1]
     least_add = 0.0
     for a in range(avoid_add.shape[0]):
         least_add = min(least_add, avoid_add[a])
+    least_add -= follow_bonus
     for c in range(candidates.shape[0]):
+        followed = begins[candidates[c]] <= follow_row and follow_row < ends[candidates[c]]
         for i in range(begins[candidates[c]], ends[candidates[c]]):
             total = np.float32(0.0)
             for k in range(width):
                 d = frames[i, k] - query[k]
                 total += d * d
             distance = math.sqrt(total)
+            if followed:
+                distance -= max(0.0, follow_bonus - follow_fade * abs(i - follow_row))
             if distance + least_add >= best[n - 1]:
                 continue
             for a in range(avoid_rows.shape[0]):

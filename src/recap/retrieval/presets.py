@@ -8,6 +8,14 @@ from dataclasses import replace
 from recap.errors import one_of
 from recap.features.describer import TermDescriber
 from recap.features.language import make_text_encoder
+from recap.features.scene_terms import (
+    ROUND_OBJECTS,
+    Grippers,
+    ObjectNames,
+    ObjectPlaces,
+    ObjectsApart,
+    ToolsAboutObjects,
+)
 from recap.features.terms import (
     Actions,
     ArmsProprio,
@@ -57,6 +65,34 @@ _ALIGNED_TERMS = TermDescriber(
 )
 _ALIGNED_SCALES = {"turn": 1 / ARM, "world_turn": 1 / ARM}
 
+# Two arms, as the paper has it: the world's frame, five candidates. Its object weight is not published, nor are
+# the weights of stage 1: the ones are ours. Objects are their places in metres instead of boxes in a picture,
+# and its image term (0.1) is left out, so that a pool of poses will do; `paper` has it.
+_ARMS_WORLD_TERMS = TermDescriber(
+    {
+        "proprio": ArmsProprio(),
+        "history": ArmsProprio(n_steps=8),
+        "object": ObjectPlaces(arm=0.0),
+        "language": Instruction(make_text_encoder("words")),
+        "time": Time(),
+    }
+)
+_COSINE = {"language": math.sqrt(2), "names": math.sqrt(2)}  # of unit rows: the cosine distance
+
+# Ours: tools from each object and objects from each other, costs in m². Which task it is, is said by the words
+# and by which objects there are; a scene laid out alike has to be moved least.
+_ARMS_TERMS = TermDescriber(
+    {
+        "tools": ToolsAboutObjects(),
+        "grippers": Grippers(),
+        "apart": ObjectsApart(),
+        "places": ObjectPlaces(),
+        "names": ObjectNames(),
+        "language": Instruction(make_text_encoder("words")),
+    }
+)
+_GRIPPER_M = 0.1  # that an open gripper is away from a closed one
+
 PRESETS: dict[str, tuple[TermDescriber, RetrievalConfig]] = {
     "pusht-published": (
         _WORLD_TERMS,
@@ -98,6 +134,34 @@ PRESETS: dict[str, tuple[TermDescriber, RetrievalConfig]] = {
             align="object",
             trim=3,
             stall_penalty=6.0,
+        ),
+    ),
+    "dualarm-single": (
+        _ARMS_WORLD_TERMS,
+        RetrievalConfig(
+            "dualarm-single",
+            scene_weights={"language": 1.0, "object": 1.0, "proprio": 1.0},
+            weights={"proprio": 1.0, "history": 0.05, "time": 0.0, "object": 1.0},
+            scales=_COSINE,
+            n_candidates=5,
+            object_name="",
+            chunk_size=16,
+        ),
+    ),
+    "dualarm-aligned": (
+        _ARMS_TERMS,
+        RetrievalConfig(
+            "dualarm-aligned",
+            scene_weights={"language": 1.0, "names": 1.0, "places": 1.0},
+            weights={"tools": 1.0, "grippers": 1.0, "apart": 1.0, "names": 1.0},
+            scales={**_COSINE, "grippers": 1 / _GRIPPER_M},
+            n_candidates=10,
+            align="parts",
+            object_name="",
+            round_objects=ROUND_OBJECTS,
+            chunk_size=16,
+            follow_bonus=0.03,
+            follow_fade=0.001,
         ),
     ),
 }

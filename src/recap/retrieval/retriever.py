@@ -109,7 +109,7 @@ class Retriever:
 
     def _looks(self, query: Query) -> range:
         """The names to ask by: in an object's frame each of its look-alikes is a frame of its own."""
-        return range(1 if self.config.align == "off" else query.symmetry)
+        return range(1 if self.config.align in ("off", "parts") else query.symmetry)
 
     def _matches(self, index: Index, query: Query, candidates: I64, n: int) -> tuple[Match, ...]:
         """Stage 2: the n nearest moments of the candidates, by whichever name of the query."""
@@ -182,6 +182,11 @@ class Retriever:
         """The nearest rows of the candidates."""
         avoid = [(ref, add) for ref, add in query.avoid if ref.episode_id in index.rows_of]
         avoid_rows = np.array([index.begins[index.rows_of[r.episode_id]] + r.t for r, _ in avoid], np.int64)
+        config, follow = self.config, query.follow
+        follow_row = -1
+        if config.follow_bonus and follow is not None and follow.episode_id in index.rows_of:
+            number = index.rows_of[follow.episode_id]
+            follow_row = min(int(index.begins[number]) + follow.t, int(index.ends[number]) - 1)
         return nearest_frames(
             index.frames,
             asked,
@@ -190,8 +195,11 @@ class Retriever:
             candidates,
             avoid_rows,
             np.array([add for _, add in avoid], np.float64),
-            self.config.stall_radius,
+            config.stall_radius,
             n,
+            follow_row,
+            config.follow_bonus,
+            config.follow_fade,
         )
 
     def _confidence(self, index: Index, match: Match) -> float:

@@ -1,0 +1,186 @@
+"""What each arm of a demonstration is about at each moment, read from its motion alone.
+
+A demonstration is cut where a gripper closes or opens, or where an arm that grips nothing comes nearest to
+an object. Each part refers to one object (or to the world): the thing that is reached for, and while
+something is carried, the place where it is put down.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.geometry3 import ARM_DIM, GRIPPER
+from recap.types import F64, Episode
+
+NOTHING = -1  # no object: the world, or an empty hand
+REACH_M = 0.25  # an object whose middle is further from a closing tool is not what it closes on
+PLACE_M = 0.30  # and further from what is put down is not where it is put
+BESIDE_M = 0.12  # the same for things that were moved themselves
+TOUCH_M = 0.20  # of a tool that grips nothing
+IDLE_M = 0.05  # an arm that stays within it does nothing
+MOVED_M = 0.02
+SLIP_M = 0.04  # what is held stays that near to its place in the hand
+CARRIED_M = 0.06  # sideways: less is a lift, and refers to the thing itself
+NEAR_M = 0.12  # so near to its end a part must be exact
+MAX_KEPT = 4096
+
+
+@dataclass(frozen=True)
+class Part:
+    """Frames begin to end (left out) of one arm."""
+
+    begin: int
+    end: int
+    reference: int  # number of the object it refers to, NOTHING for the world
+    held: int  # number of what is in the hand
+    exact: int  # the frame from which on the tool must be where the reference says
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A demonstration cut into parts."""
+
+    names: tuple[str, ...]  # of the objects, as numbered
+    arms: tuple[tuple[Part, ...], ...]  # one sequence an arm; together they cover every frame
+
+    def part_at(self, arm: int, frame: int) -> Part:
+        """The part of an arm that a frame lies in."""
+        parts = self.arms[arm]
+        return next((part for part in parts if frame < part.end), parts[-1])
+
+
+_kept: OrderedDict[tuple[str, int, int], Parts] = OrderedDict()
+
+
+def parts_of(episode: Episode) -> Parts:
+    """The parts of a demonstration; worked out once for each content."""
+    content = crc32(np.ascontiguousarray(episode.actions).tobytes())
+    for poses in episode.objects.values():
+        content = crc32(np.ascontiguousarray(poses).tobytes(), content)
+    key = (episode.id, len(episode), content)
+    if key not in _kept:
+        _kept[key] = cut(episode)
+        while len(_kept) > MAX_KEPT:
+            _kept.popitem(last=False)
+    return _kept[key]
+
+
+def cut(episode: Episode) -> Parts:
+    """Cut a demonstration of arms into parts; objects are those with poses in space."""
+    names = tuple(sorted(name for name, poses in episode.objects.items() if poses.shape[1] == 7))
+    places = np.array([episode.objects[name][:, :3] for name in names], np.float64)
+    places = places.reshape(len(names), len(episode), 3)
+    arms = []
+    for start in range(0, episode.proprio.shape[1], ARM_DIM):
+        tool = np.asarray(episode.proprio[:, start : start + 3], np.float64)
+        gripper = np.asarray(episode.actions[:, start + GRIPPER], np.float64)
+        arms.append(tuple(_Cutter(tool, places).cut(gripper)))
+    return Parts(names, tuple(arms))
+
+
+class _Cutter:
+    """Cuts what one arm does."""
+
+    def __init__(self, tool: F64, places: F64) -> None:
+        self.tool, self.places = tool, places  # (t, 3) and (n, t, 3)
+        self.n_frames = len(tool)
+        self.from_tool = np.linalg.norm(places - tool, axis=2)  # (n, t)
+        self.parts: list[Part] = []
+
+    def cut(self, gripper: F64) -> list[Part]:
+        """The parts, in order."""
+        begin, held, reference = 0, NOTHING, NOTHING
+        events = [*_events(gripper), (self.n_frames - 1, False)]
+        for (frame, closes), (following, _) in pairwise(events):
+            if closes:
+                near = self._nearest(frame, REACH_M)
+                if near == NOTHING:
+                    continue  # it closes on nothing, as before a press
+                taken = self._taken(frame, following)
+                reference = near if taken == NOTHING else taken
+                self._add(begin, frame, reference, held)
+                begin, held = frame, taken
+            elif self.parts:
+                if held != NOTHING:
+                    reference = self._destination(held, frame, released=True)
+                self._add(begin, frame, reference, held)
+                begin, held = frame, NOTHING
+        if not self.parts:
+            return self._untouching()
+        if held != NOTHING:
+            reference = self._end_of_carrying(held, begin)
+        self._add(begin, self.n_frames, reference, held)
+        return self.parts
+
+    def _untouching(self) -> list[Part]:
+        """An arm without grip: it comes to an object and leaves it, or has no part in this."""
+        travelled = np.linalg.norm(self.tool - self.tool[0], axis=1).max()
+        if travelled < IDLE_M or not len(self.places):
+            return [Part(0, self.n_frames, NOTHING, NOTHING, 0)]
+        contact = int(self.from_tool.min(axis=0).argmin())
+        reference = self._nearest(contact, TOUCH_M)
+        if contact > 0:
+            self._add(0, contact, reference, NOTHING)
+        self._add(contact, self.n_frames, reference, NOTHING)
+        return self.parts
+
+    def _add(self, begin: int, end: int, reference: int, held: int) -> None:
+        if end <= begin:
+            return
+        last = min(end, self.n_frames - 1)
+        away = np.linalg.norm(self.tool[begin : last + 1] - self.tool[last], axis=1)
+        far = np.flatnonzero(away > NEAR_M)
+        arrived = begin + (int(far[-1]) + 1 if len(far) else 0)
+        earliest, latest = begin + (end - begin) // 4, begin + 7 * (end - begin) // 10
+        exact = int(np.clip(arrived, earliest, max(earliest, latest)))
+        self.parts.append(Part(begin, end, reference, held, exact))
+
+    def _nearest(self, frame: int, within: float, skip: Callable[[int], bool] = lambda n: False) -> int:
+        """The object nearest to the tool."""
+        away = [(self.from_tool[n, frame], n) for n in range(len(self.places)) if not skip(n)]
+        return min((pair for pair in away if pair[0] < within), default=(0.0, NOTHING))[1]
+
+    def _taken(self, close: int, until: int) -> int:
+        """The object that moves with the tool after it has closed; NOTHING where none does."""
+        if until - close < 3 or not len(self.places):
+            return NOTHING
+        gripped = close + (until - close) // 3  # closing takes a moment, and shoves
+        moved = np.linalg.norm(self.places[:, until] - self.places[:, close], axis=1)
+        offset = self.places - self.tool  # (n, t, 3)
+        slipped = np.linalg.norm(offset[:, until] - offset[:, gripped], axis=1)
+        lag = np.linalg.norm(self.tool[until] - self.tool[gripped])
+        with_it = (moved > MOVED_M) & (slipped < SLIP_M + 0.5 * lag) & (self.from_tool[:, until] < REACH_M)
+        return self._nearest(until, REACH_M, lambda n: not with_it[n])
+
+    def _destination(self, held: int, frame: int, *, released: bool) -> int:
+        """Where something is put: beside what was never moved if that is near, else beside anything."""
+        away = np.linalg.norm(self.places[:, frame, :2] - self.places[held, frame, :2], axis=1)
+        moved = np.linalg.norm(self.places[:, frame] - self.places[:, 0], axis=1) > MOVED_M
+        others = [n for n in range(len(self.places)) if n != held]
+        still = [(away[n], n) for n in others if not moved[n] and away[n] < PLACE_M]
+        if still or not released:
+            return min(still, default=(0.0, NOTHING))[1]
+        return min(((away[n], n) for n in others if away[n] < BESIDE_M), default=(0.0, NOTHING))[1]
+
+    def _end_of_carrying(self, held: int, begin: int) -> int:
+        """What is never let go was lifted where it was, or carried somewhere."""
+        sideways = np.linalg.norm(self.places[held, -1, :2] - self.places[held, begin, :2])
+        if sideways < CARRIED_M:
+            return held
+        return self._destination(held, self.n_frames - 1, released=False)
+
+
+def _events(gripper: F64) -> list[tuple[int, bool]]:
+    """Frames at which a gripper is told to close (True) or to open."""
+    low, high = gripper.min(), gripper.max()
+    if high - low < 0.2:
+        return []
+    closed: NDArray[np.bool_] = gripper < (low + high) / 2
+    return [(int(f) + 1, bool(closed[f + 1])) for f in np.flatnonzero(np.diff(closed.astype(np.int8)))]

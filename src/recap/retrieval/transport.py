@@ -1,0 +1,167 @@
+"""A demonstration's chunk moved into another scene, in the world's coordinates.
+
+Each arm follows the object that its part refers to: where the object stands further left or is turned, so
+is the motion. What the tool is off that moved path now fades along the way and is gone where the part must
+be exact, so that the chunk begins where the tool is, whatever the scene.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.features.scene_terms import is_round
+from recap.geometry3 import (
+    ARM_DIM,
+    ROTATION,
+    matrix_to_rotation6,
+    quaternion_to_matrix,
+    rotation6_to_matrix,
+)
+from recap.retrieval.parts import NOTHING, Part, Parts, parts_of
+from recap.types import F64, Episode
+
+CATCH_UP = 6  # frames in which an error is undone where the part must already be exact
+MAX_GRASP_M = 0.06  # a hand further off than that does not hold what the demonstration's holds
+
+
+class Moved:
+    """The rigid motion from the demonstration's object to the query's: a turn about z and a shift."""
+
+    def __init__(self, there: F64, here: F64, is_round: bool) -> None:
+        self.there, self.here = there[:3], here[:3]
+        turn = quaternion_to_matrix(here[3:]) @ quaternion_to_matrix(there[3:]).T
+        # Gravity stays down: of the turn only what is about z; of what is round not even that.
+        angle = 0.0 if is_round else float(np.arctan2(turn[1, 0] - turn[0, 1], turn[0, 0] + turn[1, 1]))
+        c, s = np.cos(angle), np.sin(angle)
+        self.turn = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
+
+    def points(self, xyz: F64) -> F64:
+        """(..., 3) moved."""
+        moved: F64 = (xyz - self.there) @ self.turn.T + self.here
+        return moved
+
+
+WORLD = Moved(np.eye(1, 7, 3)[0], np.eye(1, 7, 3)[0], True)
+
+
+def transport(
+    demonstration: Episode,
+    frames: NDArray[np.int64],
+    query: Episode,
+    t: int,
+    round_objects: tuple[str, ...] = (),
+) -> tuple[F64, F64]:
+    """Actions and proprioception (h, 20) of the demonstration's `frames`, moved to moment t of the query.
+
+    Args:
+        frames: consecutive, the last one held.
+        query: a demonstration, or what was observed so far; its tools and objects at t are the scene.
+        round_objects: names of objects whose turn about z means nothing.
+    """
+    parts = parts_of(demonstration)
+    actions = np.array(demonstration.actions[frames], np.float64)
+    proprio = np.array(demonstration.proprio[frames], np.float64)
+    here = {name: np.asarray(poses[t], np.float64) for name, poses in query.objects.items()}
+    scene = _Scene(demonstration, int(frames[0]), parts, here, round_objects)
+    for arm in range(len(parts.arms)):
+        columns = slice(arm * ARM_DIM, (arm + 1) * ARM_DIM)
+        tool = np.asarray(query.proprio[t, columns], np.float64)
+        _move_arm(scene, arm, frames, tool, (proprio[:, columns], actions[:, columns]))
+    return actions, proprio
+
+
+class _Scene:
+    """The two scenes: where each of the demonstration's objects is in the query's."""
+
+    def __init__(
+        self,
+        demonstration: Episode,
+        frame: int,
+        parts: Parts,
+        here: Mapping[str, F64],
+        round_objects: tuple[str, ...],
+    ) -> None:
+        self.parts = parts
+        self.there = [np.asarray(demonstration.objects[name][frame], np.float64) for name in parts.names]
+        known = sorted(here)
+        self.here: list[F64 | None] = []
+        for number, name in enumerate(parts.names):
+            # Another task's things stand in by their place in the list: better than nothing to go by.
+            other = name if name in here else known[number] if number < len(known) else None
+            self.here.append(None if other is None else here[other])
+        self.round = [is_round(name, round_objects) for name in parts.names]
+        self._moved: dict[int, Moved] = {NOTHING: WORLD}
+
+    def moved(self, number: int) -> Moved:
+        """The motion of one object."""
+        if number not in self._moved:
+            here = self.here[number]
+            self._moved[number] = (
+                WORLD if here is None else Moved(self.there[number], here, self.round[number])
+            )
+        return self._moved[number]
+
+
+def _move_arm(
+    scene: _Scene, arm: int, frames: NDArray[np.int64], tool: F64, rows: tuple[NDArray[Any], NDArray[Any]]
+) -> None:
+    """Move one arm's proprioception and actions (h, 10) in place, part after part."""
+    begin, first = (
+        np.array(rows[0][0]),
+        0,
+    )  # the demonstration's tool as a part begins, and the query's `tool`
+    while first < len(frames):
+        part = scene.parts.part_at(arm, int(frames[first]))
+        inside = frames < part.end if part is not scene.parts.arms[arm][-1] else frames >= 0
+        last = int(np.flatnonzero(inside)[-1]) + 1
+        moved = scene.moved(part.reference)
+        shift = tool[:3] - moved.points(begin[:3])
+        twist = rotation6_to_matrix(tool[ROTATION]) @ (moved.turn @ rotation6_to_matrix(begin[ROTATION])).T
+        lasting = _grasp(scene, part, moved, begin[:3], tool[:3]) if first == 0 else np.zeros(3)
+        off = 1 - _faded(part, frames[first], np.arange(last - first))
+        begin = rows[0][last - 1].copy()
+        turned = _fractions(twist, np.ones_like(off) if part.reference == part.held != NOTHING else off)
+        for row in rows:
+            values = row[first:last]
+            turns = turned @ moved.turn @ rotation6_to_matrix(values[:, ROTATION])
+            values[:, :3] = moved.points(values[:, :3]) + lasting + off[:, None] * (shift - lasting)
+            values[:, ROTATION] = matrix_to_rotation6(turns)
+        tool, first = rows[0][last - 1], last
+
+
+def _grasp(scene: _Scene, part: Part, moved: Moved, tool_there: F64, tool_here: F64) -> F64:
+    """How the hand holds the thing otherwise than the demonstration's hand: it stays so while it holds it."""
+    if part.held == NOTHING or scene.here[part.held] is None:
+        return np.zeros(3)
+    here = scene.here[part.held]
+    assert here is not None
+    grasp = (tool_here - here[:3]) - (moved.points(tool_there) - moved.points(scene.there[part.held][:3]))
+    return grasp if np.linalg.norm(grasp) < MAX_GRASP_M else np.zeros(3)
+
+
+def _faded(part: Part, frame: int, ahead: NDArray[np.int64]) -> F64:
+    """How much of an error at `frame` is gone so many frames later: 0 to 1, smoothly."""
+    x = np.clip(ahead / max(part.exact - int(frame), CATCH_UP), 0, 1)
+    faded: F64 = x * x * (3 - 2 * x)
+    return faded
+
+
+def _fractions(turn: F64, fractions: F64) -> F64:
+    """(n, 3, 3): the turn taken by each fraction, about its own axis."""
+    angle = np.arccos(np.clip((np.trace(turn) - 1) / 2, -1, 1))
+    if angle < 1e-9:
+        return np.broadcast_to(np.eye(3), (len(fractions), 3, 3))
+    if angle > np.pi - 1e-4:  # the axis is lost in the difference: it is the eigenvector of 1
+        values, vectors = np.linalg.eigh((turn + turn.T) / 2)
+        axis = vectors[:, int(np.argmax(values))]
+    else:
+        axis = np.array([turn[2, 1] - turn[1, 2], turn[0, 2] - turn[2, 0], turn[1, 0] - turn[0, 1]])
+        axis = axis / (2 * np.sin(angle))
+    cross = np.array([[0, -axis[2], axis[1]], [axis[2], 0, -axis[0]], [-axis[1], axis[0], 0]])
+    a = (angle * fractions)[:, None, None]
+    turns: F64 = np.eye(3) + np.sin(a) * cross + (1 - np.cos(a)) * (cross @ cross)
+    return turns

@@ -1,0 +1,102 @@
+"""A demonstration moved into another scene."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recap.geometry3 import decode_arms, encode_arms, rotation6_to_matrix
+from recap.retrieval.transport import transport
+from recap.types import F64, Episode
+from two_arms import STEPS, lift_pot, moved, place_in_box, pose
+
+ANGLES = st.floats(-3.0, 3.0)
+SHIFTS = st.floats(-0.3, 0.3)
+
+
+def carried_over(episode: Episode, angle: float, shift: F64) -> Episode:
+    """Everything in the scene, tools and all, turned and shifted."""
+
+    def arms(values: F64) -> F64:
+        left, left_grip, right, right_grip = decode_arms(values)
+        return encode_arms(moved(angle, shift, left), left_grip, moved(angle, shift, right), right_grip)
+
+    return replace(
+        episode,
+        id=f"{episode.id} moved",
+        proprio=arms(episode.proprio).astype(np.float32),
+        actions=arms(episode.actions).astype(np.float32),
+        objects={name: moved(angle, shift, p).astype(np.float32) for name, p in episode.objects.items()},
+    )
+
+
+@pytest.mark.parametrize("t", [0, STEPS, 2 * STEPS, 5 * STEPS, 7 * STEPS])
+def test_in_its_own_scene_nothing_changes(t: int) -> None:
+    demo = place_in_box(pose(-0.2, 0.3), pose(-0.1, 0.6))
+    ahead = np.minimum(t + np.arange(16), len(demo) - 1)
+    actions, proprio = transport(demo, ahead, demo, t)
+    np.testing.assert_allclose(actions, demo.actions[ahead], atol=1e-5)
+    np.testing.assert_allclose(proprio, demo.proprio[ahead], atol=1e-5)
+
+
+@given(ANGLES, SHIFTS, SHIFTS, st.integers(0, 59))
+def test_a_scene_moved_as_a_whole_moves_the_demonstration_and_back(
+    angle: float, x: float, y: float, t: int
+) -> None:
+    demo = lift_pot(pose(0.0, 0.4, angle=0.3))
+    there = carried_over(demo, angle, np.array([x, y, 0.0]))
+    ahead = np.minimum(t + np.arange(16), len(demo) - 1)
+    actions, proprio = transport(demo, ahead, there, t)
+    np.testing.assert_allclose(actions, there.actions[ahead], atol=1e-5)
+    np.testing.assert_allclose(proprio, there.proprio[ahead], atol=1e-5)
+    back, _ = transport(there, ahead, demo, t)
+    np.testing.assert_allclose(back, demo.actions[ahead], atol=1e-5)
+
+
+@given(ANGLES, SHIFTS, SHIFTS, st.integers(0, 110))
+def test_the_moved_chunk_begins_at_the_tool_and_goes_on_without_a_jump(
+    angle: float, x: float, y: float, t: int
+) -> None:
+    demo = place_in_box(pose(-0.2, 0.3), pose(-0.1, 0.6))
+    scene = {"can": pose(-0.2 + x, 0.3 + y, angle=angle), "box": pose(-0.1 - y, 0.6 + x, angle=angle)}
+    proprio = demo.proprio[t].copy()
+    proprio[:3] += np.float32([x, y, 0.05])
+    query = replace(demo, proprio=proprio[None], objects={n: p[None] for n, p in scene.items()})
+    ahead = np.minimum(t + np.arange(16), len(demo) - 1)
+    actions, tools = transport(demo, ahead, query, 0)
+    np.testing.assert_allclose(tools[0], proprio, atol=1e-5)
+    fastest = np.linalg.norm(np.diff(demo.proprio[:, :3], axis=0), axis=1).max()
+    # What is off now and what the scene asks for fade within a few frames at the quickest.
+    assert np.linalg.norm(np.diff(tools[:, :3], axis=0), axis=1).max() < fastest + 0.25 * 2.5
+    turns = rotation6_to_matrix(actions[:, 3:9])
+    np.testing.assert_allclose(turns @ np.swapaxes(turns, 1, 2), np.tile(np.eye(3), (16, 1, 1)), atol=1e-6)
+
+
+def follow(demo: Episode, scene: dict[str, F64], start: F64) -> F64:
+    """The left tool's path when each chunk is carried out as it is, eight steps at a time."""
+    proprio, path = demo.proprio[0].copy(), []
+    proprio[:3] = start
+    for t in range(0, len(demo), 8):
+        query = replace(demo, proprio=proprio[None], objects={n: p[None] for n, p in scene.items()})
+        ahead = np.minimum(t + np.arange(16), len(demo) - 1)
+        _, tools = transport(demo, ahead, query, 0, round_objects=("can",))
+        path.append(tools[:8])
+        proprio = tools[8].astype(np.float32)
+        held = 2 * STEPS + 4 <= t + 8 <= 6 * STEPS
+        if held:
+            scene = {**scene, "can": np.concatenate([tools[8, :3], scene["can"][3:]])}
+    return np.concatenate(path)[: len(demo)]
+
+
+def test_it_takes_the_can_where_it_stands_and_puts_it_where_the_box_is() -> None:
+    demo = place_in_box(pose(-0.2, 0.3), pose(-0.1, 0.6))
+    can, box = pose(-0.35, 0.2, angle=2.0), pose(-0.02, 0.5, angle=0.4)
+    path = follow(demo, {"can": can, "box": box}, np.array([-0.25, 0.05, 0.35]))
+    np.testing.assert_allclose(path[2 * STEPS, :3], can[:3], atol=2e-3)
+    put = box[:3] + [0.0, 0.0, 0.05]
+    np.testing.assert_allclose(path[6 * STEPS, :3], put, atol=2e-3)
+    # A can has no heading, a box has.
+    grip = rotation6_to_matrix(path[2 * STEPS, 3:9])
+    np.testing.assert_allclose(grip, rotation6_to_matrix(demo.proprio[0, 3:9]), atol=1e-3)
