@@ -83,6 +83,31 @@ class Grippers:
 
 
 @dataclass(frozen=True)
+class ArmsAhead:
+    """The actions to come from where the arms are now, in metres; only training knows them."""
+
+    horizon: int
+    turn_m: float = 0.05  # that a unit of a 6-D rotation counts for
+    gripper_m: float = 0.1  # and a gripper from closed to open
+    n_arms: int = 2
+
+    @property
+    def dim(self) -> int:
+        """All of them side by side."""
+        return self.horizon * self.n_arms * ARM_DIM
+
+    def describe(self, episode: Episode) -> F64:
+        """(t, dim)."""
+        n = len(episode)
+        ahead = np.minimum(np.arange(n)[:, None] + np.arange(self.horizon), n - 1)
+        chunk = np.asarray(episode.actions, np.float64)[ahead]  # (t, H, 20)
+        now = np.asarray(episode.proprio, np.float64)[:, None]
+        metres = np.tile([1.0] * 3 + [self.turn_m] * 6 + [self.gripper_m], self.n_arms)
+        rows: F64 = ((chunk - now) * metres).reshape(n, -1)
+        return rows
+
+
+@dataclass(frozen=True)
 class ObjectsApart:
     """Each object's height, and where it is from each other one."""
 

@@ -11,11 +11,11 @@ from recap.geometry import into_frame, out_of_frame
 from recap.geometry3 import arms_into_frame, arms_out_of_frame
 from recap.pool.view import PoolView
 from recap.retrieval.config import RetrievalConfig
+from recap.retrieval.things import SPACE_DIM, moved_things, things_of
 from recap.retrieval.transport import transport
 from recap.types import F64, Conditioning, Episode, FrameRef
 
 WORLD_ALIGNMENTS = ("off", "parts")  # what is handed on is in the world's coordinates
-SPACE_DIM = 7  # of a pose in space: xyz and a quaternion, w first
 
 
 def frame_of(episode: Episode, t: int, config: RetrievalConfig) -> F64:
@@ -91,6 +91,8 @@ def build_conditioning(
             poses, goals[i] = _poses(episode, ref.t, int(ahead[-1]) + 1, own, config)
             width = min(objects.shape[2], poses.shape[1])  # another task may know more objects, or fewer
             objects[i, :, :width] = poses[ahead - ref.t, :width]
+            if config.align == "parts":
+                objects[i] = moved_things(episode, ahead, query, t)
     return Conditioning(
         frame,
         (now if config.align in WORLD_ALIGNMENTS else into(frame, now)).astype(np.float32),
@@ -107,21 +109,13 @@ def build_conditioning(
     )
 
 
-def things_of(episode: Episode, t: int | slice) -> F64:
-    """Every object's pose in space, in the episode's order: (7 n,) of one frame, (t, 7 n) of several."""
-    poses = [value[t] for value in episode.objects.values() if value.shape[1] == SPACE_DIM]
-    if not poses:
-        return np.zeros(0) if isinstance(t, int) else np.zeros((len(episode.timestamps[t]), 0))
-    return np.concatenate(poses, axis=-1).astype(np.float64)
-
-
 def _poses(episode: Episode, begin: int, end: int, frame: F64, config: RetrievalConfig) -> tuple[F64, F64]:
     """The object's poses (t, 3) and the goal (3,) in the frame; in space all objects' (t, 7 n), and no goal.
 
     Of width 0 where they are not known.
     """
     name = config.object_name
-    if episode.goal is None:
+    if episode.goal is None and config.align in WORLD_ALIGNMENTS:
         return things_of(episode, slice(begin, end)), np.zeros(0)
     if name not in episode.objects or episode.goal is None or len(episode.goal) != 3:
         return np.zeros((end - begin, 0)), np.zeros(0)

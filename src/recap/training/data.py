@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,11 +25,12 @@ from recap.run_directory import whole_file
 from recap.standard_pools import open_pool
 from recap.training.config import PairsConfig, TrainConfig
 from recap.training.misalignment import leave_out, misalign
-from recap.training.samples import Album, SampleBuilder, Samples, join, shift_pictures, with_share
+from recap.training.samples import Album, SampleBuilder, Samples, join, renumber_pictures, with_share
 from recap.types import F32, F64, U8, Episode
 from recap.workers import run_in_workers
 
 Progress = Callable[[int, int], None]
+Keys = tuple[tuple[str, int, str, int], ...]  # what pictures show: see `Album`
 ACTION_SHARE = 0.1  # of the least deviation, for what is predicted: it may be small and matter
 
 
@@ -84,19 +85,25 @@ def build_data(
     learned = [*train, *shown_by_others(pool, held_out)] if config.co_training else train
     around = pool if config.policy.retrieval else []
     parts = _parts(learned, held_out, workers)
-    built: dict[int, tuple[Samples, U8]] = {}
+    built: dict[int, tuple[Samples, Keys, U8]] = {}
     done, total = 0, sum(map(len, [*learned, *held_out]))
-    for number, samples, pictures in run_in_workers(partial(_build, around, config), parts, workers):
-        built[number] = samples, pictures
+    for number, samples, keys, pictures in run_in_workers(partial(_build, around, config), parts, workers):
+        built[number] = samples, keys, pictures
         done += len(samples)
         if progress is not None:
             progress(done, total)
     sides: dict[bool, list[Samples]] = {True: [], False: []}
-    n_pictures = 0
+    numbers: dict[Hashable, int] = {}
+    album: list[U8] = []
     for part in parts:
-        samples, pictures = built[part.number]
-        sides[part.for_training].append(shift_pictures(samples, n_pictures))
-        n_pictures += len(pictures)
+        samples, keys, pictures = built[part.number]
+        # What a camera saw is one picture, whichever part needs it; of a board each part has its own.
+        own = config.policy.image.view == "board"
+        names: Sequence[Hashable] = [(part.number, key) for key in keys] if own else keys
+        new = np.array([name not in numbers for name in names], np.bool_)
+        called = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
+        sides[part.for_training].append(renumber_pictures(samples, called))
+        album.append(pictures[new])
     together = join(sides[True])
     if config.co_training:
         together = with_share(together, sum(map(len, train)), config.own_share)
@@ -108,7 +115,7 @@ def build_data(
     return TrainingData(
         together,
         join(sides[False]),
-        np.concatenate([built[part.number][1] for part in parts]),
+        np.concatenate(album),
         statistics_of(together, config.policy),
         stamp,
         (len(train), len(held_out), len(pool)),
@@ -137,8 +144,8 @@ def _parts(train: Sequence[Episode], held_out: Sequence[Episode], workers: int) 
 
 def _build(
     pool: Sequence[Episode], config: TrainConfig, parts: Iterator[_Part]
-) -> Iterator[tuple[int, Samples, U8]]:
-    """The samples of each part with its pictures."""
+) -> Iterator[tuple[int, Samples, Keys, U8]]:
+    """The samples of each part with its pictures, and what they show."""
     around = MemoryView(pool)
     for part in parts:
         view, album = MemoryView(part.episodes), Album(config.policy)
@@ -148,7 +155,7 @@ def _build(
         builder = SampleBuilder(view, around, pairs, config.policy, album)
         for episode_id in view.episode_ids:
             builder.add(episode_id)
-        yield part.number, builder.samples(), album.develop()
+        yield part.number, builder.samples(), album.keys, album.develop()
 
 
 def split(target: Sequence[Episode], held_out: float) -> tuple[list[Episode], list[Episode]]:
@@ -184,7 +191,11 @@ def pairs_for(target: PoolView, pool: PoolView, config: TrainConfig, for_trainin
         chosen = PairsConfig(1, 0.0, False, config.pairs.n_candidates)
     if for_training and chosen.action_weight > 0:
         describer, retrieval = training_preset(
-            name, chosen.n_candidates, chosen.action_weight, config.policy.chunk_size
+            name,
+            chosen.n_candidates,
+            chosen.action_weight,
+            config.policy.chunk_size,
+            config.policy.action_dim,
         )
     else:
         describer, retrieval = retrieval_preset(name, chosen.n_candidates)

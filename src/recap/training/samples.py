@@ -14,9 +14,10 @@ from recap.policies.config import PolicyConfig
 from recap.policies.layout import build_layout, frame_offsets
 from recap.policies.vectors import moment_of, targets_of
 from recap.pool.view import PoolView
-from recap.retrieval.conditioning import SPACE_DIM, build_conditioning, into, pose_into, things_of
+from recap.retrieval.conditioning import WORLD_ALIGNMENTS, build_conditioning, into, pose_into
 from recap.retrieval.pairs import Pairs
 from recap.retrieval.presets import preset as retrieval_preset
+from recap.retrieval.things import SPACE_DIM, things_of
 from recap.types import F32, F64, U8, Conditioning, Episode, FrameRef
 
 I64 = NDArray[np.int64]
@@ -57,6 +58,11 @@ class Album:
             self._numbers[key] = len(self._taken)
             self._taken.append(canonical_image(image, frame, self.config.image, aligned))
         return self._numbers[key]
+
+    @property
+    def keys(self) -> tuple[tuple[str, int, str, int], ...]:
+        """What each picture shows, in order."""
+        return tuple(self._numbers)
 
     def develop(self) -> U8:
         """All of them: (m, size, size, 3)."""
@@ -156,10 +162,10 @@ class SampleBuilder:
         if self.config.pose_dim == SPACE_DIM:
             return things_of(episode, t)
         pose = np.asarray(episode.objects[self.retrieval.object_name][t], np.float64)
-        return pose if self.retrieval.align == "off" else pose_into(frame, pose)
+        return pose if self.retrieval.align in WORLD_ALIGNMENTS else pose_into(frame, pose)
 
     def _into(self, frame: F64, values: F64) -> F64:
-        return values if self.retrieval.align == "off" else into(frame, values)
+        return values if self.retrieval.align in WORLD_ALIGNMENTS else into(frame, values)
 
     def _padded(self, values: list[F32]) -> F32:
         """(k, width), the first repeated where there are fewer matches."""
@@ -188,9 +194,9 @@ class SampleBuilder:
         )
 
 
-def shift_pictures(samples: Samples, n: int) -> Samples:
-    """The same, whose pictures come after n others."""
-    return replace(samples, images={slot: numbers + n for slot, numbers in samples.images.items()})
+def renumber_pictures(samples: Samples, numbers: I64) -> Samples:
+    """The same, whose picture i is now called numbers[i]."""
+    return replace(samples, images={slot: numbers[old] for slot, old in samples.images.items()})
 
 
 def take_rows(samples: Samples, rows: NDArray[Any]) -> Samples:
