@@ -1,5 +1,7 @@
 """Made demonstrations of two arms: the left one puts a can in a box, or lifts a pot with the right one."""
 
+from itertools import pairwise
+
 import numpy as np
 
 from recap.geometry3 import encode_arms, matrix_to_quaternion, quaternion_to_matrix
@@ -31,13 +33,13 @@ def moved(g_angle: float, shift: F64, poses: F64) -> F64:
 
 
 def _path(corners: list[F64]) -> F64:
-    legs = [np.linspace(a, b, STEPS, endpoint=False) for a, b in zip(corners, corners[1:], strict=False)]
+    legs = [np.linspace(a, b, STEPS, endpoint=False) for a, b in pairwise(corners)]
     return np.concatenate([*legs, corners[-1][None]])
 
 
 def place_in_box(can: F64, box: F64, name: str = "demo", start: F64 | None = None) -> Episode:
     """Reach above the can, take it, carry it above the box, let go, rise; the right arm rests."""
-    a, b = can[:3], box[:3] + [0.0, 0.0, 0.05]
+    a, b = can[:3], box[:3] + np.array([0.0, 0.0, 0.05])
     home = HOME["left"] if start is None else start
     path = _path([home, a + HOVER, a, a, a + HOVER, b + HOVER, b, b, b + HOVER])
     n = len(path)

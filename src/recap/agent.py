@@ -147,6 +147,13 @@ class RetrievalAgent:
         episode = self._episodes.get(slot)
         return None if episode is None else episode.plan
 
+    def looks(self, slot: int) -> bool:
+        """Whether the slot's next observation needs its pictures: when a chunk is to be planned."""
+        episode = self._episodes.get(slot)
+        if episode is None or not episode.queue or self.retriever.config.object_name:
+            return True  # with a single object in view, pictures may be what tells its pose
+        return episode.retrieval is not None and self.retriever.is_stale(episode.retrieval)
+
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
         """One action a slot: (n, a). All that need a new chunk are served by one call of the policy."""
         waiting: list[tuple[int, _Episode]] = []

@@ -57,11 +57,11 @@ class Episode:
 class EpisodeResult:
     """How one evaluation episode ended; an error is not a failure."""
 
-    task: str  # the task's key, such as "+45" for a goal angle in degrees
+    task: str  # the task's key, such as "+45" for a goal angle in degrees, or "lift_pot"
     seed: int
     outcome: Outcome
     steps: int
-    max_coverage: float
+    max_coverage: float  # where a task is done or not: 1 or 0
     first_step: Mapping[str, int | None]  # threshold -> first step past it
     error: str | None = None  # the traceback, when outcome is "error"
 

@@ -53,7 +53,7 @@ def test_only_shared_trials_are_paired() -> None:
 
 
 def test_nothing_shared_is_refused() -> None:
-    with pytest.raises(InputError, match="share no goal angle and seed"):
+    with pytest.raises(InputError, match="share no goal or task and seed"):
         compare(A, (replace(SPEC, angles=(7.0,)), results({"+7": "+++"})))
     with pytest.raises(InputError, match="share no success threshold"):
         compare(A, (replace(SPEC, thresholds=(0.5,)), B[1]))

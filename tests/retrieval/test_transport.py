@@ -95,7 +95,7 @@ def test_it_takes_the_can_where_it_stands_and_puts_it_where_the_box_is() -> None
     can, box = pose(-0.35, 0.2, angle=2.0), pose(-0.02, 0.5, angle=0.4)
     path = follow(demo, {"can": can, "box": box}, np.array([-0.25, 0.05, 0.35]))
     np.testing.assert_allclose(path[2 * STEPS, :3], can[:3], atol=2e-3)
-    put = box[:3] + [0.0, 0.0, 0.05]
+    put = box[:3] + np.array([0.0, 0.0, 0.05])
     np.testing.assert_allclose(path[6 * STEPS, :3], put, atol=2e-3)
     # A can has no heading, a box has.
     grip = rotation6_to_matrix(path[2 * STEPS, 3:9])

@@ -22,10 +22,16 @@ SEEDS = "42:92"
 
 @click.command("eval")
 @click.argument("agent")
-@click.option("--env", default="pusht", show_default=True, help="Where it acts.")
+@click.option("--env", default="pusht", show_default=True, help="Where it acts: pusht or dualarm.")
 @click.option("--pusher", default="disc", show_default=True, help="disc or triangle.")
 @click.option("--block", default="tee", show_default=True, help="The block that is pushed.")
 @click.option("--angles", default=ANGLES, show_default=True, help="Goals, degrees: -60,0 or first:last:step.")
+@click.option(
+    "--task", "tasks", multiple=True, metavar="KEY", help="Of two arms, repeatable.  [default: all ten]"
+)
+@click.option("--embodiment", default="viperx", show_default=True, help="The two arms: viperx or ur5e.")
+@click.option("--split", default="clean", show_default=True, help="How their scenes look: clean, randomised.")
+@click.option("--wording", default="seen", show_default=True, help="Of their instructions: seen or unseen.")
 @click.option("--seeds", default=SEEDS, show_default=True, help="Starts: 42,43 or first:end (end left out).")
 @click.option(
     "--mode", default="aligned", show_default=True, help="How to retrieve: oracle, single, aligned."
@@ -60,10 +66,15 @@ SEEDS = "42:92"
 @click.option("--workers", type=int, metavar="N", help="Processes on this machine.  [default: one a core]")
 @click.option("--batch-size", type=int, metavar="N", default=8, show_default=True, help="Episodes in each.")
 @click.option("--ray", "ray_address", metavar="ADDRESS", help="Run on this Ray cluster instead: host:port.")
-@click.option("--record", metavar="WHAT", help="Videos of: 3 (the first), failures, all, or +45:48,-30:51.")
+@click.option(
+    "--record", metavar="WHAT", help="Videos of: 3 (the first), failures, all, or +45:48,lift_pot:51."
+)
 @click.option("--retry-errors", is_flag=True, help="Run episodes again that ended in an error.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="DIR", help="[default: runs/eval-AGENT-PUSHER]"
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="[default: runs/eval-AGENT-PUSHER, or the arms]",
 )
 def evaluate(
     agent: str,
@@ -71,6 +82,10 @@ def evaluate(
     pusher: str,
     block: str,
     angles: str,
+    tasks: tuple[str, ...],
+    embodiment: str,
+    split: str,
+    wording: str,
     seeds: str,
     mode: str,
     pool: str | None,
@@ -107,6 +122,7 @@ def evaluate(
       recap eval expert --pusher triangle --angles=-30,45 --seeds 500:505 --out runs/first
       recap eval replay --pusher triangle --mode aligned --objects pixels --seeds 500:505 --out runs/replay
       recap eval pusht-nano --pusher triangle --angles=-30,0 --seeds 500:505 --out runs/nano
+      recap eval replay --env dualarm --task lift_pot --seeds 500:510 --pool pools/ur5e --out runs/pots
     """
     from recap.cli.ranges import parse_angles, parse_seeds
     from recap.cli.terminal import progress_bar, show
@@ -142,10 +158,17 @@ def evaluate(
         mask=mask,
         pose_noise_px=blur[0],
         pose_noise_deg=blur[1],
+        tasks=tasks,
+        embodiment=embodiment,
+        split=split,
+        wording=wording,
     )
     choice = parse_choice(record, spec) if record is not None else None
     if out is None:
-        out = Path("runs") / f"eval-{re.sub(r'[^A-Za-z0-9._-]+', '-', agent)}-{pusher}"
+        out = (
+            Path("runs")
+            / f"eval-{re.sub(r'[^A-Za-z0-9._-]+', '-', agent)}-{pusher if env == 'pusht' else embodiment}"
+        )
     try:
         with progress_bar("episodes") as progress:
             summary = run_evaluation(

@@ -17,6 +17,7 @@ from recap.plugins import import_factory
 from recap.types import F64, Observation
 
 if TYPE_CHECKING:
+    from recap.envs.dualarm.expert import Expert
     from recap.evaluation.rollouts import EvalSpec
 
 AGENTS = ("expert", "replay", "still")
@@ -24,10 +25,10 @@ AGENTS = ("expert", "replay", "still")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One episode to run: a goal and a start."""
+    """One episode to run: a goal or a task, and a start."""
 
-    task: str  # the goal angle as results write it: "+45"
-    goal_angle: float  # degrees
+    task: str  # its key as results write it: "+45" for a goal angle, "lift_pot"
+    goal_angle: float  # degrees, of PushT
     seed: int
 
 
@@ -81,7 +82,7 @@ class PerEpisode:
 
 
 class StillAgent:
-    """Keeps the pusher where it is: what success costs nothing."""
+    """Keeps pusher or arms where they are: what success costs nothing."""
 
     image_size: int | None = None
 
@@ -89,7 +90,7 @@ class StillAgent:
         """Nothing to remember."""
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
-        """Where each pusher is already."""
+        """Where each is already."""
         return np.array([o.proprio for o in observations], np.float64)
 
 
@@ -138,6 +139,26 @@ class Blur:
                 )
             )
         return self.agent.act(slots, told)
+
+
+class ArmsExperts:
+    """The scripted expert of each slot's task."""
+
+    image_size: int | None = None
+
+    def __init__(self) -> None:
+        self._experts: dict[int, Expert] = {}
+
+    def reset(self, slot: int, trial: Trial) -> None:
+        """Begin the trial's task."""
+        from recap.envs.dualarm.expert import Expert
+
+        self._experts[slot] = Expert(trial.task)
+
+    def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
+        """Ask the experts in turn."""
+        pairs = zip(slots, observations, strict=True)
+        return np.array([self._experts[slot].act(seen) for slot, seen in pairs], np.float64)
 
 
 def inner_agent(agent: Agent) -> Agent:
@@ -214,6 +235,8 @@ def _retrieving(spec: EvalSpec) -> Agent:
     """Replay, or a policy, over the spec's pool."""
     from recap.standard_pools import open_pool
 
+    if spec.env == "dualarm" and spec.pool is None:
+        raise InputError("two arms have no standard pool: give --pool, made with recap collect dualarm")
     reaction: Any = spec.reaction
     matching: Any = spec.matching
     wanted = AgentSpec(
@@ -239,7 +262,9 @@ def _retrieving(spec: EvalSpec) -> Agent:
     return assemble_agent(wanted, open_pool(spec.pool), policy)
 
 
-def _expert(spec: EvalSpec) -> EpisodeAgent:
+def _expert(spec: EvalSpec) -> Agent | EpisodeAgent:
+    if spec.env == "dualarm":
+        return ArmsExperts()
     from recap.envs.pusht.expert import Expert
 
     return Expert(spec.pusher, spec.block)

@@ -9,7 +9,9 @@ from recap.envs.pusht.tasks import angle_key
 from recap.evaluation.rollouts import EvalSpec
 
 OPTIONS = {
-    "env": "--env",
+    "embodiment": "--embodiment",
+    "split": "--split",
+    "wording": "--wording",
     "pusher": "--pusher",
     "block": "--block",
     "mode": "--mode",
@@ -30,9 +32,12 @@ OPTIONS = {
 
 
 def command_of(spec: EvalSpec) -> str:
-    """`recap eval` with every setting that is not the default; angles and seeds always."""
-    usual = EvalSpec(agent=spec.agent)
+    """`recap eval` with every setting that is not the default; angles or tasks and seeds always."""
+    arms = spec.env == "dualarm"
+    usual = EvalSpec(agent=spec.agent, env=spec.env)
     words = ["recap", "eval", spec.agent]
+    if arms:
+        words += ["--env", spec.env]
     for name, option in OPTIONS.items():
         value = getattr(spec, name)
         if value != getattr(usual, name):
@@ -43,6 +48,9 @@ def command_of(spec: EvalSpec) -> str:
         words.append("--no-residual")
     if spec.pose_noise_px or spec.pose_noise_deg:
         words += ["--pose-noise", f"{spec.pose_noise_px:g},{spec.pose_noise_deg:g}"]
+    if arms:
+        tasks = [word for task in spec.tasks for word in ("--task", task)]
+        return shlex.join([*words, *tasks, "--seeds", seeds_text(spec.seeds)])
     words += [f"--angles={','.join(angle_key(a) for a in spec.angles)}", "--seeds", seeds_text(spec.seeds)]
     return shlex.join(words)
 

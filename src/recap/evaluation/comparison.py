@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from recap.envs.pusht.tasks import SEEN_ANGLES, angle_key
 from recap.errors import InputError
 from recap.evaluation.rollouts import EvalSpec, threshold_key
 from recap.evaluation.statistics import PairedDifference, paired_difference
 from recap.evaluation.summary import succeeded
+from recap.evaluation.worlds import SUCCESS
 from recap.types import EpisodeResult
 
 if TYPE_CHECKING:
@@ -60,18 +60,20 @@ def compare(
     shared = [key for key in of_a if key in of_b]
     thresholds = [threshold_key(t) for t in spec_a.thresholds if t in spec_b.thresholds]
     if not shared:
-        raise InputError("the two evaluations share no goal angle and seed: compare runs of the same trials")
+        raise InputError(
+            "the two evaluations share no goal or task and seed: compare runs of the same trials"
+        )
     if not thresholds:
         raise InputError("the two evaluations share no success threshold: evaluate both at the same one")
     valid = [key for key in shared if "error" not in (of_a[key].outcome, of_b[key].outcome)]
-    tasks = [key for angle in sorted(spec_a.angles) if (key := angle_key(angle)) in {t for t, _ in shared}]
-    seen = {angle_key(angle) for angle in SEEN_ANGLES}
+    tasks = [key for key in spec_a.task_keys if key in {task for task, _ in shared}]
+    seen = spec_a.seen_keys
     rows: dict[str, list[str]] = {task: [task] for task in tasks}
     groups = ([t for t in tasks if t in seen], [t for t in tasks if t not in seen], tasks)
     rows.update({name: members for name, members in zip(GROUPS, groups, strict=True) if members})
     values_a, values_b = spec_a.to_json(), spec_b.to_json()
     return Comparison(
-        config_differences={k: (v, values_b[k]) for k, v in values_a.items() if v != values_b[k]},
+        config_differences={k: (v, values_b.get(k)) for k, v in values_a.items() if v != values_b.get(k)},
         thresholds={
             threshold: {
                 name: paired_difference(
@@ -96,7 +98,8 @@ def render_comparison(comparison: Comparison) -> RenderableType:
     for key, (a, b) in comparison.config_differences.items():
         parts.append(f"{key}: {_short(a)} in A, {_short(b)} in B")
     for threshold, rows in comparison.thresholds.items():
-        parts.append(f"\nSuccess > {threshold} in per cent, B − A with its 95 % interval over start seeds")
+        above = "" if threshold == threshold_key(SUCCESS) else f" > {threshold}"
+        parts.append(f"\nSuccess{above} in per cent, B − A with its 95 % interval over start seeds")
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column("goal", no_wrap=True)
         for column in ("n", "A", "B", "B − A", "both", "only A", "only B", "neither"):

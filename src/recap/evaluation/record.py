@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from recap.envs.pusht.env import PushTEnv
 from recap.envs.pusht.tasks import FPS, angle_key
 from recap.errors import InputError
 from recap.evaluation.agents import make_agent
@@ -18,6 +18,7 @@ from recap.types import U8, EpisodeResult
 from recap.video import write_video
 
 N_STRIP_FRAMES = 8
+ARMS_FPS = 20.0  # of two arms, a picture each control step
 Choice = Callable[[EpisodeResult], bool]
 
 
@@ -38,26 +39,25 @@ class Recording:
 
 
 def parse_choice(text: str, spec: EvalSpec) -> Choice:
-    """Which episodes: `3` (the first ones), `all`, `failures`, or `+45:48,-30:51` (angle:seed)."""
+    """Which episodes: `3` (the first ones), `all`, `failures`, or by goal or task and seed: `+45:48`."""
     if text == "failures":
         return lambda result: result.outcome == "failure"
-    trials = sorted(spec.trials(), key=lambda trial: (trial.goal_angle, trial.seed))
-    ordered: list[Key] = [(trial.task, trial.seed) for trial in trials]
+    ordered: list[Key] = [(task, seed) for task in spec.task_keys for seed in sorted(spec.seeds)]
     if text == "all":
         chosen = set(ordered)
     elif text.isdecimal() and int(text):
         chosen = set(ordered[: int(text)])
     else:
-        chosen = {_parse_key(item) for item in text.split(",")}
+        chosen = {_parse_key(item, spec) for item in text.split(",")}
         for task, seed in sorted(chosen - set(ordered)):
-            raise InputError(f"cannot record {task}:{seed}: this evaluation has no such angle and seed")
+            raise InputError(f"cannot record {task}:{seed}: this evaluation has no such episode")
     return lambda result: (result.task, result.seed) in chosen
 
 
-def _parse_key(item: str) -> Key:
-    angle, _, seed = item.partition(":")
+def _parse_key(item: str, spec: EvalSpec) -> Key:
+    goal, _, seed = item.partition(":")
     try:
-        return angle_key(float(angle)), int(seed)
+        return goal if spec.env == "dualarm" else angle_key(float(goal)), int(seed)
     except ValueError:
         raise InputError(
             f"unknown episodes to record '{item}': give a number, failures, all, or angle:seed such as +45:48"
@@ -79,10 +79,10 @@ def record(spec: EvalSpec, results: Sequence[EpisodeResult], out: Path) -> Itera
             yield Recording(None, None, result, replayed)
             continue
         video, strip = out / f"{stem}.mp4", out / f"{stem}.png"
-        write_video(video, frames, FPS)
+        write_video(video, frames, ARMS_FPS if spec.env == "dualarm" else FPS)
         write_png(strip, halved(filmstrip(frames, N_STRIP_FRAMES)))
         yield Recording(video, strip, result, replayed)
 
 
-def _shoot(frames: list[U8], board: PushTEnv) -> None:
-    frames.append(board.render())
+def _shoot(frames: list[U8], world: Any) -> None:
+    frames.append(world.render())

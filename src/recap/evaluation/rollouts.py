@@ -10,23 +10,33 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 
 from recap.envs.pusht.blocks import block_named
-from recap.envs.pusht.env import PushTEnv
 from recap.envs.pusht.pushers import pusher_named
-from recap.envs.pusht.tasks import ANGLES, EVALUATION_SEEDS, MAX_STEPS, THRESHOLDS, angle_key
-from recap.envs.pusht.vector import PushTVectorEnv
+from recap.envs.pusht.tasks import ANGLES, EVALUATION_SEEDS, MAX_STEPS, SEEN_ANGLES, THRESHOLDS, angle_key
 from recap.errors import InputError, one_of
 from recap.evaluation.agents import Agent, Trial
+from recap.evaluation.worlds import SUCCESS, make_world
 from recap.types import EpisodeResult, Outcome
 
-ENVS = ("pusht",)
+ENVS = ("pusht", "dualarm")
 MODES = ("oracle", "single", "aligned", "published")
 OBJECTS = ("truth", "pixels")
 REACTIONS = ("ignore", "hold", "stop")
 MATCHINGS = ("retrieved", "random", "none")
-Watcher: TypeAlias = Callable[[PushTEnv], None]
+WORDINGS = ("seen", "unseen")
+Watcher: TypeAlias = Callable[[Any], None]  # of what draws itself: `render()`
+_OF_PUSHT = (
+    "pusher",
+    "block",
+    "angles",
+    "max_steps",
+    "thresholds",
+    "hindsight",
+    "pose_noise_px",
+    "pose_noise_deg",
+)
+_OF_ARMS = ("tasks", "embodiment", "split", "wording")
 
 
 def threshold_key(threshold: float) -> str:
@@ -36,7 +46,11 @@ def threshold_key(threshold: float) -> str:
 
 @dataclass(frozen=True)
 class EvalSpec:
-    """What is evaluated; two runs of equal specs have equal results, however they are spread out."""
+    """What is evaluated; two runs of equal specs have equal results, however they are spread out.
+
+    PushT has goal angles and thresholds of coverage, two arms have tasks and success; the settings of the
+    other environment are not looked at and not written down.
+    """
 
     agent: str
     env: str = "pusht"
@@ -44,7 +58,7 @@ class EvalSpec:
     block: str = "tee"
     angles: tuple[float, ...] = ANGLES
     seeds: tuple[int, ...] = EVALUATION_SEEDS
-    max_steps: int = MAX_STEPS
+    max_steps: int = MAX_STEPS  # of PushT; each task of two arms has its own
     thresholds: tuple[float, ...] = THRESHOLDS  # an episode runs until the last one is passed
     mode: str = "aligned"  # how agents that retrieve choose: oracle, single, aligned or published
     pool: str | None = None  # what they retrieve from; None is the environment's standard pool
@@ -67,6 +81,10 @@ class EvalSpec:
     )
     pose_noise_px: float = 0.0  # standard deviation of what is added to the object's place, anew at each look
     pose_noise_deg: float = 0.0  # and to its angle
+    tasks: tuple[str, ...] = ()  # of two arms, by key; none are all ten
+    embodiment: str = "viperx"
+    split: str = "clean"  # how the scenes look: clean or randomised
+    wording: str = "seen"  # of the instructions: seen or unseen
 
     def __post_init__(self) -> None:
         one_of("env", self.env, ENVS)
@@ -85,15 +103,35 @@ class EvalSpec:
                 raise InputError(f"{name} {getattr(self, name)} is no deviation: give 0 or more, such as 4")
         if (self.pose_noise_px or self.pose_noise_deg) and self.objects == "pixels":
             raise InputError("poses from pixels have their own noise: give --pose-noise with --objects truth")
+        _check_distinct("seed", self.seeds)
+        if min(self.seeds) < 0:
+            raise InputError(f"seed {min(self.seeds)} is negative: give whole numbers from 0 up")
+        if self.env == "pusht":
+            self._check_pusht()
+        else:
+            self._check_arms()
+
+    def _check_arms(self) -> None:
+        from recap.envs.dualarm.tasks import SEEN, UNSEEN, task_named
+
+        if self.objects == "pixels" or self.pose_noise_px or self.pose_noise_deg:
+            raise InputError("poses from pixels and pose noise are of pusht: leave them out for dualarm")
+        one_of("wording", self.wording, WORDINGS)
+        # What is not said is as this environment has it.
+        object.__setattr__(self, "tasks", self.tasks or (*SEEN, *UNSEEN))
+        object.__setattr__(self, "angles", ())
+        object.__setattr__(self, "thresholds", (SUCCESS,))
+        _check_distinct("task", self.tasks)
+        for task in self.tasks:
+            task_named(task)
+
+    def _check_pusht(self) -> None:
         pusher_named(self.pusher)
         block_named(self.block)
         for angle in self.angles:
             if not math.isfinite(angle):
                 raise InputError(f"goal angle {angle} is not a number: give degrees, such as -30")
         _check_distinct("angle", [angle_key(angle) for angle in self.angles])
-        _check_distinct("seed", self.seeds)
-        if min(self.seeds) < 0:
-            raise InputError(f"seed {min(self.seeds)} is negative: give whole numbers from 0 up")
         if self.max_steps < 1:
             raise InputError(f"max_steps {self.max_steps} leaves no time to act: give 1 or more")
         rising = all(a < b for a, b in zip(self.thresholds, self.thresholds[1:], strict=False))
@@ -101,12 +139,29 @@ class EvalSpec:
             raise InputError(f"thresholds {self.thresholds} are not rising fractions: give 0.85, 0.95")
 
     def trials(self) -> list[Trial]:
-        """Every episode, all seeds of one angle before the next."""
-        return [Trial(angle_key(angle), angle, seed) for angle in self.angles for seed in self.seeds]
+        """Every episode, all seeds of one angle or task before the next."""
+        goals = [(angle_key(angle), angle) for angle in self.angles] or [(task, 0.0) for task in self.tasks]
+        return [Trial(task, angle, seed) for task, angle in goals for seed in self.seeds]
+
+    @property
+    def task_keys(self) -> tuple[str, ...]:
+        """The tasks as results name them, in the order in which they are told: angles rise."""
+        return self.tasks if self.env == "dualarm" else tuple(angle_key(a) for a in sorted(self.angles))
+
+    @property
+    def seen_keys(self) -> frozenset[str]:
+        """The tasks that policies are trained on."""
+        if self.env == "pusht":
+            return frozenset(angle_key(angle) for angle in SEEN_ANGLES)
+        from recap.envs.dualarm.tasks import SEEN
+
+        return frozenset(SEEN)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a JSON file."""
-        return {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(self).items()}
+        """Plain values for a JSON file, without the settings of the other environment."""
+        other = _OF_ARMS if self.env == "pusht" else _OF_PUSHT
+        values = asdict(self)
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if k not in other}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> EvalSpec:
@@ -116,7 +171,8 @@ class EvalSpec:
             raise InputError(f"the config has an unknown key '{key}': it is of a newer version")
         if "agent" not in values:
             raise InputError("the config lacks key 'agent'")
-        values = {**cls(agent="").to_json(), **values}  # a run from before a setting was there
+        usual = {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(cls(agent="")).items()}
+        values = {**usual, **values}  # a run from before a setting was there
         try:
             return cls(
                 agent=str(values["agent"]),
@@ -146,6 +202,10 @@ class EvalSpec:
                 mask=None if values["mask"] is None else str(values["mask"]),
                 pose_noise_px=float(values["pose_noise_px"]),
                 pose_noise_deg=float(values["pose_noise_deg"]),
+                tasks=tuple(str(task) for task in values["tasks"]),
+                embodiment=str(values["embodiment"]),
+                split=str(values["split"]),
+                wording=str(values["wording"]),
             )
         except (TypeError, ValueError) as error:
             raise InputError(f"the config holds a value of another kind: {error}") from error
@@ -170,7 +230,7 @@ def run_trials(
     raises in an episode makes that one an "error": when several were under way, each is run again alone.
 
     Args:
-        watch: called with the board at the start and after every step of each episode.
+        watch: called with the environment at the start and after every step of each episode.
     """
     waiting = iter(trials)
     while first := list(islice(waiting, batch_size)):
@@ -184,7 +244,7 @@ def run_trials(
                 failure = traceback.format_exc()
             if failure is not None:
                 yield from _blame(agent, spec, list(batch.running.values()), failure, watch)
-                break  # the boards may be torn in mid-step: the rest gets new ones
+                break  # the environments may be torn in mid-step: the rest gets new ones
             joining = {}
             for slot, result in finished:
                 yield result
@@ -232,21 +292,14 @@ class _Attempt:
 
 
 class _Batch:
-    """Boards side by side, each with an episode of its own."""
+    """Environments side by side, each with an episode of its own."""
 
     def __init__(self, agent: Agent, spec: EvalSpec, n_slots: int, watch: Watcher | None) -> None:
         self.agent = agent
         self.spec = spec
         self.watch = watch
         self.running: dict[int, _Attempt] = {}
-        self.env = PushTVectorEnv(
-            n_slots,
-            max_episode_steps=spec.max_steps,
-            autoreset_mode=AutoresetMode.DISABLED,
-            pusher=spec.pusher,
-            block=spec.block,
-            success_threshold=max(spec.thresholds),
-        )
+        self.world = make_world(spec, n_slots)
 
     def advance(self, joining: Mapping[int, Trial]) -> list[tuple[int, EpisodeResult]]:
         """Start an episode in each slot of `joining`, then take one step in all; what ended, by slot."""
@@ -258,39 +311,36 @@ class _Batch:
         self.running.update({slot: _Attempt(trial, self.spec) for slot, trial in joining.items()})
         for slot, trial in joining.items():
             self.agent.reset(slot, trial)
-        slots = range(self.env.num_envs)
-        _, info = self.env.reset(
-            seed=[joining[s].seed if s in joining else None for s in slots],
-            options={
-                "reset_mask": [s in joining for s in slots],
-                "goal_angle": [joining[s].goal_angle if s in joining else 0.0 for s in slots],
-            },
-        )
-        return self._note(list(joining), info["coverage"])
+        return self._note(list(joining), self.world.start(joining))
 
     def _step(self) -> list[tuple[int, EpisodeResult]]:
         slots = sorted(self.running)
-        with_poses = self.spec.objects == "truth"
-        observations = [self.env.boards[s].observe(self.agent.image_size, with_poses) for s in slots]
+        observations = [self.world.observe(slot, self._image_size(slot)) for slot in slots]
         chosen = np.asarray(self.agent.act(slots, observations), np.float64)
-        if chosen.shape != (len(slots), 2):
-            raise InputError(f"the agent returned actions of shape {chosen.shape}: want ({len(slots)}, 2)")
-        actions = np.zeros((self.env.num_envs, 2))  # idle boards are given anything
-        actions[slots] = chosen
-        *_, info = self.env.step(actions)
+        width = self.world.action_dim
+        if chosen.shape != (len(slots), width):
+            raise InputError(
+                f"the agent returned actions of shape {chosen.shape}: want ({len(slots)}, {width})"
+            )
+        progress = self.world.step(dict(zip(slots, chosen, strict=True)))
         for slot in slots:
             self.running[slot].steps += 1
-        return self._note(slots, info["coverage"])
+        return self._note(slots, progress)
 
-    def _note(self, slots: Iterable[int], coverage: Any) -> list[tuple[int, EpisodeResult]]:
+    def _image_size(self, slot: int) -> int | None:
+        """The camera size the agent wants now; agents that look only when they plan have `looks`."""
+        looks = getattr(self.agent, "looks", None)
+        return self.agent.image_size if looks is None or looks(slot) else None
+
+    def _note(self, slots: Iterable[int], progress: Mapping[int, float]) -> list[tuple[int, EpisodeResult]]:
         finished: list[tuple[int, EpisodeResult]] = []
         for slot in slots:
             attempt = self.running[slot]
             if self.watch is not None:
-                self.watch(self.env.boards[slot])
-            if attempt.see(float(coverage[slot])):
+                self.watch(self.world.drawn(slot))
+            if attempt.see(progress[slot]):
                 finished.append((slot, attempt.result("success")))
-            elif attempt.steps >= self.spec.max_steps:
+            elif attempt.steps >= self.world.max_steps(slot):
                 finished.append((slot, attempt.result("failure")))
         for slot, _ in finished:
             del self.running[slot]

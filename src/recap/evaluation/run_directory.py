@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 from recap.envs.pusht.tasks import angle_key
 from recap.errors import InputError, RunDirectoryError
 from recap.evaluation.agents import Trial
-from recap.evaluation.rollouts import EvalSpec
+from recap.evaluation.rollouts import EvalSpec, threshold_key
+from recap.evaluation.worlds import SUCCESS
 from recap.run_directory import CONFIG, hold_run_directory, read_json, write_whole
 from recap.types import EpisodeResult
 
@@ -20,8 +21,11 @@ EPISODES, INFO = "episodes.jsonl", "eval_info.json"
 Key: TypeAlias = tuple[str, int]  # task, seed
 
 
-def result_to_json(result: EpisodeResult, angle: float) -> dict[str, Any]:
-    """One entry of `eval_info.json`."""
+def result_to_json(result: EpisodeResult, angle: float | None = None) -> dict[str, Any]:
+    """One entry of `eval_info.json`: by its goal angle, or without one by its task."""
+    if angle is None:
+        told = {"task": result.task, "seed": result.seed, "outcome": result.outcome, "steps": result.steps}
+        return told if result.error is None else {**told, "error": result.error}
     entry: dict[str, Any] = {
         "angle": angle,
         "seed": result.seed,
@@ -37,14 +41,25 @@ def result_from_json(entry: Mapping[str, Any]) -> EpisodeResult:
     """The inverse of `result_to_json`; KeyError, TypeError or ValueError when it is something else."""
     if entry["outcome"] not in ("success", "failure", "error"):
         raise ValueError(f"outcome {entry['outcome']!r}")
-    steps = {str(k): None if v is None else int(v) for k, v in dict(entry["first_step"]).items()}
+    if "task" in entry:
+        done, steps = entry["outcome"] == "success", int(entry["steps"])
+        return EpisodeResult(
+            task=str(entry["task"]),
+            seed=int(entry["seed"]),
+            outcome=entry["outcome"],
+            steps=steps,
+            max_coverage=float(done),
+            first_step={threshold_key(SUCCESS): steps if done else None},
+            error=entry.get("error"),
+        )
+    passed = {str(k): None if v is None else int(v) for k, v in dict(entry["first_step"]).items()}
     return EpisodeResult(
         task=angle_key(float(entry["angle"])),
         seed=int(entry["seed"]),
         outcome=entry["outcome"],
         steps=int(entry["steps"]),
         max_coverage=float(entry["max_coverage"]),
-        first_step=steps,
+        first_step=passed,
         error=entry.get("error"),
     )
 
@@ -67,15 +82,15 @@ class RunDirectory:
         if key in self.results:
             return
         self.results[key] = result
-        line = json.dumps(result_to_json(result, self._angles()[result.task])) + "\n"
+        line = json.dumps(result_to_json(result, self._angles().get(result.task))) + "\n"
         # Unbuffered, so that a line is one write and at most the last line is ever torn.
         with (self.path / EPISODES).open("ab", buffering=0) as file:
             file.write(line.encode())
 
     def sorted_results(self) -> list[EpisodeResult]:
-        """By angle, then seed."""
-        angles = self._angles()
-        return sorted(self.results.values(), key=lambda r: (angles[r.task], r.seed))
+        """By angle or task, then seed."""
+        order = {key: n for n, key in enumerate(self.spec.task_keys)}
+        return sorted(self.results.values(), key=lambda r: (order[r.task], r.seed))
 
     def write_info(self, summary: Mapping[str, Any], provenance: Mapping[str, Any] | None = None) -> Path:
         """Write `eval_info.json`, whole or not at all.
@@ -84,7 +99,7 @@ class RunDirectory:
             provenance: what the config does not say of where the results come from.
         """
         angles = self._angles()
-        episodes = [result_to_json(r, angles[r.task]) for r in self.sorted_results()]
+        episodes = [result_to_json(r, angles.get(r.task)) for r in self.sorted_results()]
         info = {"config": self.spec.to_json(), "episodes": episodes, "summary": summary}
         if provenance:
             info["provenance"] = dict(provenance)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from recap.envs.pusht.tasks import SEEN_ANGLES, angle_key
 from recap.evaluation.rollouts import EvalSpec, threshold_key
 from recap.evaluation.statistics import Interval, bootstrap_mean, seed_table, wilson
 from recap.types import EpisodeResult
@@ -76,10 +75,16 @@ class Group:
 class Summary:
     """Everything that is told of an evaluation."""
 
-    angles: list[Group]
+    angles: list[Group]  # one an angle or task
     groups: list[Group]  # seen and unseen where there are such angles, and all
     wall_s: float  # of this call; not in the JSON, which is the same however the work was spread
     n_run: int  # episodes run by this call; the others were there before
+    kind: str = "angle"  # what the first groups are of: an angle, or a task
+
+    @property
+    def interval(self) -> str:
+        """What the intervals are."""
+        return INTERVAL.replace("angle", self.kind)
 
     @property
     def n_errors(self) -> int:
@@ -89,9 +94,9 @@ class Summary:
     def to_json(self) -> dict[str, Any]:
         """The summary of `eval_info.json`."""
         return {
-            "by_angle": {group.name: group.to_json() for group in self.angles},
+            f"by_{self.kind}": {group.name: group.to_json() for group in self.angles},
             **{group.name: group.to_json() for group in self.groups},
-            "interval": INTERVAL,
+            "interval": self.interval,
         }
 
 
@@ -103,20 +108,17 @@ def succeeded(result: EpisodeResult, threshold: str) -> bool:
 def summarise(
     spec: EvalSpec, results: Sequence[EpisodeResult], wall_s: float = 0.0, n_run: int = 0
 ) -> Summary:
-    """Count the results by angle, then over the seen angles, the unseen ones and all."""
+    """Count the results by angle or task, then over the seen ones, the unseen ones and all."""
     thresholds = [threshold_key(t) for t in spec.thresholds]
-    seen = {angle_key(angle) for angle in SEEN_ANGLES}
-    angles = []
-    for angle in sorted(spec.angles):
-        key = angle_key(angle)
-        angles.append(_group(key, [r for r in results if r.task == key], thresholds))
+    seen = spec.seen_keys
+    angles = [_group(key, [r for r in results if r.task == key], thresholds) for key in spec.task_keys]
     members = {
         "seen": [r for r in results if r.task in seen],
         "unseen": [r for r in results if r.task not in seen],
         "all": results,
     }
     groups = [_group(name, rs, thresholds) for name, rs in members.items() if rs]
-    return Summary(angles, groups, wall_s, n_run)
+    return Summary(angles, groups, wall_s, n_run, "task" if spec.env == "dualarm" else "angle")
 
 
 def _group(name: str, results: Sequence[EpisodeResult], thresholds: Iterable[str]) -> Group:
@@ -149,22 +151,24 @@ def render_summary(summary: Summary) -> RenderableType:
 
     thresholds = list(summary.groups[-1].rates)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("goal", no_wrap=True)
+    by_angle = summary.kind == "angle"
+    table.add_column("goal" if by_angle else "task", no_wrap=True)
     for threshold in thresholds:
-        table.add_column(f"success > {threshold} [95 %]", justify="right", no_wrap=True)
+        above = f" > {threshold}" if by_angle else ""
+        table.add_column(f"success{above} [95 %]", justify="right", no_wrap=True)
     table.add_column("errors", justify="right")
     table.add_column("mean steps", justify="right", no_wrap=True)
     for i, group in enumerate([*summary.angles, *summary.groups]):
         if i == len(summary.angles):
             table.add_row()
-        name = f"{group.name}°" if i < len(summary.angles) else group.name
+        name = f"{group.name}°" if by_angle and i < len(summary.angles) else group.name
         steps = "–" if math.isnan(group.mean_steps) else f"{group.mean_steps:.0f}"
         table.add_row(name, *(str(group.rates[t]) for t in thresholds), str(group.n_errors), steps)
     return Lines(table, "", *_notes(summary))
 
 
 def _notes(summary: Summary) -> Iterable[str]:
-    yield f"Intervals {INTERVAL}."
+    yield f"Intervals {summary.interval}."
     everything = summary.groups[-1]
     for threshold, free in everything.free.items():
         if free:

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -49,7 +49,13 @@ class RetrievalConfig:
     @property
     def metric_fingerprint(self) -> str:
         """Of what decides which moment is near and how it is handed on, not of how the search is narrowed."""
-        parts = [dict(self.weights), dict(self.scales), self.align, self.object_name, self.chunk_size]
+        parts: list[Any] = [
+            dict(self.weights),
+            dict(self.scales),
+            self.align,
+            self.object_name,
+            self.chunk_size,
+        ]
         parts += [self.round_objects] if self.round_objects else []
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -65,9 +65,9 @@ _ALIGNED_TERMS = TermDescriber(
 )
 _ALIGNED_SCALES = {"turn": 1 / ARM, "world_turn": 1 / ARM}
 
-# Two arms, as the paper has it: the world's frame, five candidates. Its object weight is not published, nor are
-# the weights of stage 1: the ones are ours. Objects are their places in metres instead of boxes in a picture,
-# and its image term (0.1) is left out, so that a pool of poses will do; `paper` has it.
+# Two arms, as the paper has it: the world's frame, five candidates. Its object weight and the weights of
+# stage 1 are not published: the ones are ours. Objects are places in metres instead of boxes in a picture, and
+# the image term (0.1) is left out, so that a pool of poses will do; `paper` has it.
 _ARMS_WORLD_TERMS = TermDescriber(
     {
         "proprio": ArmsProprio(),
@@ -79,8 +79,8 @@ _ARMS_WORLD_TERMS = TermDescriber(
 )
 _COSINE = {"language": math.sqrt(2), "names": math.sqrt(2)}  # of unit rows: the cosine distance
 
-# Ours: tools from each object and objects from each other, costs in m². Which task it is, is said by the words
-# and by which objects there are; a scene laid out alike has to be moved least.
+# Ours: tools from each object and objects from each other, costs in m². Words and the set of objects say
+# which task it is; a scene laid out alike has to be moved least.
 _ARMS_TERMS = TermDescriber(
     {
         "tools": ToolsAboutObjects(),
