@@ -21,7 +21,7 @@ from recap.plans.results import write_results
 from recap.plans.rollouts import Rollouts, is_finished
 from recap.run_directory import read_json, write_whole
 from recap.training.config import TrainConfig
-from recap.training.data import TrainingData, demonstrations, load_data, spread, statistics_of
+from recap.training.data import TrainingData, demonstrations, load_data, of_tasks, spread, statistics_of
 from recap.training.kept import keep_data, read_data
 
 CONFIGS, DATA, TRAINING = "configs", "data", "training"
@@ -132,7 +132,10 @@ class _Trainer:
             run=run.name,
             iterations=outcome.iterations,
             demonstrations_s=seconds_of(
-                spread(demonstrations(run.config.target), run.config.n_demonstrations)
+                spread(
+                    of_tasks(demonstrations(run.config.target), run.config.target_tasks),
+                    run.config.n_demonstrations,
+                )
             ),
             data_s=data_s,
             compile_s=clock.begun_s,
@@ -177,6 +180,8 @@ class _Trainer:
                 keep_data(data, file)
             self._data[kind] = data
             self.log("data", len(data.train), "moments,", len(data.held_out), "held out,", len(data.pictures))
+            if data.left_out:
+                self.log("left out as mis-aligned:", *data.left_out)
         data = self._data[kind]
         statistics = statistics_of(data.train, run.config.policy)
         return replace(data, statistics=statistics), time.monotonic() - began

@@ -38,7 +38,11 @@ def as_episode(observations: Sequence[Observation], symmetry: int = 1, look_alik
             if all(name in o.objects for o in observations)
         },
         goal=None if now.goal is None else np.asarray(now.goal, np.float32),
-        images={name: [o.images[name] for o in observations] for name in now.images},
+        images={  # not every look need have been with cameras
+            name: [o.images[name] for o in observations]
+            for name in now.images
+            if all(name in o.images for o in observations)
+        },
         attributes={"symmetry": symmetry, "look_alike": look_alike},
     )
 

@@ -11,9 +11,16 @@ from recap.types import F64, Episode
 SPACE_DIM = 7
 
 
+def names_of(episode: Episode) -> list[str]:
+    """Its objects in space: the main one first, the others by name, however they were stored."""
+    names = [name for name, value in episode.objects.items() if value.shape[1] == SPACE_DIM]
+    main = episode.attributes.get("main_object", names[0] if names else "")
+    return sorted(names, key=lambda name: (name != main, name))
+
+
 def things_of(episode: Episode, t: int | slice) -> F64:
-    """Every object's pose, in the episode's order: (7 n,) of one frame, (t, 7 n) of several."""
-    poses = [value[t] for value in episode.objects.values() if value.shape[1] == SPACE_DIM]
+    """Every object's pose, in the order of `names_of`: (7 n,) of one frame, (t, 7 n) of several."""
+    poses = [episode.objects[name][t] for name in names_of(episode)]
     if not poses:
         return np.zeros(0) if isinstance(t, int) else np.zeros((len(episode.timestamps[t]), 0))
     return np.concatenate(poses, axis=-1).astype(np.float64)
@@ -26,8 +33,7 @@ def moved_things(demonstration: Episode, frames: NDArray[np.int64], query: Episo
     """
     now = things_of(query, t)
     rows = np.tile(now, (len(frames), 1))
-    names = [name for name, value in query.objects.items() if value.shape[1] == SPACE_DIM]
-    for number, name in enumerate(names):
+    for number, name in enumerate(names_of(query)):
         shown = demonstration.objects.get(name)
         if shown is None or shown.shape[1] != SPACE_DIM or not (np.diff(shown[frames], axis=0) != 0).any():
             continue
