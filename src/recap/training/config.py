@@ -137,8 +137,9 @@ _ARMS = PolicyConfig(
         retrieved_cameras=("head",),
         future_cameras=("head",),
     ),
-    network=NANO,
+    network=replace(NANO, text_embed_dim=128),
     sampling=SamplingConfig(n_steps=2, temperature=0.5),
+    text="content-words",
     n_action_steps=8,
 )
 _ARMS_ALONE = replace(_ARMS, mode="single", retrieval=False, residual=False)
@@ -226,8 +227,8 @@ PRESETS: dict[str, TrainConfig] = {
         policy=replace(_ARMS, chunk_size=8, network=TINY, image=replace(_ARMS.image, size=32)),
         pairs=_TWO_ARMS.pairs,
         augment=_TABLE,
-        target=_TWO_ARMS.target,
-        pool=_TWO_ARMS.pool,
+        target="dualarm-debug-viperx",
+        pool="dualarm-debug-ur5e",
         pool_angles=(),
     ),
     "debug-pi0": replace(
