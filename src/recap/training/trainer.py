@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -336,9 +337,15 @@ class _Run:
         if self.data.left_out:
             facts["left_out"] = ", ".join(self.data.left_out)
         if self.encoder is not None:
-            some = self.data.pictures[:: max(1, len(self.data.pictures) // 256)]
-            facts["autoencoder_psnr_db"] = round(reconstruction(self.encoder, some), 2)
+            facts["autoencoder_psnr_db"] = self._psnr_db
         return facts
+
+    @cached_property
+    def _psnr_db(self) -> float:
+        """Of the autoencoder, which no longer changes."""
+        assert self.encoder is not None
+        some = self.data.pictures[:: max(1, len(self.data.pictures) // 256)]
+        return round(reconstruction(self.encoder, some), 2)
 
     def _save(self) -> None:
         self.accelerator.wait_for_everyone()
