@@ -106,6 +106,30 @@ class ObjectsApart:
 
 
 @dataclass(frozen=True)
+class ObjectsMoved:
+    """How far each object has come since the episode began: along the table, and up."""
+
+    near: float = 0.05  # m: beyond it, further counts ever less
+    n_slots: int = N_SLOTS
+    from_start: bool = True  # the first row is the episode's first moment
+
+    @property
+    def dim(self) -> int:
+        """Two numbers a slot."""
+        return 2 * self.n_slots
+
+    def describe(self, episode: Episode) -> F64:
+        """(t, dim)."""
+        rows = np.zeros((len(episode), self.n_slots, 2))
+        for slot, name in enumerate(slots_of(episode, self.n_slots)):
+            places = np.asarray(episode.objects[name], np.float64)[:, :3]
+            moved = places - places[0]
+            rows[:, slot, 0] = self.near * np.log1p(np.linalg.norm(moved[:, :2], axis=1) / self.near)
+            rows[:, slot, 1] = moved[:, 2]
+        return rows.reshape(len(episode), -1)
+
+
+@dataclass(frozen=True)
 class ObjectPlaces:
     """Where each object is in the world, and its heading times `arm`."""
 
