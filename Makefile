@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # pip from outside, so that a python3 without ensurepip will do.
 PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check install --quiet --constraint constraints.txt
-# Debian packages: OpenCV, which gym-pusht imports, links to the first two; browser tests drive the last.
-SYSTEM_PACKAGES := libgl1 libglib2.0-0 chromium
+# Debian packages: OpenCV, which gym-pusht imports, links to the first two; browser tests drive the third; the
+# dual-arm suite draws its camera pictures by EGL or, where that finds no device, by OSMesa.
+SYSTEM_PACKAGES := libgl1 libglib2.0-0 chromium libegl1 libegl-mesa0 libosmesa6
 
 .PHONY: help setup demo test lint types unit reference reference-check system clean
 

@@ -45,7 +45,9 @@ ALLOWED = {
     "agent": BASE | {"pool", "features", "retrieval", "policies", "latents"},
     "assembly": BASE | {"envs", "pool", "retrieval", "policies", "agent"},
     "training": BASE | {"pool", "features", "retrieval", "policies", "standard_pools"},
-    "collection": BASE | {"envs", "pool"},
+    "staging": BASE | {"pool"},
+    "collection": BASE | {"envs", "pool", "staging"},
+    "collection_dualarm": BASE | {"envs", "pool", "staging"},
     "evaluation": MIDDLE | {"agent", "policies", "assembly", "plugins"},
     "analysis": MIDDLE | {"agent", "policies", "assembly", "evaluation"},
     "plans": MIDDLE | {"policies", "training", "evaluation", "collection"},
@@ -54,7 +56,7 @@ ALLOWED = {
     "studio": MIDDLE | {"agent", "policies", "evaluation", "serving"},
     "cli": MIDDLE
     | {"agent", "policies", "assembly", "training", "evaluation", "collection"}
-    | {"demo", "analysis", "serving", "studio"},
+    | {"collection_dualarm", "demo", "analysis", "serving", "studio"},
     "__main__": {"cli"},
 }
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -27,11 +25,10 @@ from recap.envs.pusht.tasks import (
     check_collection_seeds,
     scene_id,
 )
-from recap.errors import InputError, RecapError, RunDirectoryError
-from recap.pool.lerobot import assemble, stage_episode, staged_indices
-from recap.run_directory import hold_run_directory
+from recap.errors import InputError, RecapError
+from recap.pool.lerobot import stage_episode
+from recap.staging import collect_staged
 from recap.types import F64, Episode, Observation
-from recap.workers import run_in_workers
 
 MAX_DEMOS = 1_000_000
 N_ATTEMPTS = 5  # a demonstration that fails is tried anew, in another way
@@ -99,29 +96,8 @@ def collect(
 
     Until all is there it lies in `out`.partial, each demonstration whole or absent.
     """
-    if out.exists():
-        raise RunDirectoryError(f"output {out} exists already: give another --out, or remove it first")
-    staging = out.with_name(out.name + ".partial")
-    demos = spec.demos()
-    report = progress or (lambda done, total: None)
-    with hold_run_directory(staging, asdict(spec)):  # from here on it is ours, to keep or to remove
-        done = staged_indices(staging)
-        missing = [demo for demo in demos if demo.index not in done]
-        report(len(done), len(demos))
-        work = partial(_stage_demos, spec, staging)
-        try:
-            with closing(run_in_workers(work, missing, workers)) as indices:
-                for index in indices:
-                    done.add(index)
-                    report(len(done), len(demos))
-            assemble(staging, len(demos), out, robot_type=spec.pusher)
-            shutil.rmtree(staging)
-        except KeyboardInterrupt:
-            kept = f"{len(done)} of {len(demos)} demonstrations are done and kept in {staging}"
-            raise KeyboardInterrupt(f"stopped: {kept}; the same command resumes") from None
-        finally:
-            if staging.exists() and not staged_indices(staging):
-                shutil.rmtree(staging, ignore_errors=True)
+    work = partial(_stage_demos, spec)
+    collect_staged(asdict(spec), spec.demos(), work, out, spec.pusher, workers=workers, progress=progress)
 
 
 def _stage_demos(spec: CollectSpec, staging: Path, demos: Iterator[Demo]) -> Iterator[int]:

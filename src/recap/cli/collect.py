@@ -90,3 +90,54 @@ def pusht(
         return 130
     click.echo(f"Dataset: {out} ({len(spec.demos())} demonstrations)")
     return 0
+
+
+@collect.command()
+@click.option(
+    "--task", "tasks", required=True, metavar="NAMES", help="Tasks: move_can_pot,lift_pot, or seen."
+)
+@click.option("--embodiment", default="ur5e", show_default=True, help="ur5e or viperx.")
+@click.option("--episodes", type=int, default=50, show_default=True, metavar="N", help="How many each.")
+@click.option("--split", default="clean", show_default=True, help="clean or randomised.")
+@click.option("--seed", type=int, default=100_000, show_default=True, help="Seed of the first scene.")
+@click.option("--image-size", type=int, default=128, show_default=True, metavar="PX", help="0: no video.")
+@click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes.  [default: one a core]")
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The dataset.")
+def dualarm(
+    tasks: str,
+    embodiment: str,
+    episodes: int,
+    split: str,
+    seed: int,
+    image_size: int,
+    workers: int | None,
+    out: Path,
+) -> int:
+    """Write dual-arm demonstrations as LeRobotDatasets v3.
+
+    One task makes the dataset DIR; several make one each, DIR/TASK. Two embodiments given the same tasks,
+    number, split and seed start from the same scenes. A stopped collection is resumed by the same command.
+
+    \b
+    Example:
+      recap collect dualarm --task lift_pot --embodiment ur5e --episodes 50 --out data/lift_pot
+      recap collect dualarm --task seen --embodiment viperx --episodes 50 --out data/viperx
+    """
+    from recap.cli.terminal import progress_bar
+    from recap.collection_dualarm import DualArmSpec, collect_dualarm
+    from recap.envs.dualarm.tasks import tasks_named
+
+    keys = tasks_named(tasks)
+    specs = [DualArmSpec(key, embodiment, episodes, split, seed, image_size) for key in keys]
+    try:
+        for spec in specs:
+            place = out if len(specs) == 1 else out / spec.task
+            if len(specs) > 1 and place.exists():
+                continue  # a whole dataset of an earlier, stopped call
+            with progress_bar(f"demonstrations of {spec.task}") as progress:
+                collect_dualarm(spec, place, workers=workers or os.cpu_count() or 1, progress=progress)
+            click.echo(f"Dataset: {place} ({spec.episodes} demonstrations)")
+    except KeyboardInterrupt as stop:
+        click.echo(f"recap: {stop or 'stopped'}", err=True)
+        return 130
+    return 0

@@ -1,0 +1,85 @@
+"""Dual-arm demonstrations from the scripted experts to LeRobot datasets, one a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from recap.envs.dualarm.robots import robot_named
+from recap.envs.dualarm.tasks import check_collection_seeds, task_named
+from recap.errors import InputError, RecapError, one_of
+from recap.pool.lerobot import stage_episode
+from recap.staging import collect_staged
+from recap.types import Episode
+
+MAX_DEMOS = 1_000_000
+SPEEDS = (1.0, 0.8, 0.6)  # a demonstration that fails is tried anew, more slowly
+N_SCENES = 5  # and then in another scene
+NEXT_SCENE = 10_000_000  # whose seed is that much higher
+
+
+@dataclass(frozen=True)
+class DualArmDemo:
+    """One demonstration to collect."""
+
+    index: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class DualArmSpec:
+    """What to collect of one task; two embodiments with the same seeds start from the same scenes."""
+
+    task: str
+    embodiment: str
+    episodes: int
+    split: str = "clean"
+    first_seed: int = 100_000
+    image_size: int = 128  # 0: no images
+
+    def __post_init__(self) -> None:
+        task_named(self.task)
+        robot_named(self.embodiment)
+        one_of("split", self.split, ("clean", "randomised"))
+        if not 1 <= self.episodes <= MAX_DEMOS:
+            raise InputError(f"{self.episodes} episodes cannot be collected: give 1 to {MAX_DEMOS}")
+        if self.image_size and (self.image_size % 2 or not 16 <= self.image_size <= 1024):
+            raise InputError(
+                f"image size {self.image_size} cannot be filmed: give 0, or an even number from 16 to 1024"
+            )
+        check_collection_seeds(self.first_seed, self.episodes)
+
+    def demos(self) -> list[DualArmDemo]:
+        """All of them; each has its own seed."""
+        return [DualArmDemo(i, self.first_seed + i) for i in range(self.episodes)]
+
+
+def collect_dualarm(
+    spec: DualArmSpec, out: Path, *, workers: int = 1, progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Collect what is missing and write the dataset `out`; the same call resumes after a stop."""
+    work = partial(_stage_demos, spec)
+    collect_staged(asdict(spec), spec.demos(), work, out, spec.embodiment, workers=workers, progress=progress)
+
+
+def _stage_demos(spec: DualArmSpec, staging: Path, demos: Iterator[DualArmDemo]) -> Iterator[int]:
+    for demo in demos:
+        stage_episode(staging, demo.index, _successful(spec, demo))
+        yield demo.index
+
+
+def _successful(spec: DualArmSpec, demo: DualArmDemo) -> Episode:
+    """A demonstration that succeeds, of the demo's scene or, where the expert cannot, of another one."""
+    from recap.envs.dualarm.collection import demonstrate
+
+    for scene in range(N_SCENES):
+        seed = demo.seed + scene * NEXT_SCENE
+        for speed in SPEEDS:
+            episode = demonstrate(spec.task, spec.embodiment, seed, spec.image_size, spec.split, speed=speed)
+            if episode.success:
+                return episode
+    raise RecapError(
+        f"the expert failed in {N_SCENES} scenes of {spec.task} (seed {demo.seed}): start at another --seed"
+    )

@@ -1,0 +1,58 @@
+"""One demonstration of a task by its scripted expert."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recap.envs.dualarm.env import DualArmEnv
+from recap.envs.dualarm.expert import CONTROL_HZ, Expert
+from recap.envs.dualarm.scenes import CAMERAS
+from recap.types import Episode
+
+ACTION_SPACE = "absolute 20-D tool poses"
+
+
+def demonstrate(
+    task: str,
+    embodiment: str,
+    seed: int,
+    image_size: int = 128,
+    split: str = "clean",
+    *,
+    env: DualArmEnv | None = None,
+    speed: float = 1.0,
+) -> Episode:
+    """The expert's episode in that scene, whether it succeeds or not; an `env` of that kind is used again."""
+    env = env or DualArmEnv(task, embodiment, split=split, image_size=0)
+    expert = Expert(task, speed)
+    env.reset(seed=seed)
+    observations, actions = [], []
+    success = truncated = False
+    while not (success or truncated):
+        observations.append(env.observe(image_size))
+        actions.append(expert.act(observations[-1]))
+        _, _, success, truncated, _ = env.step(actions[-1])
+    scene = f"dualarm/{task}/{split}/{seed}"
+    names = env.task.objects
+    return Episode(
+        id=f"{scene}/{embodiment}",
+        scene_id=scene,
+        task=observations[0].task,
+        embodiment=embodiment,
+        fps=CONTROL_HZ,
+        timestamps=np.arange(len(actions)) / CONTROL_HZ,
+        proprio=np.array([o.proprio for o in observations], np.float32),
+        actions=np.array(actions, np.float32),
+        objects={name: np.array([o.objects[name] for o in observations], np.float32) for name in names},
+        images={c: [o.images[c] for o in observations] for c in CAMERAS} if image_size else {},
+        action_space=ACTION_SPACE,
+        success=success,
+        source="scripted expert",
+        attributes={
+            "env": "dualarm",
+            "task_key": task,
+            "split": split,
+            "seed": seed,
+            "main_object": names[0],  # a dataset on disk does not keep the order of the objects
+        },
+    )
