@@ -59,7 +59,7 @@ def replayed(env: DualArmEnv, seed: int, actions: F32) -> bool:
 
 
 def speed(task: str, robot: str, image_size: int, n: int) -> float:
-    """Control steps a second of an expert's episodes, pictures included where a size is given; the best of n."""
+    """Control steps a second of an expert's episodes, with pictures where a size is given."""
     env = DualArmEnv(task, robot, image_size=0)
     rates = []
     for seed in range(500, 500 + n):
@@ -98,7 +98,9 @@ def main() -> None:
     speeds = measure_speed(tasks, options.quick, with_pictures=not options.no_pictures)
     pooled = counted([row[robot] for row in results.values() for robot in ROBOTS])
     worst = min(row[robot]["successes"] / row[robot]["n"] for row in rows.values() for robot in ROBOTS)
-    cross = max((rows[t]["cross"]["successes"] / rows[t]["cross"]["n"] for t in tasks if t in UNSEEN), default=0)
+    cross = max(
+        (rows[t]["cross"]["successes"] / rows[t]["cross"]["n"] for t in tasks if t in UNSEEN), default=0
+    )
     finish(
         {"seeds": [first, end], "tasks": rows, "experts": pooled, "speed": speeds, "worst_expert": worst},
         options.json,
@@ -139,7 +141,8 @@ def measure_speed(tasks: tuple[str, ...], quick: bool, *, with_pictures: bool) -
         for size in (0, 128) if with_pictures else (0,):
             rates = [speed(task, robot, size, n) for task in tasks if task in TASKS]
             found[f"{robot} {size}"] = {"median": statistics.median(rates), "worst": min(rates)}
-            print(f"{robot} with pictures of {size}: {statistics.median(rates):.0f} steps/s, worst {min(rates):.0f}")
+            row = found[f"{robot} {size}"]
+            print(f"{robot}, pictures of {size}: {row['median']:.0f} steps/s, worst {row['worst']:.0f}")
     found["memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"memory {found['memory_mb']:.0f} MB")
     return found
