@@ -162,8 +162,10 @@ PRESETS: dict[str, tuple[TermDescriber, RetrievalConfig]] = {
             object_name="",
             round_objects=ROUND_OBJECTS,
             chunk_size=16,
-            follow_bonus=0.03,
-            follow_fade=0.001,
+            stall_penalty=0.01,
+            stall_radius=0.01,
+            follow_bonus=0.05,
+            follow_fade=0.002,
         ),
     ),
 }
