@@ -55,7 +55,7 @@ def build_scene(robot: Robot, bodies: Sequence[Body], *, with_distractors: bool)
   <worldbody>
     <light name="lamp" pos="0.3 -0.5 1.6" dir="-0.2 0.3 -1" directional="true" castshadow="false"
            diffuse="0.5 0.5 0.48" specular="0.1 0.1 0.1"/>
-    <camera name="head" pos="0 -0.7 0.68" xyaxes="1 0 0 0 0.66 0.75" fovy="44"/>
+    <camera name="head" pos="0 -0.7 0.68" xyaxes="1 0 0 0 0.619 0.786" fovy="48"/>
     <geom name="table" type="box" size="0.8 0.42 0.02" pos="0 0.02 -0.02" material="table_0"
           friction="0.9 0.01 0.0002" group="2"/>
     <geom name="floor" type="plane" size="4 4 0.1" pos="0 0 -0.75" rgba="0.33 0.35 0.38 1" group="2"/>

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from recap.envs.dualarm.tasks.cans import MOVE_CAN_POT
+from recap.envs.dualarm.tasks.cans import MOVE_CAN_POT, PLACE_CANS_PLASTICBOX
+from recap.envs.dualarm.tasks.doors import OPEN_MICROWAVE
+from recap.envs.dualarm.tasks.grasps import GRAB_ROLLER, PICK_DUAL_BOTTLES
 from recap.envs.dualarm.tasks.pots import LIFT_POT
 from recap.envs.dualarm.tasks.task import Task
 from recap.errors import InputError, one_of
@@ -54,7 +56,17 @@ LEVELS = (
         "rotate_qrcode",
     ),
 )
-TASKS: dict[str, Task] = {task.key: task for task in (MOVE_CAN_POT, LIFT_POT)}
+TASKS: dict[str, Task] = {
+    task.key: task
+    for task in (
+        PLACE_CANS_PLASTICBOX,
+        MOVE_CAN_POT,
+        OPEN_MICROWAVE,
+        GRAB_ROLLER,
+        PICK_DUAL_BOTTLES,
+        LIFT_POT,
+    )
+}
 FIRST_COLLECTION_SEED = 100_000
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from recap.envs.dualarm.objects import Body, cylinder, ring
+from recap.envs.dualarm.objects import Body, cylinder, ring, tray
 from recap.envs.dualarm.tasks.task import Area, State, Task, scattered
-from recap.envs.dualarm.waypoints import Hands, Script, down
+from recap.envs.dualarm.waypoints import Hands, Script, down, grip
 
 CAN_RADIUS, CAN_HEIGHT = 0.028, 0.11
 BESIDE = 0.15  # m between the axes of can and pot
@@ -68,4 +68,47 @@ MOVE_CAN_POT = Task(
     ),
     unseen=("bring the drink can over to the pot", "the can belongs right next to the cooking pot"),
     objects=("can", "pot"),
+)
+
+BOX = Body("box", tray((0.115, 0.085, 0.035), 0.004, (0.25, 0.5, 0.75)), mass=0.6)
+
+
+def _in_box(state: State) -> bool:
+    def inside(name: str) -> bool:
+        x, y, z = state.offset(name, "box")
+        return abs(x) < 0.115 and abs(y) < 0.085 and z < 0.06 and state.released(name)
+
+    return inside("left_can") and inside("right_can")
+
+
+def _fill_box(hands: Hands) -> Script:
+    for side, x in (("left", -0.05), ("right", 0.05)):
+        can, box = hands.objects[f"{side}_can"], hands.objects["box"]
+        yield from hands.pick(side, down((can[0], can[1], 0.075)), lift=0.12)
+        yield from hands.place(side, grip(box, (x, 0, 0.09)), above=0.09)
+        yield hands.home(side)
+
+
+PLACE_CANS_PLASTICBOX = Task(
+    key="place_cans_plasticbox",
+    bodies=(can("left_can", (0.8, 0.15, 0.15)), can("right_can", (0.15, 0.55, 0.25)), BOX),
+    arrange=scattered(
+        {
+            "left_can": Area((-0.34, -0.17), (-0.2, 0.2)),
+            "right_can": Area((0.17, 0.34), (-0.2, 0.2)),
+            "box": Area((-0.02, 0.02), (-0.12, 0.15), (-15, 15)),
+        },
+        apart=0.18,
+    ),
+    success=_in_box,
+    script=_fill_box,
+    seen=(
+        "put both cans into the plastic box",
+        "place the two cans in the box",
+        "each arm puts its can into the blue box",
+        "collect the cans in the plastic box",
+    ),
+    unseen=("drop the two drink cans into the container", "the cans go in the blue plastic bin"),
+    objects=("left_can", "right_can", "box"),
+    max_steps=600,
 )
