@@ -59,17 +59,17 @@ def replayed(env: DualArmEnv, seed: int, actions: F32) -> bool:
 
 
 def speed(task: str, robot: str, image_size: int, n: int) -> float:
-    """Control steps a second of an expert's episodes, with pictures where a size is given."""
+    """Control steps a CPU-second of an expert's episodes, with pictures where a size is given."""
     env = DualArmEnv(task, robot, image_size=0)
     rates = []
     for seed in range(500, 500 + n):
         env.reset(seed=seed)
         expert, steps, done = Expert(task), 0, False
-        started = time.perf_counter()
+        started = time.process_time()
         while not done:
             done = any(env.step(expert.act(env.observe(image_size)))[2:4])
             steps += 1
-        rates.append(steps / (time.perf_counter() - started))
+        rates.append(steps / (time.process_time() - started))
     env.close()
     return statistics.median(rates)
 
@@ -88,8 +88,8 @@ def main() -> None:
     results: dict[Item, dict[str, Any]] = {}
     for item, row in run_in_workers(measure, items, options.workers):
         results[item] = row
-        print(f"\r{len(results)}/{len(items)} {item[0]:<28}", end="", file=sys.stderr)
-    print(file=sys.stderr)
+        if len(results) % 10 == 0:
+            print(f"{len(results)}/{len(items)} {item[0]}", file=sys.stderr)
     rows = {task: summary([row for (t, _), row in results.items() if t == task]) for task in tasks}
     for task, row in rows.items():
         for robot in ROBOTS:
@@ -134,7 +134,7 @@ def show(rows: dict[str, dict[str, Any]]) -> None:
 
 
 def measure_speed(tasks: tuple[str, ...], quick: bool, *, with_pictures: bool) -> dict[str, Any]:
-    """Steps a second by robot, pooled over tasks, with and without cameras; memory at the end."""
+    """Steps a CPU-second by robot, pooled over tasks, with and without cameras; memory at the end."""
     n = 2 if quick else 4
     found: dict[str, Any] = {"backend": choose_backend() if with_pictures else None}
     for robot in ROBOTS:
@@ -142,7 +142,7 @@ def measure_speed(tasks: tuple[str, ...], quick: bool, *, with_pictures: bool) -
             rates = [speed(task, robot, size, n) for task in tasks if task in TASKS]
             found[f"{robot} {size}"] = {"median": statistics.median(rates), "worst": min(rates)}
             row = found[f"{robot} {size}"]
-            print(f"{robot}, pictures of {size}: {row['median']:.0f} steps/s, worst {row['worst']:.0f}")
+            print(f"{robot}, pictures of {size}: {row['median']:.0f} steps/CPU-s, worst {row['worst']:.0f}")
     found["memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"memory {found['memory_mb']:.0f} MB")
     return found
