@@ -56,6 +56,11 @@ def load_policy(spec: AgentSpec) -> TrainedPolicy | None:
     from recap.policies.checkpoint import from_pretrained
 
     policy = from_pretrained(spec.name, spec.device)
+    if policy.config.domain != spec.env:
+        raise InputError(
+            f"policy '{spec.name}' acts in {policy.config.domain}, not in {spec.env}: "
+            f"give --env {policy.config.domain}, and a pool of its demonstrations"
+        )
     if policy.config.mode != spec.mode:
         raise InputError(
             f"policy '{spec.name}' was trained in mode {policy.config.mode}: give --mode {policy.config.mode}"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recap.envs.dualarm.robots import robot_named
 from recap.envs.dualarm.tasks import check_collection_seeds, task_named
@@ -13,6 +14,9 @@ from recap.errors import InputError, RecapError, one_of
 from recap.pool.lerobot import stage_episode
 from recap.staging import collect_staged
 from recap.types import Episode
+
+if TYPE_CHECKING:
+    from recap.envs.dualarm.env import DualArmEnv
 
 MAX_DEMOS = 1_000_000
 SPEEDS = (1.0, 0.8, 0.6)  # a demonstration that fails is tried anew, more slowly
@@ -65,19 +69,25 @@ def collect_dualarm(
 
 
 def _stage_demos(spec: DualArmSpec, staging: Path, demos: Iterator[DualArmDemo]) -> Iterator[int]:
+    from recap.envs.dualarm.env import DualArmEnv
+
+    env = DualArmEnv(spec.task, spec.embodiment, split=spec.split, image_size=0)
     for demo in demos:
-        stage_episode(staging, demo.index, _successful(spec, demo))
+        stage_episode(staging, demo.index, _successful(spec, demo, env))
         yield demo.index
+    env.close()
 
 
-def _successful(spec: DualArmSpec, demo: DualArmDemo) -> Episode:
+def _successful(spec: DualArmSpec, demo: DualArmDemo, env: DualArmEnv) -> Episode:
     """A demonstration that succeeds, of the demo's scene or, where the expert cannot, of another one."""
     from recap.envs.dualarm.collection import demonstrate
 
     for scene in range(N_SCENES):
         seed = demo.seed + scene * NEXT_SCENE
         for speed in SPEEDS:
-            episode = demonstrate(spec.task, spec.embodiment, seed, spec.image_size, spec.split, speed=speed)
+            episode = demonstrate(
+                spec.task, spec.embodiment, seed, spec.image_size, spec.split, env=env, speed=speed
+            )
             if episode.success:
                 return episode
     raise RecapError(

@@ -37,7 +37,10 @@ class RetrievedLatents:
         Args:
             found: each with the view that it was found in.
         """
-        keys = [[] if given.is_empty else _keys(policy, given) for _, given in found]
+        keys = [
+            [] if given.is_empty else _keys(policy, given, view.episode(given.refs[0].episode_id))
+            for view, given in found
+        ]
         missing: dict[Key, tuple[U8, F64]] = {}
         for (view, given), wanted in zip(found, keys, strict=True):
             for key in wanted:
@@ -58,17 +61,19 @@ class RetrievedLatents:
         return shown
 
 
-def _keys(policy: Policy, given: Conditioning) -> list[Key]:
+def _keys(policy: Policy, given: Conditioning, shown: Episode) -> list[Key]:
     """The frames of a match that the policy is shown, through each camera."""
     from recap.policies.layout import frame_offsets
 
     config = policy.config
     # A demonstration may be removed and another one added under its name.
     content = crc32(given.frames[0].tobytes() + given.actions[0].tobytes() + given.proprio[0].tobytes())
+    if config.image.view == "camera":  # what a camera saw is the same wherever the chunk is moved
+        content = crc32(np.ascontiguousarray(shown.actions).tobytes())
     return [
         (given.refs[0], content, offset, f"{policy.fingerprint}/{camera}", config.mode)
         for offset in frame_offsets(config)
-        for camera in config.image.cameras
+        for camera in config.image.retrieved
     ]
 
 

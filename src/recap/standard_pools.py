@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
+from recap import __version__
 from recap.envs.pusht.pushers import PUSHERS
 from recap.envs.pusht.rendering import RenderedFrames
 from recap.errors import InputError, did_you_mean
 from recap.pool.derived import assemble, describe
-from recap.pool.packed import PackedPool
+from recap.pool.packed import PackedPool, write_packed
 from recap.pool.view import Describer, PoolSource
 from recap.types import Descriptors, Episode
 
@@ -23,6 +25,10 @@ STANDARD_POOLS = {
     "pusht-25x40": "the disc at 25 goals, -60 to 60 degrees by 5, 40 demonstrations each",
 }
 DEFAULT = "pusht-9x100"
+
+# Of two arms there are only these: pictures of them are too large to ship. Collected when first asked for.
+DEBUG_TASK, DEBUG_SEEDS, DEBUG_PX = "move_can_pot", range(100_000, 100_006), 64
+DEBUG_POOLS = {"dualarm-debug-viperx": "viperx", "dualarm-debug-ur5e": "ur5e"}  # name -> robot
 
 
 class StandardPool:
@@ -60,6 +66,8 @@ def open_pool(uri: str | None) -> PoolSource:
     name = DEFAULT if uri is None else uri
     if name in STANDARD_POOLS:
         return StandardPool(PackedPool.open(Path(str(files("recap") / "assets" / f"{name}.safetensors"))))
+    if name in DEBUG_POOLS:
+        return PackedPool.open(_collected(name))
     if name.endswith(".safetensors"):
         packed = PackedPool.open(Path(name))
         return StandardPool(packed) if _can_be_drawn(packed) else packed
@@ -68,6 +76,20 @@ def open_pool(uri: str | None) -> PoolSource:
     from recap.pool.store import Pool
 
     return Pool.open(name)
+
+
+def _collected(name: str) -> Path:
+    """A few demonstrations of two arms, to try a training out: made in seconds, and kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    file = Path(base) / "recap" / "pools" / f"{name}-{__version__}.safetensors"
+    if not file.exists():
+        from recap.envs.dualarm.collection import demonstrate
+        from recap.pool.memory import MemoryView
+
+        robot = DEBUG_POOLS[name]
+        episodes = [demonstrate(DEBUG_TASK, robot, seed, DEBUG_PX) for seed in DEBUG_SEEDS]
+        write_packed(MemoryView(episodes), file, films=False)
+    return file
 
 
 def _can_be_drawn(packed: PackedPool) -> bool:

@@ -215,3 +215,25 @@ def test_what_is_no_sentence_encoder_is_refused(tmp_path: Path) -> None:
 def test_a_single_string_is_refused() -> None:
     with pytest.raises(InputError, match="single string"):
         HashedWords().encode("push the block")
+
+
+# Content words.
+
+
+def test_content_words_tell_tasks_of_like_wording_apart() -> None:
+    texts = ["lift the pot with both arms", "raise the pot", "pick up bottles with both arms"]
+    plain, content = HashedWords(), make_text_encoder("content-words")
+    a, b, other = content.encode(texts)
+    assert a @ b > a @ other + 0.1
+    a, b, other = plain.encode(texts)
+    assert a @ b < a @ other, "the words between outweigh the names"
+
+
+def test_content_words_know_words_that_no_task_had() -> None:
+    rows = make_text_encoder("content-words").encode(
+        ["hand over the microphone", "hand the mic over", "", "the"]
+    )
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
+    assert rows[0] @ rows[1] > 0.4
+    np.testing.assert_array_equal(rows[2], rows[3])
+    assert make_text_encoder("content-words").fingerprint != make_text_encoder("words").fingerprint

@@ -93,10 +93,10 @@ def test_the_residual_is_over_the_retrieved_chunk() -> None:
     moment = moment_of(given_of(random_episode("a", 0), random_episode("b", 1)), CONFIG)
     actions = np.random.default_rng(0).normal(0, 50, (8, 2))
     pose = np.array([1.0, 2.0, 0.5])
-    residual = targets_of(actions, actions[-1], pose, moment.base, CONFIG)
+    residual = targets_of(actions, actions[-1], pose, moment, CONFIG)
     assert np.allclose(residual["action"].reshape(8, 2) + moment.base, actions, atol=1e-4)
     assert np.allclose(residual["future_proprio"], [*actions[-1], 1, 2, np.cos(0.5), np.sin(0.5)])
-    absolute = targets_of(actions, actions[-1], pose, moment.base, replace(CONFIG, residual=False))
+    absolute = targets_of(actions, actions[-1], pose, moment, replace(CONFIG, residual=False))
     assert np.allclose(absolute["action"].reshape(8, 2), actions, atol=1e-4)
 
 

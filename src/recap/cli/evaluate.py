@@ -158,7 +158,7 @@ def evaluate(
         mask=mask,
         pose_noise_px=blur[0],
         pose_noise_deg=blur[1],
-        tasks=tasks,
+        tasks=_tasks(tasks),
         embodiment=embodiment,
         split=split,
         wording=wording,
@@ -228,6 +228,15 @@ def compare(a: Path, b: Path, json_file: Path | None) -> None:
         write_whole(json_file, json.dumps(comparison.to_json(), indent=1) + "\n")
         click.echo(f"Results: {json_file}")
     click.echo("Next: recap eval … --record failures shows where each of them fails")
+
+
+def _tasks(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Keys of tasks, of `--task a,b --task seen`."""
+    if not names:
+        return ()
+    from recap.envs.dualarm.tasks import tasks_named
+
+    return tuple(tasks_named(",".join(names)))
 
 
 def _pose_noise(text: str | None) -> tuple[float, float]:

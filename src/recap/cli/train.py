@@ -49,9 +49,11 @@ def train(
     PRESET is debug (a minute on any machine), pusht-nano, pusht-nano-state, pusht-nano-image,
     pusht-nano-single, pusht-nano-oracle or cosmos-2b; a baseline: pusht-nano-no-retrieval,
     pusht-nano-no-retrieval-block, pusht-nano-co-training or pusht-nano-co-training-block; with a π0-type
-    network: debug-pi0, pusht-pi0-tiny, pusht-pi0-tiny-no-retrieval or pi0-base. A stopped training is
-    resumed by the same command. DIR/best is the checkpoint that did best on held-out demonstrations,
-    DIR/last the newest. On several GPUs: torchrun --nproc-per-node 8 -m recap train PRESET.
+    network: debug-pi0, pusht-pi0-tiny, pusht-pi0-tiny-no-retrieval or pi0-base; for two arms: debug-dualarm,
+    dualarm-nano, dualarm-nano-single, dualarm-nano-no-retrieval, dualarm-nano-co-training or
+    dualarm-nano-supervised. A stopped training is resumed by the same command. DIR/best is the checkpoint
+    that did best on held-out demonstrations, DIR/last the newest. On several GPUs: torchrun
+    --nproc-per-node 8 -m recap train PRESET.
 
     \b
     Example:
@@ -69,7 +71,9 @@ def train(
         config = replace(config, seed=seed)
     if iterations is not None:
         config = replace(config, n_iterations=iterations)
-    if rollouts is not None and not (preset.startswith(("debug", "pusht-"))):
+    if rollouts is not None and (
+        config.policy.domain != "pusht" or not preset.startswith(("debug", "pusht-"))
+    ):
         raise InputError(f"preset '{preset}' cannot be rolled out here: leave out --rollouts")
     if dry_run:
         if is_main:
@@ -99,6 +103,8 @@ def train(
         click.echo(f"Iterations: {outcome.iterations} of {config.n_iterations}{early}")
         click.echo(f"Best: {outcome.best} (iteration {outcome.best_iteration})")
         click.echo(f"Last: {outcome.last}")
+        if outcome.left_out:
+            click.echo(f"Left out as mis-aligned: {', '.join(outcome.left_out)}")
         click.echo(f"Best held-out action loss: {outcome.best_loss:.4f}")
         click.echo(f"Next: {_next_command(config, outcome.best)}")
     return 0
@@ -167,7 +173,7 @@ def _rollout(config: TrainConfig) -> Callable[[int, TrainedPolicy], dict[str, fl
 def _next_command(config: TrainConfig, best: Path) -> str:
     """How to see what the policy is worth."""
     pool = "" if config.pool == "pusht-9x100" else f" --pool {config.pool}"
-    return f"recap eval {best} --pusher triangle --mode {config.policy.mode}{pool} --seeds 500:505"
+    return f"recap eval {best} {config.policy.world.use} --mode {config.policy.mode}{pool} --seeds 500:505"
 
 
 def _show_plan(config: TrainConfig) -> None:

@@ -34,7 +34,7 @@ OPTIONS = {
 def command_of(spec: EvalSpec) -> str:
     """`recap eval` with every setting that is not the default; angles or tasks and seeds always."""
     arms = spec.env == "dualarm"
-    usual = EvalSpec(agent=spec.agent, env=spec.env)
+    usual = EvalSpec(agent=spec.agent, env=spec.env, tasks=spec.tasks)
     words = ["recap", "eval", spec.agent]
     if arms:
         words += ["--env", spec.env]

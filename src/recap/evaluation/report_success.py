@@ -8,18 +8,17 @@ from html import escape
 
 from recap import charts
 from recap.charts import Point, Series
-from recap.envs.pusht.tasks import SEEN_ANGLES, angle_key
 from recap.errors import InputError
 from recap.evaluation.comparison import compare
 from recap.evaluation.published import CAUTION, PROGRESSION
 from recap.evaluation.report_files import Analysis, Material, Part, Progression, Run, sweep_run
 from recap.evaluation.rollouts import threshold_key
 from recap.evaluation.summary import Rate
+from recap.evaluation.worlds import SUCCESS
 from recap.pages import table
 
 GROUPS = ("seen", "unseen", "all")
 PAPER_THRESHOLD = "0.85"  # success in the paper
-SEEN = {angle_key(angle) for angle in SEEN_ANGLES}
 
 
 def provenance(runs: Iterable[Run], extra: Sequence[tuple[str, str]] = ()) -> str:
@@ -49,8 +48,26 @@ def thresholds_of(runs: Iterable[Run]) -> list[str]:
 
 
 def angles_of(runs: Iterable[Run]) -> list[str]:
-    """All that occur, in order."""
-    return [angle_key(a) for a in sorted({a for run in runs for a in run.spec.angles})]
+    """All goal angles that occur, rising, and then all tasks."""
+    keys = {key: run.spec.env for run in runs for key in run.spec.task_keys}
+    return [*sorted((k for k, env in keys.items() if env == "pusht"), key=float)] + [
+        key for key, env in keys.items() if env != "pusht"
+    ]
+
+
+def seen_by(runs: Iterable[Run]) -> frozenset[str]:
+    """The goals and tasks that training has seen."""
+    return frozenset().union(*(run.spec.seen_keys for run in runs))
+
+
+def goal_text(key: str) -> str:
+    """A goal angle with its sign, a task in words."""
+    return key.replace("_", " ") if key[0].isalpha() else f"{key}°"
+
+
+def above(threshold: str) -> str:
+    """The threshold, where success has one."""
+    return "" if threshold == threshold_key(SUCCESS) else f" above {threshold}"
 
 
 def rate_text(rate: Rate | None) -> str:
@@ -90,10 +107,9 @@ def success_table(part: Part, threshold: str, name: str) -> str:
             cells = ["–" if value is None else f"{value:.3g} %" for value in told]
             rows.append([f"paper: {paper.name}\n{paper.where}", *cells])
             marks.append("paper")
-    head = ["success", *groups, *(f"{angle}°" for angle in angles)]
-    caption = (
-        f"{part.title}: episodes whose coverage was ever above {threshold}, with 95 % intervals in per cent"
-    )
+    head = ["success", *groups, *map(goal_text, angles)]
+    what = f"episodes whose coverage was ever{above(threshold)}" if above(threshold) else "tasks done"
+    caption = f"{part.title}: {what}, with 95 % intervals in per cent"
     return table(head, rows, caption=caption, name=name, marks=marks)
 
 
@@ -106,10 +122,10 @@ def success_panels(part: Part, threshold: str) -> str:
         if run.paper is not None and run.paper.angles and threshold == PAPER_THRESHOLD:
             paper = [run.paper.angles.get(angle, math.nan) / 100 for angle in angles]
         drawn = charts.bars(
-            f"{run.label}, success > {threshold} by goal angle",
+            f"{run.label}, success{above(threshold)} by goal",
             [point(_rate(run, angle, threshold), angle) for angle in angles],
             paper=paper,
-            seen=[angle in SEEN for angle in angles],
+            seen=[angle in seen_by(part.runs) for angle in angles],
             tint=i,
         )
         panels.append(f"<div><h4>{escape(run.label)}</h4>{drawn}</div>")
@@ -127,9 +143,9 @@ def success_part(part: Part, number: int) -> str:
     """Tables, panels and paired differences of one part."""
     html = [f"<p>{escape(part.text)}</p>" if part.text else ""]
     for threshold in thresholds_of(part.runs):
-        html.append(f"<h3>Success above {threshold}</h3>")
+        html.append(f"<h3>Success{above(threshold)}</h3>")
         html.append(success_table(part, threshold, f"success-{number}-{threshold}"))
-        hint = "Per cent by goal angle with 95 % Wilson intervals; hatched: goals that training has seen."
+        hint = "Per cent by goal with 95 % Wilson intervals; hatched: goals that training has seen."
         if threshold == PAPER_THRESHOLD and any(run.paper and run.paper.angles for run in part.runs):
             hint += f" Diamonds: the paper. {CAUTION}"
         html.append(figure(success_panels(part, threshold), hint, provenance(part.runs)))
@@ -169,7 +185,7 @@ def pairs(part: Part, threshold: str, name: str) -> str:
             points.append(Point(f"{label}, {group}", paired.difference, low, high))
     if not rows:
         return ""
-    title = f"Paired with {reference.label}, success > {threshold}"
+    title = f"Paired with {reference.label}, success{above(threshold)}"
     head = ["less the reference", "pairs", "points [95 %]", "both", "only reference", "only it", "neither"]
     drawn = charts.differences(title, points)
     caption = f"{title}: the same starts, differences in points; intervals are a bootstrap over start seeds."
@@ -187,20 +203,20 @@ def progression_part(grown: Progression) -> str:
         for i, run in enumerate(runs):
             before = [p.value for p in values[i - 1]] if i else None
             drawn = charts.bars(
-                f"{run.label}, success > {threshold} by goal angle",
+                f"{run.label}, success{above(threshold)} by goal",
                 values[i],
                 before=before,
                 ahead=None if i else [p.value for p in values[-1]],
-                seen=[angle in SEEN for angle in angles] if i == 0 else None,
+                seen=[angle in seen_by(runs) for angle in angles] if i == 0 else None,
             )
             panels.append(f"<div><h4>{escape(run.label)}</h4>{drawn}</div>")
         caption = (
-            f"Success > {threshold} as the pool grows, weights unchanged. Grey: the panel before; in colour "
-            "what was gained, dashed what was lost. In the first panel the gap to the last is shaded."
+            f"Success{above(threshold)} as the pool grows, weights unchanged. Grey: the panel before; in "
+            "colour what was gained, dashed what was lost. In the first panel the gap to the last is shaded."
         )
         if threshold == PAPER_THRESHOLD:
             caption += f" The paper, {PROGRESSION}."
-        html.append(f"<h3>Success above {threshold}</h3>")
+        html.append(f"<h3>Success{above(threshold)}</h3>")
         html.append(figure(f'<div class="panels">{"".join(panels)}</div>', caption, provenance(runs)))
         part = Part(grown.title, tuple(runs))
         html.append(success_table(part, threshold, f"progression-{threshold}"))

@@ -47,6 +47,11 @@ class TermDescriber:
         """How many frames, up to now, a row may depend on."""
         return max((int(getattr(term, "n_back", 1)) for term in self.terms.values()), default=1)
 
+    @cached_property
+    def from_start(self) -> bool:
+        """Whether a row depends on how the episode began."""
+        return any(getattr(term, "from_start", False) for term in self.terms.values())
+
     def describe(self, episode: Episode) -> dict[str, F32]:
         """Term -> (t, d)."""
         rows = {}

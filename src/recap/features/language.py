@@ -34,6 +34,16 @@ WORDS_REVISION = 1  # raise it when the same words come to give other numbers
 WORD = re.compile(r"(?<![^\W_])[+-]?\d+(?:\.\d+)?|[^\W_]+")
 
 
+# Said in any instruction, whatever the task.
+FUNCTION_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        "a an the of to in into on onto at by with and or its it them that this is be for from up off over "
+        "out down both two each one using use right left side next then",
+    )
+)
+
+
 class TextEncoder(Protocol):
     """Turns texts into rows whose cosine distance is half their squared L2 distance."""
 
@@ -90,7 +100,9 @@ class HashedWords:
 
     def _features(self, word: str) -> Iterator[tuple[str, float]]:
         # Short words (the, to, a) say little; a number says all.
-        weight = 1.0 if word[-1].isdigit() else min(1.0, len(word) / 5)
+        yield from self._weighed(word, 1.0 if word[-1].isdigit() else min(1.0, len(word) / 5))
+
+    def _weighed(self, word: str, weight: float) -> Iterator[tuple[str, float]]:
         yield f"word {word}", weight
         if word[-1].isdigit():
             return
@@ -98,6 +110,23 @@ class HashedWords:
         runs = [marked[i : i + n] for n in (3, 4) for i in range(len(marked) - n + 1)]
         for run in runs:
             yield f"letters {run}", weight * self.letter_weight / math.sqrt(len(runs))
+
+
+class ContentWords(HashedWords):
+    """Hashed words without those that any instruction may have (with, both, into); the others count alike.
+
+    Tasks are told apart by short names of things (can, pot), which longer words between them would outweigh.
+    """
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the settings, and of the words that are left out."""
+        settings = (self.dim, self.letter_weight, sorted(FUNCTION_WORDS))
+        return digest_settings({"encoder": "content-words", "revision": WORDS_REVISION, "settings": settings})
+
+    def _features(self, word: str) -> Iterator[tuple[str, float]]:
+        if word not in FUNCTION_WORDS:
+            yield from self._weighed(word, 1.0)
 
 
 class SentenceEncoder:
@@ -172,11 +201,13 @@ def _checked(texts: Sequence[str]) -> Sequence[str]:
 
 
 def make_text_encoder(name: str, device: str = "cpu") -> TextEncoder:
-    """`words`, or `sentence:<directory or hub name>`."""
+    """`words`, `content-words`, or `sentence:<directory or hub name>`."""
     kind, _, model = name.partition(":")
     if name == "words":
         return HashedWords()
+    if name == "content-words":
+        return ContentWords()
     if kind == "sentence" and model:
         return SentenceEncoder(model, device=device)
-    choices = ("words", "sentence:<directory or hub name>")
+    choices = ("words", "content-words", "sentence:<directory or hub name>")
     raise InputError(f"unknown text encoder '{name}': {did_you_mean(name, choices)}")

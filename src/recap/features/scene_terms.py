@@ -41,7 +41,7 @@ def _headings(poses: F64) -> F64:
 class ToolsAboutObjects:
     """Each tool's place from each object, along the object's heading; what is far away counts less."""
 
-    near: float = 0.1  # m: at so far a centimetre counts half a centimetre
+    near: float = 0.05  # m: at so far a centimetre counts half a centimetre
     round_objects: tuple[str, ...] = ROUND_OBJECTS  # these have no heading
     n_arms: int = 2
     n_slots: int = N_SLOTS
@@ -83,6 +83,31 @@ class Grippers:
 
 
 @dataclass(frozen=True)
+class ArmsAhead:
+    """The actions to come from where the arms are now, in metres; only training knows them."""
+
+    horizon: int
+    turn_m: float = 0.05  # that a unit of a 6-D rotation counts for
+    gripper_m: float = 0.1  # and a gripper from closed to open
+    n_arms: int = 2
+
+    @property
+    def dim(self) -> int:
+        """All of them side by side."""
+        return self.horizon * self.n_arms * ARM_DIM
+
+    def describe(self, episode: Episode) -> F64:
+        """(t, dim)."""
+        n = len(episode)
+        ahead = np.minimum(np.arange(n)[:, None] + np.arange(self.horizon), n - 1)
+        chunk = np.asarray(episode.actions, np.float64)[ahead]  # (t, H, 20)
+        now = np.asarray(episode.proprio, np.float64)[:, None]
+        metres = np.tile([1.0] * 3 + [self.turn_m] * 6 + [self.gripper_m], self.n_arms)
+        rows: F64 = ((chunk - now) * metres).reshape(n, -1)
+        return rows
+
+
+@dataclass(frozen=True)
 class ObjectsApart:
     """Each object's height, and where it is from each other one."""
 
@@ -103,6 +128,35 @@ class ObjectsApart:
         apart = places[:, first] - places[:, second]
         apart[:, second >= len(names)] = 0
         return np.concatenate([places[:, :, 2], apart.reshape(n, -1)], axis=1)
+
+
+@dataclass(frozen=True)
+class ObjectsMoved:
+    """How far each object has come since the episode began: along the table, up, and turned."""
+
+    near: float = 0.05  # m: beyond it, further counts ever less
+    arm: float = 0.1  # m that a turn by one radian counts for
+    n_slots: int = N_SLOTS
+    from_start: bool = True  # the first row is the episode's first moment
+
+    @property
+    def dim(self) -> int:
+        """Three numbers a slot."""
+        return 3 * self.n_slots
+
+    def describe(self, episode: Episode) -> F64:
+        """(t, dim)."""
+        rows = np.zeros((len(episode), self.n_slots, 3))
+        for slot, name in enumerate(slots_of(episode, self.n_slots)):
+            poses = np.asarray(episode.objects[name], np.float64)
+            moved = poses[:, :3] - poses[0, :3]
+            cosine = np.abs(poses[:, 3:] @ poses[0, 3:]) / np.maximum(
+                np.linalg.norm(poses[:, 3:], axis=1), 1e-9
+            )
+            rows[:, slot, 0] = self.near * np.log1p(np.linalg.norm(moved[:, :2], axis=1) / self.near)
+            rows[:, slot, 1] = moved[:, 2]
+            rows[:, slot, 2] = self.arm * 2 * np.arccos(np.minimum(cosine, 1))
+        return rows.reshape(len(episode), -1)
 
 
 @dataclass(frozen=True)

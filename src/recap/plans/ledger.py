@@ -11,7 +11,7 @@ from typing import Any
 from recap.plans.plan import Plan, Run
 from recap.policies.config import NetworkConfig, SamplingConfig
 from recap.policies.layout import build_layout
-from recap.training.config import TrainConfig
+from recap.training.config import AugmentConfig, TrainConfig
 
 LEDGER = "ledger.jsonl"
 
@@ -53,11 +53,13 @@ def data_kind(config: TrainConfig) -> TrainConfig:
         hindsight=False,
     )
     return replace(
-        TrainConfig("", policy),
+        TrainConfig("", policy, augment=AugmentConfig(mirror=policy.world.mirrors)),
         pairs=config.pairs,
         target=config.target,
         pool=config.pool,
         pool_angles=config.pool_angles,
+        target_tasks=config.target_tasks,
+        pool_tasks=config.pool_tasks,
         n_demonstrations=config.n_demonstrations,
         co_training=config.co_training,
         own_share=config.own_share,

@@ -109,6 +109,8 @@ def checkpoint_of(out: Path, name: str) -> Path:
 
 def frame_of(config: PolicyConfig) -> str:
     """What its images are drawn in: an autoencoder of one frame does not serve the other."""
+    if config.image.view == "camera":
+        return "camera"
     return "block" if config.mode == "aligned" else "world"
 
 

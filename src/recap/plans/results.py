@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from recap.envs.pusht.tasks import SEEN_ANGLES, angle_key
 from recap.evaluation.rollouts import EvalSpec, threshold_key
 from recap.evaluation.run_directory import read_info
 from recap.evaluation.statistics import (
@@ -29,7 +28,7 @@ from recap.plans.rollouts import is_finished
 from recap.plans.settings import as_markdown, compare_settings
 from recap.run_directory import write_whole
 from recap.standard_pools import DEFAULT
-from recap.training.data import demonstrations, of_goals
+from recap.training.data import demonstrations, of_goals, of_tasks
 from recap.types import F64
 
 RESULTS = "results"
@@ -116,10 +115,10 @@ def _rows(plan: Plan, name: str, out: Path, ledger: Ledger) -> Iterable[dict[str
 
 def tables_of(folders: Sequence[Path], group: str, threshold: str) -> list[F64]:
     """Successes (n_starts, n_goals) of each run at the goals of that group, nan where there is none."""
-    seen = {angle_key(a) for a in SEEN_ANGLES}
     tables: list[F64] = []
     for folder in folders:
-        _, results = read_info(folder)
+        spec, results = read_info(folder)
+        seen = spec.seen_keys
         wanted = [r for r in results if (r.task in seen) == (group == "seen") and r.outcome != "error"]
         if wanted:
             tables.append(seed_table({(r.task, r.seed): float(succeeded(r, threshold)) for r in wanted}))
@@ -198,7 +197,8 @@ def _pool_seconds(plan: Plan, name: str, spec: EvalSpec) -> float | None:
     """Of the pool that is looked into at test time, or learned from instead."""
     config = next((run.config for run in plan.runs if run.family == name), None)
     if config is not None and config.co_training:
-        return round(seconds_of(of_goals(demonstrations(config.pool), config.pool_angles)), 1)
+        shown = of_goals(demonstrations(config.pool), config.pool_angles)
+        return round(seconds_of(of_tasks(shown, config.pool_tasks)), 1)
     retrieves = name not in ("expert", "still") if config is None else config.policy.retrieval
     return round(seconds_of(demonstrations(spec.pool or DEFAULT)), 1) if retrieves else None
 

@@ -20,6 +20,7 @@ from recap.standard_pools import open_pool
 from recap.types import EpisodeResult
 
 N_PARALLEL = 35  # episodes that one process rolls out side by side
+N_TABLES = 8  # with two arms, where the physics of one is the most of it
 
 Rolled = tuple[list[EpisodeResult], dict[str, Any], float]  # results, where they come from, seconds
 
@@ -31,8 +32,12 @@ def roll_out(spec: EvalSpec, trials: list[Trial]) -> Rolled:
     torch.set_num_threads(1)
     began = time.monotonic()
     agent = make_agent(spec.agent, spec)
-    results = list(run_trials(agent, spec, trials, N_PARALLEL))
+    results = list(run_trials(agent, spec, trials, _n_parallel(spec)))
     return results, provenance(agent), time.monotonic() - began
+
+
+def _n_parallel(spec: EvalSpec) -> int:
+    return N_PARALLEL if spec.env == "pusht" else N_TABLES
 
 
 def with_version(spec: EvalSpec) -> EvalSpec:
@@ -83,7 +88,8 @@ class Rollouts:
         spec = with_version(evaluation.spec)
         with open_run(self._folder(evaluation.name), spec) as run:
             trials = run.missing()
-        parts = [trials[i : i + N_PARALLEL] for i in range(0, len(trials), N_PARALLEL)]
+        n = _n_parallel(spec)
+        parts = [trials[i : i + n] for i in range(0, len(trials), n)]
         waiting = _Waiting(spec, [], time.monotonic())
         if self._pool is not None:
             waiting.jobs = [self._pool.apply_async(roll_out, (spec, part)) for part in parts]

@@ -22,7 +22,7 @@ from recap.plans.results import write_results
 from recap.plans.rollouts import Rollouts, is_finished
 from recap.run_directory import read_json, write_whole
 from recap.training.config import TrainConfig
-from recap.training.data import TrainingData, demonstrations, spread, statistics_of
+from recap.training.data import TrainingData, demonstrations, of_tasks, spread, statistics_of
 
 CONFIGS, DATA, TRAINING = "configs", "data", "training"
 SAVE_S = 20.0  # to write down where a training stands
@@ -147,7 +147,10 @@ class _Trainer:
             run=run.name,
             iterations=outcome.iterations,
             demonstrations_s=seconds_of(
-                spread(demonstrations(run.config.target), run.config.n_demonstrations)
+                spread(
+                    of_tasks(demonstrations(run.config.target), run.config.target_tasks),
+                    run.config.n_demonstrations,
+                )
             ),
             data_s=data_s,
             compile_s=clock.begun_s,
@@ -188,6 +191,8 @@ class _Trainer:
             data = self.preparation.take(self._data_file(kind), kind)
             self._data[kind] = data
             self.log("data", len(data.train), "moments,", len(data.held_out), "held out,", len(data.pictures))
+            if data.left_out:
+                self.log("left out as mis-aligned:", *data.left_out)
         data = self._data[kind]
         statistics = statistics_of(data.train, run.config.policy)
         return replace(data, statistics=statistics), time.monotonic() - began
@@ -210,6 +215,7 @@ class _Trainer:
             batch_size=run.config.autoencoder_batch,
             seed=0,
             device=torch.device("cuda" if cuda else "cpu"),
+            paper=run.config.policy.world.paper,
             report=lambda done, loss: clock.tick("autoencoder", done, n),
         )
         partial = Path(given).with_name(f"{Path(given).name}.partial")

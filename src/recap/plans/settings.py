@@ -37,12 +37,15 @@ def compare_settings(plan: Plan, names: Sequence[str]) -> list[list[str]]:
     flat = {name: dict(_flat(config.to_json())) for name, config in configs.items()}
     if not flat:
         return []
-    keys = [key for key in next(iter(flat.values())) if key not in ASIDE]
-    differing = [key for key in keys if len({str(values[key]) for values in flat.values()}) > 1]
+    keys = [
+        key for key in dict.fromkeys(key for values in flat.values() for key in values) if key not in ASIDE
+    ]
+    # A setting that came later is not written where it says nothing: all tasks, no shift.
+    differing = [key for key in keys if len({str(values.get(key, ())) for values in flat.values()}) > 1]
     rows = [["setting", *(plan.labels[name] for name in flat)]]
     rows.append(["frame", *(frame_of(configs[name].policy) for name in flat)])
     for key in [*TOLD, *(key for key in differing if key not in TOLD)]:
-        rows.append([f"`{key}`", *(_text(values[key]) for values in flat.values())])
+        rows.append([f"`{key}`", *(_text(values.get(key, ())) for values in flat.values())])
     n_equal = len(set(keys) - set(differing) - set(TOLD))
     rows.append([f"{n_equal} others", *("equal" for _ in flat)])
     return rows

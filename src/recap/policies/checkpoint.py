@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from recap.errors import DatasetError, InputError, did_you_mean
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder
 from recap.policies.backbones import MODELS, build_model, build_policy
-from recap.policies.config import PolicyConfig, from_plain
+from recap.policies.config import LATER, PolicyConfig, from_plain
+from recap.policies.domain import domain_named
 from recap.policies.network import load_strictly
 from recap.policies.policy import RetrievalStamp, Statistics, TrainedPolicy
 
@@ -155,11 +156,12 @@ def n_parameters(policy: TrainedPolicy) -> dict[str, int]:
 def model_card(name: str, body: Mapping[str, Any], count: Mapping[str, int]) -> str:
     """What the policy is, for people."""
     policy, training = body["policy"], body["training"]
+    world = domain_named(policy.get("domain", LATER[""]["domain"]))
     kind = MODELS[policy["backbone"]]
     inputs = {
-        "I": "camera image",
-        "S": "poses of object and goal",
-        "I+S": "camera image, poses of object and goal",
+        "I": world.images,
+        "S": world.poses,
+        "I+S": f"{world.images}, {world.poses}",
     }
     lines = [
         "---",
@@ -182,10 +184,8 @@ def model_card(name: str, body: Mapping[str, Any], count: Mapping[str, int]) -> 
     lines += [f"- {key.replace('_', ' ').capitalize()}: {value}." for key, value in training.items()]
     lines += [
         "",
-        "Use: `recap eval "
-        + name
-        + " --pusher triangle`, or `from_pretrained` of `recap.policies.checkpoint`.",
-        "It knows simulated PushT only and must not drive a real robot as it is.",
+        "Use: `recap eval " + name + f" {world.use}`, or `from_pretrained` of `recap.policies.checkpoint`.",
+        f"It knows simulated {world.title} only and must not drive a real robot as it is.",
         "",
     ]
     return "\n".join(lines)

@@ -7,12 +7,19 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from recap.errors import InputError, one_of
+from recap.policies.domain import Domain, domain_named
 
 Inputs: TypeAlias = Literal["I", "S", "I+S"]
 INPUTS = ("I", "S", "I+S")
 Sampler: TypeAlias = Literal["euler", "unipc"]
 SAMPLERS = ("euler", "unipc")
 VIEWS = ("board", "camera")
+
+# Settings that came after the first checkpoints, with what they mean where they are not written.
+LATER: Mapping[str, Mapping[str, Any]] = {
+    "": {"domain": "pusht", "n_objects": 1},
+    "image": {"retrieved_cameras": (), "future_cameras": ()},
+}
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,22 @@ class ImageConfig:
     span: float = 320.0  # what the canonical image spans, when aligned; the whole world when not
     channels: int = 16  # of a latent
     scale: int = 8  # px a latent's side
+    retrieved_cameras: tuple[str, ...] = ()  # whose frames of the retrieved chunk are shown; none: all
+    future_cameras: tuple[str, ...] = ()  # whose frames to come are predicted; none: all
+
+    def __post_init__(self) -> None:
+        for camera in (*self.retrieved_cameras, *self.future_cameras):
+            one_of("camera", camera, self.cameras)
+
+    @property
+    def retrieved(self) -> tuple[str, ...]:
+        """Cameras whose frames of the retrieved chunk are shown."""
+        return self.retrieved_cameras or self.cameras
+
+    @property
+    def future(self) -> tuple[str, ...]:
+        """Cameras whose frames to come are predicted."""
+        return self.future_cameras or self.cameras
 
     @property
     def latent_size(self) -> int:
@@ -172,10 +195,19 @@ class PolicyConfig:
     text: str = "words"  # the instruction's encoder
     n_action_steps: int = 8  # of a chunk that are executed, unless told otherwise
     hindsight: bool = False  # whether parts of demonstrations are retrieved too, unless told otherwise
+    domain: str = "pusht"  # where it acts: what its numbers mean
+    n_objects: int = 1  # that are told apart; those after them are not seen
 
     def __post_init__(self) -> None:
         one_of("inputs", self.inputs, INPUTS)
         one_of("view", self.image.view, VIEWS)
+        if self.pose_dim != self.world.encoding.pose_dim:
+            raise InputError(
+                f"an object of domain '{self.domain}' has {self.world.encoding.pose_dim} numbers, not "
+                f"{self.pose_dim}: set policy.pose_dim={self.world.encoding.pose_dim}"
+            )
+        if self.n_objects < 1:
+            raise InputError(f"n_objects {self.n_objects} leaves nothing to act on: give 1 or more")
         if not self.retrieval and self.residual:
             raise InputError(
                 "a policy without retrieval has nothing to add a residual to: set residual=false"
@@ -201,6 +233,21 @@ class PolicyConfig:
             )
 
     @property
+    def world(self) -> Domain:
+        """The domain itself."""
+        return domain_named(self.domain)
+
+    @property
+    def retrieval_preset(self) -> str:
+        """The name of the retrieval it is trained with."""
+        return f"{self.domain}-{self.mode}"
+
+    @property
+    def warps(self) -> bool:
+        """Whether images are warped into the canonical frame."""
+        return self.mode == "aligned" and self.image.view == "board"
+
+    @property
     def sees(self) -> bool:
         """Whether images go in."""
         return "I" in self.inputs
@@ -212,12 +259,12 @@ class PolicyConfig:
 
     @property
     def latent_size(self) -> int:
-        """Of a side of a slot: without images one patch is enough for a vector."""
+        """Of a side of a slot; without images one patch, which is enough for most vectors."""
         return self.image.latent_size if self.sees else self.network.patch
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, and which backbone they are of."""
-        return {"backbone": self.network.backbone, **asdict(self)}
+        """Plain values, and which backbone they are of; later settings only where they say something."""
+        return without_usual({"backbone": self.network.backbone, **asdict(self)}, LATER)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> PolicyConfig:
@@ -231,9 +278,22 @@ class PolicyConfig:
             "sampling": SamplingConfig,
         }
         for key, kind in parts.items():
-            known[key] = from_plain(kind, known.get(key), f"{key}.")
-        found: PolicyConfig = from_plain(cls, known)
+            inner = known.get(key)
+            if isinstance(inner, Mapping):
+                inner = {**LATER.get(key, {}), **inner}
+            known[key] = from_plain(kind, inner, f"{key}.")
+        found: PolicyConfig = from_plain(cls, {**LATER[""], **known})
         return found
+
+
+def without_usual(values: dict[str, Any], later: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Without the settings that came later and say nothing: what was written before reads the same."""
+    for part, usual in later.items():
+        inner = values[part] if part else values
+        for key, value in usual.items():
+            if inner[key] == value:
+                del inner[key]
+    return values
 
 
 def from_plain(kind: type[Any], values: Any, prefix: str = "") -> Any:

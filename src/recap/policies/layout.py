@@ -10,6 +10,7 @@ from torch import Tensor
 
 from recap.errors import InputError
 from recap.policies.config import PolicyConfig
+from recap.policies.vectors import kinds_of
 
 Kind: TypeAlias = Literal["image", "vector"]
 
@@ -104,30 +105,30 @@ class Layout:
         return whole[..., : copies * width].reshape(*lead, copies, width).mean(-2)
 
 
-STATE_WIDTH = 16  # object and goal in the frame, the object's turn in the world, and each relative to another
-POSE_WIDTH = 4  # x, y, cos, sin
-
-
 def build_layout(config: PolicyConfig) -> Layout:
     """The table of slots that a config asks for."""
-    state, pose = (STATE_WIDTH, POSE_WIDTH) if config.measures else (0, 0)
-    horizon, cameras = config.chunk_size, config.image.cameras if config.sees else ()
+    image, widths = config.image, {name: len(kinds) for name, kinds in kinds_of(config).items()}
+
+    def seen(name: str, cameras: tuple[str, ...], **marks: bool) -> list[Slot]:
+        return [Slot(f"{name}/{c}", "image", **marks) for c in cameras] if config.sees else []
+
+    def told(name: str, **marks: bool) -> Slot:
+        return Slot(name, "vector", width=widths[name], **marks)
+
     slots: list[Slot] = []
     if config.retrieval:
         for i in range(config.n_retrieved_frames):
-            slots += [Slot(f"retrieved_frame_{i}/{c}", "image", retrieved=True) for c in cameras]
-        width = horizon * config.proprio_dim + state + pose
-        slots.append(Slot("retrieved_proprio", "vector", retrieved=True, width=width))
-        width = horizon * (config.action_dim + 1)  # each with whether the demonstration had it
-        slots.append(Slot("retrieved_action", "vector", retrieved=True, width=width))
-    slots += [Slot(f"frame/{c}", "image") for c in cameras]
-    slots.append(Slot("proprio", "vector", width=config.proprio_dim + state))
-    slots.append(Slot("action", "vector", denoised=True, width=horizon * config.action_dim))
+            slots += seen(f"retrieved_frame_{i}", image.retrieved, retrieved=True)
+        slots += [told("retrieved_proprio", retrieved=True), told("retrieved_action", retrieved=True)]
+    slots += [*seen("frame", image.cameras), told("proprio"), told("action", denoised=True)]
     if config.future_image:
-        slots += [Slot(f"future_frame/{c}", "image", denoised=True) for c in cameras]
+        slots += seen("future_frame", image.future, denoised=True)
     if config.future_state:
-        slots.append(Slot("future_proprio", "vector", denoised=True, width=config.proprio_dim + pose))
-    return Layout(tuple(slots), config.image.channels, config.latent_size, config.network.patch)
+        slots.append(told("future_proprio", denoised=True))
+    size, patch = config.latent_size, config.network.patch
+    while not config.sees and image.channels * size**2 < max(slot.width for slot in slots):
+        size += patch  # without images a slot is as small as its widest vector allows
+    return Layout(tuple(slots), image.channels, size, patch)
 
 
 def frame_offsets(config: PolicyConfig) -> tuple[int, ...]:

@@ -120,7 +120,7 @@ class TrainedPolicy(ABC):
     @property
     def aligned(self) -> bool:
         """Whether images are warped into the object's frame."""
-        return self.config.mode == "aligned"
+        return self.config.warps
 
     def with_sampling(self, **changes: object) -> Self:
         """The same weights, sampled in another way."""
@@ -162,7 +162,8 @@ class TrainedPolicy(ABC):
         chunks = []
         for i, moment in enumerate(moments):
             predicted = actions[i].reshape(shape)
-            whole = predicted + moment.base if self.config.residual else predicted
+            whole = predicted + (moment.base if self.config.residual else moment.origin)
+            whole = self.config.world.encoding.possible(whole, moment.base)
             chunks.append(
                 ActionChunk(
                     whole.astype(np.float32),
@@ -202,13 +203,12 @@ class TrainedPolicy(ABC):
     ) -> dict[str, Tensor]:
         """The image slots that are given."""
         config, values = self.config, {}
-        cameras = config.image.cameras
-        for camera in cameras:
+        for camera in config.image.cameras:
             images = [_image(o, camera) for o in observations]
             encoded = self.encode_frames(images, [c.frame for c in given])
             values[f"frame/{camera}"] = torch.from_numpy(encoded)
         if config.retrieval:
-            size = config.latent_size
+            size, cameras = config.latent_size, config.image.retrieved
             shown = (len(frame_offsets(config)) * len(cameras), config.image.channels, size, size)
             rows: list[F32] = []
             for conditioning in given:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from recap.errors import InputError
-from recap.features.language import HashedWords, TextEncoder, make_text_encoder
+from recap.features.language import ContentWords, HashedWords, TextEncoder, make_text_encoder
 from recap.policies.config import NetworkConfig, PolicyConfig
 from recap.policies.model import Batch, SlotModel, TaskEncoder
 from recap.policies.network import build_network, call_network, load_pretrained_network, text_width
@@ -102,6 +102,8 @@ def _text_encoder(name: str, width: int) -> TextEncoder:
     """The encoder of instructions of that name, no wider than the network takes."""
     if name == "words":
         return HashedWords(min(64, width))
+    if name == "content-words":
+        return ContentWords(min(128, width))
     encoder = make_text_encoder(name)
     if encoder.dim > width:
         raise InputError(f"text encoder '{name}' is {encoder.dim} wide, the network takes fewer")

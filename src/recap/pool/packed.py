@@ -19,6 +19,7 @@ from recap.errors import DatasetError, InputError
 from recap.pool.content import arrays_of, digest_of, episode_of, meta_of
 from recap.pool.derived import assemble, describe
 from recap.pool.files import cached, sha256
+from recap.pool.stored_frames import PREFIX, StoredFrames, digest_of_frames
 from recap.run_directory import whole_file
 from recap.types import U8, Descriptors, Episode
 
@@ -30,9 +31,19 @@ _KINDS = {"timestamps": "<f8", "proprio": "<f4", "actions": "<f4", "objects": "<
 
 
 def write_packed(
-    view: PoolView, path: Path, describers: Sequence[Describer] = (), *, images: bool = True
+    view: PoolView,
+    path: Path,
+    describers: Sequence[Describer] = (),
+    *,
+    images: bool = True,
+    films: bool = True,
 ) -> None:
-    """Write a view, with what some describers say of it, to `path`; equal views give equal bytes."""
+    """Write a view, with what some describers say of it, to `path`; equal views give equal bytes.
+
+    Args:
+        images: False leaves them out.
+        films: False keeps images as they are, without loss: larger, and read without a video decoder.
+    """
     from safetensors.numpy import save_file
 
     tensors: dict[str, NDArray[Any]] = {}
@@ -42,6 +53,11 @@ def write_packed(
         episode = view.episode(name)
         cameras = {}
         for camera, frames in episode.images.items() if images else ():
+            if not films:
+                stored = np.stack(list(frames))
+                cameras[camera] = digest_of_frames(stored)
+                tensors[f"{PREFIX}{cameras[camera]}"] = stored
+                continue
             from recap.pool.blobs import encode  # only films need an encoder
 
             data = encode(frames, episode.fps)
@@ -86,6 +102,7 @@ class PackedPool:
             for key, size in record["sizes"].items():
                 at[key] += size
         self.episode_ids = tuple(self._records)
+        self._stored = {key for key in file.keys() if key.startswith(PREFIX)}  # noqa: SIM118 - not a dict
         self.digests = {name: record["sha256"] for name, (record, _) in self._records.items()}
         self._arrays: dict[str, NDArray[Any]] = {key: file.get_tensor(key) for key in _KINDS}
         if {key: len(array) for key, array in self._arrays.items()} != at:
@@ -144,6 +161,8 @@ class PackedPool:
         return self._episodes[episode_id]
 
     def _film(self, digest: str, meta: Mapping[str, Any]) -> Sequence[U8]:
+        if PREFIX + digest in self._stored:
+            return StoredFrames(self.path, digest, meta["n_frames"])
         from recap.pool.blobs import BlobFrames  # only films need a decoder
 
         return BlobFrames(self, digest, meta["n_frames"], meta["fps"])

@@ -34,6 +34,11 @@ class QueryDescriber(Describer, Protocol):
         """How many frames, up to now, a row may depend on."""
         ...
 
+    @property
+    def from_start(self) -> bool:
+        """Whether a row depends on how the episode began."""
+        ...
+
     def only(self, names: Iterable[str]) -> QueryDescriber:
         """The same description, of these terms alone."""
         ...

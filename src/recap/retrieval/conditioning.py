@@ -11,11 +11,11 @@ from recap.geometry import into_frame, out_of_frame
 from recap.geometry3 import arms_into_frame, arms_out_of_frame
 from recap.pool.view import PoolView
 from recap.retrieval.config import RetrievalConfig
+from recap.retrieval.things import SPACE_DIM, moved_things, things_of
 from recap.retrieval.transport import transport
 from recap.types import F64, Conditioning, Episode, FrameRef
 
 WORLD_ALIGNMENTS = ("off", "parts")  # what is handed on is in the world's coordinates
-SPACE_DIM = 7  # of a pose in space: xyz and a quaternion, w first
 
 
 def frame_of(episode: Episode, t: int, config: RetrievalConfig) -> F64:
@@ -89,7 +89,10 @@ def build_conditioning(
             proprio[i] = into(own, episode.proprio[ahead].astype(np.float64))
         if objects.shape[2]:
             poses, goals[i] = _poses(episode, ref.t, int(ahead[-1]) + 1, own, config)
-            objects[i] = poses[ahead - ref.t]
+            width = min(objects.shape[2], poses.shape[1])  # another task may know more objects, or fewer
+            objects[i, :, :width] = poses[ahead - ref.t, :width]
+            if config.align == "parts":
+                objects[i] = moved_things(episode, ahead, query, t)
     return Conditioning(
         frame,
         (now if config.align in WORLD_ALIGNMENTS else into(frame, now)).astype(np.float32),
@@ -107,8 +110,13 @@ def build_conditioning(
 
 
 def _poses(episode: Episode, begin: int, end: int, frame: F64, config: RetrievalConfig) -> tuple[F64, F64]:
-    """The object's poses (t, 3) and the goal (3,) in the frame; of width 0 where they are not planar."""
+    """The object's poses (t, 3) and the goal (3,) in the frame; in space all objects' (t, 7 n), and no goal.
+
+    Of width 0 where they are not known.
+    """
     name = config.object_name
+    if episode.goal is None and config.align in WORLD_ALIGNMENTS:
+        return things_of(episode, slice(begin, end)), np.zeros(0)
     if name not in episode.objects or episode.goal is None or len(episode.goal) != 3:
         return np.zeros((end - begin, 0)), np.zeros(0)
     poses, goal = object_poses(episode, name)[begin:end], goal_of(episode)

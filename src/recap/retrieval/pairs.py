@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from recap.errors import InputError
 from recap.features.describer import TermDescriber
-from recap.features.terms import Actions
+from recap.features.scene_terms import ArmsAhead
+from recap.features.terms import Actions, Term
 from recap.pool.view import PoolView
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.index import nearest_frames
@@ -49,6 +50,7 @@ def training_preset(
     n_candidates: int | None = None,
     action_weight: float = ACTION_WEIGHT,
     chunk_size: int | None = None,
+    action_dim: int = 2,
 ) -> tuple[TermDescriber, RetrievalConfig]:
     """An inference preset with the action term that only training has."""
     describer, config = preset(name, n_candidates)
@@ -56,7 +58,10 @@ def training_preset(
     if config.align == "goal":
         raise InputError(f"preset '{name}' has no action term in the goal's frame: align to the object")
     frame = config.object_name if config.align == "object" else None
-    terms = {**describer.terms, "action": Actions(2, config.chunk_size, frame=frame)}
+    action: Term = Actions(action_dim, config.chunk_size, frame=frame)
+    if config.align == "parts":
+        action = ArmsAhead(config.chunk_size)
+    terms = {**describer.terms, "action": action}
     weights = {**config.weights, "action": action_weight / config.chunk_size}  # a mean over the chunk
     scales = {**config.scales, "action": config.scales.get("proprio", 1.0)}
     changed = replace(config, name=f"{name}-training", weights=weights, scales=scales)

@@ -14,6 +14,7 @@ from recap.features.scene_terms import (
     ObjectNames,
     ObjectPlaces,
     ObjectsApart,
+    ObjectsMoved,
     ToolsAboutObjects,
 )
 from recap.features.terms import (
@@ -66,8 +67,8 @@ _ALIGNED_TERMS = TermDescriber(
 _ALIGNED_SCALES = {"turn": 1 / ARM, "world_turn": 1 / ARM}
 
 # Two arms, as the paper has it: the world's frame, five candidates. Its object weight and the weights of
-# stage 1 are not published: the ones are ours. Objects are places in metres instead of boxes in a picture, and
-# the image term (0.1) is left out, so that a pool of poses will do; `paper` has it.
+# stage 1 are not published: the ones are ours. Objects are places in metres instead of boxes in a picture,
+# and the image term (0.1) is left out, so that a pool of poses will do; `paper` has it.
 _ARMS_WORLD_TERMS = TermDescriber(
     {
         "proprio": ArmsProprio(),
@@ -86,6 +87,7 @@ _ARMS_TERMS = TermDescriber(
         "tools": ToolsAboutObjects(),
         "grippers": Grippers(),
         "apart": ObjectsApart(),
+        "moved": ObjectsMoved(),
         "places": ObjectPlaces(),
         "names": ObjectNames(),
         "language": Instruction(make_text_encoder("words")),
@@ -153,15 +155,17 @@ PRESETS: dict[str, tuple[TermDescriber, RetrievalConfig]] = {
         RetrievalConfig(
             "dualarm-aligned",
             scene_weights={"language": 1.0, "names": 1.0, "places": 1.0},
-            weights={"tools": 1.0, "grippers": 1.0, "apart": 1.0, "names": 1.0},
+            weights={"tools": 1.0, "grippers": 1.0, "apart": 0.25, "moved": 4.0, "names": 1.0},
             scales={**_COSINE, "grippers": 1 / _GRIPPER_M},
             n_candidates=10,
             align="parts",
             object_name="",
             round_objects=ROUND_OBJECTS,
             chunk_size=16,
-            follow_bonus=0.03,
-            follow_fade=0.001,
+            stall_penalty=0.01,
+            stall_radius=0.01,
+            follow_bonus=0.05,
+            follow_fade=0.002,
         ),
     ),
 }

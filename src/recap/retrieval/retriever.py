@@ -38,7 +38,11 @@ def as_episode(observations: Sequence[Observation], symmetry: int = 1, look_alik
             if all(name in o.objects for o in observations)
         },
         goal=None if now.goal is None else np.asarray(now.goal, np.float32),
-        images={name: [o.images[name] for o in observations] for name in now.images},
+        images={  # not every look need have been with cameras
+            name: [o.images[name] for o in observations]
+            for name in now.images
+            if all(name in o.images for o in observations)
+        },
         attributes={"symmetry": symmetry, "look_alike": look_alike},
     )
 
@@ -175,7 +179,10 @@ class Retriever:
 
     def _ask(self, index: Index, query: Query, look: int) -> F32:
         """The moment, by one of its names, laid out like a row of the pool: (D2,)."""
-        window = self._moment.describe(as_episode(query.window[-self._moment.n_back :], query.symmetry, look))
+        seen = query.window[-self._moment.n_back :]
+        if self._moment.from_start:
+            seen = (query.first, *seen)
+        window = self._moment.describe(as_episode(seen, query.symmetry, look))
         return index.frame_layout.lay_out({name: rows[-1:] for name, rows in window.items()}).ravel()
 
     def _nearest(self, index: Index, asked: F32, query: Query, candidates: I64, n: int) -> tuple[I64, F64]:

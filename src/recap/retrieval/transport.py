@@ -17,7 +17,6 @@ from recap.features.scene_terms import is_round
 from recap.geometry3 import (
     ARM_DIM,
     ROTATION,
-    matrix_to_rotation6,
     quaternion_to_matrix,
     rotation6_to_matrix,
 )
@@ -125,11 +124,12 @@ def _move_arm(
         off = 1 - _faded(part, frames[first], np.arange(last - first))
         begin = rows[0][last - 1].copy()
         turned = _fractions(twist, np.ones_like(off) if part.reference == part.held != NOTHING else off)
+        turns, shifts = turned @ moved.turn, lasting + off[:, None] * (shift - lasting)
         for row in rows:
             values = row[first:last]
-            turns = turned @ moved.turn @ rotation6_to_matrix(values[:, ROTATION])
-            values[:, :3] = moved.points(values[:, :3]) + lasting + off[:, None] * (shift - lasting)
-            values[:, ROTATION] = matrix_to_rotation6(turns)
+            axes = values[:, ROTATION].reshape(-1, 2, 3)  # two columns of a rotation turn like two vectors
+            values[:, :3] = moved.points(values[:, :3]) + shifts
+            values[:, ROTATION] = np.einsum("nij,nkj->nki", turns, axes).reshape(-1, 6)
         tool, first = rows[0][last - 1], last
 
 

@@ -28,9 +28,14 @@ def train_autoencoder(
     seed: int,
     device: torch.device,
     learning_rate: float = 2e-3,
+    paper: bool = True,
     report: Callable[[int, float], None] | None = None,
 ) -> FrameEncoder:
-    """A small Wan autoencoder, fitted to the pictures (m, h, w, 3) and their mirror images."""
+    """A small Wan autoencoder, fitted to the pictures (m, h, w, 3) and their mirror images.
+
+    Args:
+        paper: most of a picture is white, and what is not counts for more.
+    """
     torch.manual_seed(seed)
     network: Any = build_autoencoder().to(device)
     _for_single_frames(network)
@@ -51,8 +56,8 @@ def train_autoencoder(
             latent = network.encode(pixels[:, :, None]).latent_dist.mode()
             restored = unclamped(network, latent)[:, :, 0]
         error = restored.float() - pixels
-        weight = 1 + INK * (pixels.amin(1, keepdim=True) < PAPER)
-        loss = (weight * (error.abs() + 2 * error.square())).mean() / (1 + INK * 0.1)
+        weight = 1 + (INK if paper else 0.0) * (pixels.amin(1, keepdim=True) < PAPER)
+        loss = (weight * (error.abs() + 2 * error.square())).mean() / (1 + INK * 0.1 * paper)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -127,13 +132,20 @@ def load_autoencoder(source: str, device: torch.device) -> FrameEncoder:
     return FrameEncoder(network.eval().requires_grad_(False)).to(device)
 
 
-def frozen_latents(encoder: FrameEncoder, pictures: U8, device: torch.device) -> Tensor:
-    """Latents (m, 2, c, h, w) of pictures and of their mirror images, in 16 bits on the device."""
+def frozen_latents(
+    encoder: FrameEncoder, pictures: U8, device: torch.device, mirrored: bool = True
+) -> Tensor:
+    """Latents (m, 2, c, h, w) of pictures and of their mirror images, in 16 bits on the device.
+
+    Args:
+        mirrored: False leaves the mirror images out, (m, 1, c, h, w).
+    """
     parts = []
     dtype = torch.float16 if device.type == "cuda" else torch.float32
     for i in range(0, len(pictures), 1024):
         both = []
-        for side in (pictures[i : i + 1024], pictures[i : i + 1024, :, ::-1]):
+        sides = (pictures[i : i + 1024], pictures[i : i + 1024, :, ::-1])
+        for side in sides if mirrored else sides[:1]:
             latents = encoder.encode_images(np.ascontiguousarray(side), 1024)
             both.append(torch.from_numpy(latents).to(device, dtype))
         parts.append(torch.stack(both, dim=1))

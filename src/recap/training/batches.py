@@ -9,6 +9,7 @@ from torch import Tensor
 
 from recap.policies.backbones import model_class
 from recap.policies.config import PolicyConfig
+from recap.policies.encodings import PLACES, TURNS
 from recap.policies.layout import build_layout
 from recap.policies.model import Batch
 from recap.policies.policy import Statistics
@@ -51,11 +52,17 @@ class BatchSource:
         self._std = {k: torch.from_numpy(v).to(device) for k, v in statistics.std.items()}
         world = 0.0 if config.mode == "aligned" else config.image.world
         kinds = kinds_of(config)
+        kinds["absolute"] = config.world.encoding.body_kinds(config.action_dim) * config.chunk_size
         self._flips = {name: _mirror_table(text, world, device) for name, text in kinds.items()}
-        act = kinds["retrieved_action"][: samples.actions.shape[1]]
-        self._flips["absolute"] = _mirror_table(act, world, device)
         self._kinds = {
-            name: (_where(text, "XYxy", device), _where(text, "cs", device)) for name, text in kinds.items()
+            name: (_where(text, PLACES, device), _where(text, TURNS, device)) for name, text in kinds.items()
+        }
+        body = config.world.encoding.body_kinds(config.action_dim)
+        chunk = config.world.encoding.chunk_kinds(config.action_dim)
+        told_from = [float(a != b) for a, b in zip(body, chunk, strict=True)]  # numbers with an origin
+        self._origin = torch.tensor(told_from * config.chunk_size, device=device)
+        self._sides = {
+            name: torch.stack([_where(text, side, device) for side in "XY"]) for name, text in kinds.items()
         }
 
     def __len__(self) -> int:
@@ -84,16 +91,25 @@ class BatchSource:
         mirrored = uniform() < 0.5 if augment.mirror else torch.zeros(n, dtype=torch.bool, device=device)
         seeing = uniform() >= augment.image_dropout
         horizon, width = self.config.chunk_size, self.config.action_dim
-        values = {name: self._flip(name, table[rows], mirrored) for name, table in self._fixed.items()}
-        picked = {
-            name: self._flip(name, table[rows, passed], mirrored) for name, table in self._matched.items()
-        }
-        actions = self._flip("absolute", self._actions[rows], mirrored)
-        base = self._flip("absolute", self._base[rows, passed], mirrored)
-        if augment.chunk_noise > 0 and picked:
+
+        aside = torch.zeros(n, 2, device=device)
+        if augment.shift > 0:  # elsewhere on the table, where no image says otherwise
+            aside = augment.shift * normal(n, 2) * ~seeing[:, None]
+
+        def varied(name: str, table: Tensor) -> Tensor:
+            moved = self._flip(name, table, mirrored)
+            return moved + aside @ self._sides[name] if augment.shift > 0 else moved
+
+        values = {name: varied(name, table[rows]) for name, table in self._fixed.items()}
+        picked = {name: varied(name, table[rows, passed]) for name, table in self._matched.items()}
+        actions = varied("absolute", self._actions[rows])
+        base = varied("absolute", self._base[rows, passed])
+        if (augment.chunk_noise > 0 or augment.chunk_turn > 0) and picked:
             ramp = torch.linspace(0, 1, horizon, device=device)[None, :, None]
             offset = normal(n, 2, width)
-            shift = augment.chunk_noise * (offset[:, :1] + ramp * offset[:, 1:])  # (B, H, a)
+            places, turns = self._kinds["absolute"]
+            amount = (places * augment.chunk_noise + turns * augment.chunk_turn).view(horizon, width)
+            shift = amount * (offset[:, :1] + ramp * offset[:, 1:])  # (B, H, a)
             flat = shift.reshape(n, -1)
             base = base + flat
             picked["retrieved_action"][:, : flat.shape[1]] += flat
@@ -106,7 +122,7 @@ class BatchSource:
         for name in ("proprio", "retrieved_proprio"):
             if name in values:
                 values[name] = self._shaken(name, values[name], augment, normal)
-        values["action"] = actions - base if self.config.residual else actions
+        values["action"] = actions - (base if self.config.residual else still * self._origin)
         normalised = {
             name: (value - self._mean[name]) / self._std[name]
             for name, value in values.items()
@@ -155,7 +171,8 @@ class BatchSource:
     def _shown(self, numbers: Tensor, mirrored: Tensor) -> Tensor:
         """What image slots hold of these pictures."""
         if self.latents.dtype != torch.uint8:
-            return self.latents[numbers, mirrored.long()].float()
+            side = mirrored.long() if self.latents.shape[1] > 1 else 0
+            return self.latents[numbers, side].float()
         pixels = self.latents[numbers].float() / 127.5 - 1
         return torch.where(mirrored[:, None, None, None], pixels.flip(-1), pixels)
 

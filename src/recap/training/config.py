@@ -7,9 +7,15 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, get_type_hints
 
 from recap.errors import InputError, did_you_mean, one_of
-from recap.policies.config import ImageConfig, PolicyConfig, SamplingConfig
+from recap.policies.config import ImageConfig, PolicyConfig, SamplingConfig, without_usual
 from recap.policies.network import COSMOS_2B, NANO, TINY
 from recap.policies.pi0 import PI0_BASE, PI0_DEBUG, PI0_TINY
+
+# Settings that came later, with what they mean where they are not written.
+LATER: Mapping[str, Mapping[str, Any]] = {
+    "": {"target_tasks": (), "pool_tasks": ()},
+    "augment": {"chunk_turn": 0.0, "shift": 0.0},
+}
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,8 @@ class AugmentConfig:
     retrieval_dropout: float = 0.1  # share of samples that see no retrieved chunk
     image_dropout: float = 0.3  # share of samples that see no image
     latent_noise: float = 0.1  # of a latent's deviation
+    chunk_turn: float = 0.0  # by which numbers of 6-D rotations of the retrieved chunk are off, smoothly
+    shift: float = 0.0  # of everything sideways, in samples that see no image: only in the world's frame
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,8 @@ class TrainConfig:
     pool_angles: tuple[float, ...] = (-45.0, 45.0)  # goals of the pool that training may see; none: all
     n_demonstrations: int = 0  # of the target that are used; 0: all
     co_training: bool = False  # the pool's demonstrations are learned from too, and none is retrieved
+    target_tasks: tuple[str, ...] = ()  # of the target that are learned from, by key; none: all
+    pool_tasks: tuple[str, ...] = ()  # of the pool that training may see, by key; none: all
     own_share: float = 0.0  # of co-training's moments that are the target's, at least; 0: as they come
     held_out: float = 0.1  # share of the target's demonstrations that only judge
     seed: int = 0
@@ -85,12 +95,16 @@ class TrainConfig:
                 "then policy.retrieval=false"
             )
 
+        if self.augment.mirror and not self.policy.world.mirrors:
+            raise InputError(
+                f"left and right cannot be swapped in domain '{self.policy.domain}': set augment.mirror=false"
+            )
         if not 0 <= self.own_share < 1:
             raise InputError(f"own_share {self.own_share} is out of range: give 0 to 1, such as 0.5")
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {**asdict(self), "policy": self.policy.to_json()}
+        return without_usual({**asdict(self), "policy": self.policy.to_json()}, LATER)
 
 
 _NANO = PolicyConfig(
@@ -107,6 +121,44 @@ _PI0 = replace(
     future_state=False,
 )
 _PIXELS = AugmentConfig(latent_noise=0.0)
+
+# Two arms in the world's frame; demonstrations are moved into the scene before a residual is added.
+_ARMS = PolicyConfig(
+    domain="dualarm",
+    chunk_size=16,
+    action_dim=20,
+    proprio_dim=20,
+    pose_dim=7,
+    n_objects=3,
+    image=ImageConfig(
+        cameras=("head", "left_wrist", "right_wrist"),
+        camera_size=64,
+        view="camera",
+        retrieved_cameras=("head",),
+        future_cameras=("head",),
+    ),
+    network=replace(NANO, text_embed_dim=128),
+    sampling=SamplingConfig(n_steps=2, temperature=0.5),
+    text="content-words",
+    n_action_steps=8,
+)
+_ARMS_ALONE = replace(_ARMS, mode="single", retrieval=False, residual=False)
+_TABLE = AugmentConfig(  # metres
+    mirror=False, chunk_noise=0.003, state_noise=0.002, turn_noise=0.01, chunk_turn=0.01, shift=0.05
+)
+SEEN = ("place_cans_plasticbox", "move_can_pot", "open_microwave", "grab_roller", "pick_dual_bottles")
+_TWO_ARMS = TrainConfig(
+    "dualarm-nano",
+    policy=_ARMS,
+    pairs=PairsConfig(k=3, leave_out=True),
+    augment=_TABLE,
+    target="data/dualarm/viperx.safetensors",
+    pool="data/dualarm/ur5e.safetensors",
+    pool_angles=(),
+    target_tasks=SEEN,
+    pool_tasks=SEEN,
+    n_iterations=2400,
+)
 
 _DEBUG = TrainConfig(
     "debug",
@@ -145,6 +197,39 @@ PRESETS: dict[str, TrainConfig] = {
     ),
     "pusht-nano-co-training-block": TrainConfig(
         "pusht-nano-co-training-block", policy=_ALONE, co_training=True, pool_angles=()
+    ),
+    "dualarm-nano": _TWO_ARMS,
+    "dualarm-nano-single": replace(
+        _TWO_ARMS, preset="dualarm-nano-single", policy=replace(_ARMS, mode="single")
+    ),
+    "dualarm-nano-no-retrieval": replace(
+        _TWO_ARMS, preset="dualarm-nano-no-retrieval", policy=_ARMS_ALONE, pairs=PairsConfig()
+    ),
+    "dualarm-nano-co-training": replace(
+        _TWO_ARMS,
+        preset="dualarm-nano-co-training",
+        policy=_ARMS_ALONE,
+        pairs=PairsConfig(),
+        co_training=True,
+        pool_tasks=(),
+    ),
+    # Not a method but a ceiling: it learns from the robot's own demonstrations of every task.
+    "dualarm-nano-supervised": replace(
+        _TWO_ARMS,
+        preset="dualarm-nano-supervised",
+        policy=_ARMS_ALONE,
+        pairs=PairsConfig(),
+        target_tasks=(),
+    ),
+    "debug-dualarm": replace(
+        _DEBUG,
+        preset="debug-dualarm",
+        policy=replace(_ARMS, chunk_size=8, network=TINY, image=replace(_ARMS.image, size=32)),
+        pairs=_TWO_ARMS.pairs,
+        augment=_TABLE,
+        target="dualarm-debug-viperx",
+        pool="dualarm-debug-ur5e",
+        pool_angles=(),
     ),
     "debug-pi0": replace(
         _DEBUG,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,11 +25,13 @@ from recap.run_directory import whole_file
 from recap.standard_pools import open_pool
 from recap.training.config import PairsConfig, TrainConfig
 from recap.training.misalignment import leave_out, misalign
-from recap.training.samples import Album, SampleBuilder, Samples, join, shift_pictures, with_share
-from recap.types import F32, U8, Episode
+from recap.training.samples import Album, SampleBuilder, Samples, join, renumber_pictures, with_share
+from recap.types import F32, F64, U8, Episode
 from recap.workers import run_in_workers
 
 Progress = Callable[[int, int], None]
+Keys = tuple[tuple[str, int, str, int], ...]  # what pictures show: see `Album`
+ACTION_SHARE = 0.1  # of the least deviation, for what is predicted: it may be small and matter
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ def load_data(config: TrainConfig, progress: Progress | None = None, workers: in
 
     Several workers need demonstrations that can be sent to another process: standard pools and snapshots.
     """
-    target = spread(demonstrations(config.target), config.n_demonstrations)
-    pool = of_goals(demonstrations(config.pool), config.pool_angles)
+    target = spread(of_tasks(demonstrations(config.target), config.target_tasks), config.n_demonstrations)
+    pool = of_tasks(of_goals(demonstrations(config.pool), config.pool_angles), config.pool_tasks)
     return build_data(target, pool, config, progress, workers)
 
 
@@ -68,41 +70,52 @@ def build_data(
     if (config.policy.retrieval or config.co_training) and not pool:
         raise InputError(f"pool '{config.pool}' holds no demonstration of goals {config.pool_angles}")
     train, held_out = split(target, config.held_out)
-    name = f"pusht-{config.policy.mode}"
+    name = config.policy.retrieval_preset
     describer, retrieval = retrieval_preset(name, config.pairs.n_candidates)
     retrieval = replace(retrieval, chunk_size=config.policy.chunk_size)
-    if config.policy.action_dim != target[0].actions.shape[1]:
-        raise InputError(
-            f"target '{config.target}' has {target[0].actions.shape[1]}-D actions, the policy "
-            f"{config.policy.action_dim}-D: set policy.action_dim"
-        )
+    for what, episodes in (("target", target), ("pool", pool)):
+        width = episodes[0].actions.shape[1] if episodes else config.policy.action_dim
+        if width != config.policy.action_dim:
+            raise InputError(
+                f"{what} '{getattr(config, what)}' has {width}-D actions, the policy "
+                f"{config.policy.action_dim}-D: set policy.action_dim, or give demonstrations of domain "
+                f"'{config.policy.domain}'"
+            )
     stamp = RetrievalStamp(name, describer.fingerprint, retrieval.metric_fingerprint, retrieval.object_name)
     learned = [*train, *shown_by_others(pool, held_out)] if config.co_training else train
     around = pool if config.policy.retrieval else []
     parts = _parts(learned, held_out, workers)
-    built: dict[int, tuple[Samples, U8]] = {}
+    built: dict[int, tuple[Samples, Keys, U8]] = {}
     done, total = 0, sum(map(len, [*learned, *held_out]))
-    for number, samples, pictures in run_in_workers(partial(_build, around, config), parts, workers):
-        built[number] = samples, pictures
+    for number, samples, keys, pictures in run_in_workers(partial(_build, around, config), parts, workers):
+        built[number] = samples, keys, pictures
         done += len(samples)
         if progress is not None:
             progress(done, total)
     sides: dict[bool, list[Samples]] = {True: [], False: []}
-    n_pictures = 0
+    numbers: dict[Hashable, int] = {}
+    album: list[U8] = []
     for part in parts:
-        samples, pictures = built[part.number]
-        sides[part.for_training].append(shift_pictures(samples, n_pictures))
-        n_pictures += len(pictures)
+        samples, keys, pictures = built[part.number]
+        # What a camera saw is one picture, whichever part needs it; of a board each part has its own.
+        own = config.policy.image.view == "board"
+        names: Sequence[Hashable] = [(part.number, key) for key in keys] if own else keys
+        new = np.array([name not in numbers for name in names], np.bool_)
+        called = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
+        sides[part.for_training].append(renumber_pictures(samples, called))
+        album.append(pictures[new])
     together = join(sides[True])
     if config.co_training:
         together = with_share(together, sum(map(len, train)), config.own_share)
     left_out: tuple[str, ...] = ()
     if config.pairs.leave_out and config.policy.retrieval:
-        together, left_out = leave_out(together, learned, config.policy.action_dim)
+        together, left_out = leave_out(
+            together, learned, config.policy.action_dim, action_units(config.policy)
+        )
     return TrainingData(
         together,
         join(sides[False]),
-        np.concatenate([built[part.number][1] for part in parts]),
+        np.concatenate(album),
         statistics_of(together, config.policy),
         stamp,
         (len(train), len(held_out), len(pool)),
@@ -131,8 +144,8 @@ def _parts(train: Sequence[Episode], held_out: Sequence[Episode], workers: int) 
 
 def _build(
     pool: Sequence[Episode], config: TrainConfig, parts: Iterator[_Part]
-) -> Iterator[tuple[int, Samples, U8]]:
-    """The samples of each part with its pictures."""
+) -> Iterator[tuple[int, Samples, Keys, U8]]:
+    """The samples of each part with its pictures, and what they show."""
     around = MemoryView(pool)
     for part in parts:
         view, album = MemoryView(part.episodes), Album(config.policy)
@@ -142,7 +155,7 @@ def _build(
         builder = SampleBuilder(view, around, pairs, config.policy, album)
         for episode_id in view.episode_ids:
             builder.add(episode_id)
-        yield part.number, builder.samples(), album.develop()
+        yield part.number, builder.samples(), album.keys, album.develop()
 
 
 def split(target: Sequence[Episode], held_out: float) -> tuple[list[Episode], list[Episode]]:
@@ -172,13 +185,17 @@ def pairs_for(target: PoolView, pool: PoolView, config: TrainConfig, for_trainin
 
     Those that judge are found as at test time: without the action term, and never the same scene.
     """
-    name = f"pusht-{config.policy.mode}"
+    name = config.policy.retrieval_preset
     chosen = replace(config.pairs, misaligned=0.0, leave_out=False)  # what is done with them comes later
     if not for_training:
         chosen = PairsConfig(1, 0.0, False, config.pairs.n_candidates)
     if for_training and chosen.action_weight > 0:
         describer, retrieval = training_preset(
-            name, chosen.n_candidates, chosen.action_weight, config.policy.chunk_size
+            name,
+            chosen.n_candidates,
+            chosen.action_weight,
+            config.policy.chunk_size,
+            config.policy.action_dim,
         )
     else:
         describer, retrieval = retrieval_preset(name, chosen.n_candidates)
@@ -238,6 +255,11 @@ def of_goals(episodes: list[Episode], angles: Sequence[float]) -> list[Episode]:
     return [e for e in episodes if not angles or any(abs(_angle(e) - a) < 0.5 for a in angles)]
 
 
+def of_tasks(episodes: list[Episode], keys: Sequence[str]) -> list[Episode]:
+    """Those of these tasks, by `task_key`; all without any."""
+    return [e for e in episodes if not keys or e.attributes.get("task_key") in keys]
+
+
 def spread(episodes: list[Episode], n: int) -> list[Episode]:
     """So many, spread evenly; all for 0."""
     if not n or n >= len(episodes):
@@ -249,18 +271,32 @@ def _angle(episode: Episode) -> float:
     return float("nan") if episode.goal is None else float(np.degrees(episode.goal[2]))
 
 
+def action_units(config: PolicyConfig) -> F64 | None:
+    """By what the numbers of an action are divided to be compared; None where they are of one kind."""
+    units = config.world.units
+    kinds = config.world.encoding.body_kinds(config.action_dim)
+    return np.array([units.get(kind, 1.0) for kind in kinds]) if units else None
+
+
 def statistics_of(samples: Samples, config: PolicyConfig) -> Statistics:
-    """Of every number; one that never varies keeps its scale. A mirror leaves means of x at its axis."""
+    """Of every number; one that never varies keeps its scale, or is divided by the least its kind may be."""
     tables: dict[str, F32] = {**samples.fixed}
     for name, values in samples.matched.items():
         tables[name] = values.reshape(-1, values.shape[-1])
-    action = samples.actions[:, None] - samples.base if config.residual else samples.actions[:, None]
+    origin = config.world.encoding.origin(samples.fixed["proprio"][:, : config.action_dim])
+    still = np.tile(origin, config.chunk_size)[:, None]
+    action = samples.actions[:, None] - (samples.base if config.residual else still)
     tables["action"] = action.reshape(-1, action.shape[-1])
     mean: dict[str, F32] = {}
     std: dict[str, F32] = {}
+    kinds, least = kinds_of(config), config.world.encoding.least
     for name, values in tables.items():
         mean[name] = values.mean(axis=0, dtype=np.float64).astype(np.float32)
         spread = values.std(axis=0, dtype=np.float64)
-        std[name] = np.where(spread > 1e-3, spread, 1.0).astype(np.float32)
-        assert len(mean[name]) == len(kinds_of(config)[name]), name
+        assert len(spread) == len(kinds[name]), name
+        if least:
+            share = ACTION_SHARE if name == "action" else 1.0
+            std[name] = np.maximum(spread, [share * least[kind] for kind in kinds[name]]).astype(np.float32)
+        else:
+            std[name] = np.where(spread > 1e-3, spread, 1.0).astype(np.float32)
     return Statistics(mean, std)

@@ -14,9 +14,10 @@ from recap.policies.config import PolicyConfig
 from recap.policies.layout import build_layout, frame_offsets
 from recap.policies.vectors import moment_of, targets_of
 from recap.pool.view import PoolView
-from recap.retrieval.conditioning import build_conditioning, into, pose_into
+from recap.retrieval.conditioning import WORLD_ALIGNMENTS, build_conditioning, into, pose_into
 from recap.retrieval.pairs import Pairs
 from recap.retrieval.presets import preset as retrieval_preset
+from recap.retrieval.things import SPACE_DIM, things_of
 from recap.types import F32, F64, U8, Conditioning, Episode, FrameRef
 
 I64 = NDArray[np.int64]
@@ -50,13 +51,18 @@ class Album:
 
     def number(self, episode: Episode, t: int, camera: str, frame: F64, frame_t: int) -> int:
         """Of the picture of frame t in the canonical frame of frame_t; made when it is new."""
-        aligned = self.config.mode == "aligned"
+        aligned = self.config.warps
         key = (episode.id, t, camera, frame_t if aligned else -1)
         if key not in self._numbers:
             image = episode.images[camera][t]
             self._numbers[key] = len(self._taken)
             self._taken.append(canonical_image(image, frame, self.config.image, aligned))
         return self._numbers[key]
+
+    @property
+    def keys(self) -> tuple[tuple[str, int, str, int], ...]:
+        """What each picture shows, in order."""
+        return tuple(self._numbers)
 
     def develop(self) -> U8:
         """All of them: (m, size, size, 3)."""
@@ -71,7 +77,7 @@ class SampleBuilder:
         self, target: PoolView, pool: PoolView, pairs: Pairs | None, config: PolicyConfig, album: Album
     ) -> None:
         self.target, self.pool, self.pairs, self.config, self.album = target, pool, pairs, config, album
-        self.retrieval = replace(retrieval_preset(f"pusht-{config.mode}")[1], chunk_size=config.chunk_size)
+        self.retrieval = replace(retrieval_preset(config.retrieval_preset)[1], chunk_size=config.chunk_size)
         self.k = 1 if pairs is None else pairs.match.shape[1]
         self.retrieved = [slot for slot in build_layout(config).vectors if slot.retrieved]
         self.rows: dict[str, list[F32]] = {}
@@ -102,14 +108,11 @@ class SampleBuilder:
         frame = given[0].frame
         actions = self._into(frame, episode.actions[ahead].astype(np.float64))
         proprio = self._into(frame, episode.proprio[end].astype(np.float64))
-        thing = np.zeros(0)
-        if config.measures:
-            pose = np.asarray(episode.objects[self.retrieval.object_name][end], np.float64)
-            thing = pose if self.retrieval.align == "off" else pose_into(frame, pose)
+        thing = self._things(episode, end, frame) if config.measures else np.zeros(0)
         moments = [moment_of(one, config) for one in given]
         row: dict[str, F32] = {
             "proprio": moments[0].vectors["proprio"],
-            "future_proprio": targets_of(actions, proprio, thing, moments[0].base, config)["future_proprio"],
+            "future_proprio": targets_of(actions, proprio, thing, moments[0], config)["future_proprio"],
             "actions": actions.ravel().astype(np.float32),
             "valid": np.repeat(valid, config.action_dim),
         }
@@ -131,12 +134,12 @@ class SampleBuilder:
     def _add_pictures(
         self, episode: Episode, t: int, end: int, frame: F64, given: list[Conditioning]
     ) -> None:
-        for camera in self.config.image.cameras:
+        image = self.config.image
+        for camera in image.cameras:
             self._picture(f"frame/{camera}", self.album.number(episode, t, camera, frame, t))
-            if self.config.future_image:
-                self._picture(f"future_frame/{camera}", self.album.number(episode, end, camera, frame, t))
-            if not self.config.retrieval:
-                continue
+        for camera in image.future if self.config.future_image else ():
+            self._picture(f"future_frame/{camera}", self.album.number(episode, end, camera, frame, t))
+        for camera in image.retrieved if self.config.retrieval else ():
             for i, offset in enumerate(frame_offsets(self.config)):
                 numbers = []
                 for one in given:
@@ -154,8 +157,15 @@ class SampleBuilder:
     def _picture(self, slot: str, number: int) -> None:
         self.pictures.setdefault(slot, []).append(number)
 
+    def _things(self, episode: Episode, t: int, frame: F64) -> F64:
+        """The objects' poses as the conditioning has them, in the frame of the moment."""
+        if self.config.pose_dim == SPACE_DIM:
+            return things_of(episode, t)
+        pose = np.asarray(episode.objects[self.retrieval.object_name][t], np.float64)
+        return pose if self.retrieval.align in WORLD_ALIGNMENTS else pose_into(frame, pose)
+
     def _into(self, frame: F64, values: F64) -> F64:
-        return values if self.retrieval.align == "off" else into(frame, values)
+        return values if self.retrieval.align in WORLD_ALIGNMENTS else into(frame, values)
 
     def _padded(self, values: list[F32]) -> F32:
         """(k, width), the first repeated where there are fewer matches."""
@@ -184,9 +194,9 @@ class SampleBuilder:
         )
 
 
-def shift_pictures(samples: Samples, n: int) -> Samples:
-    """The same, whose pictures come after n others."""
-    return replace(samples, images={slot: numbers + n for slot, numbers in samples.images.items()})
+def renumber_pictures(samples: Samples, numbers: I64) -> Samples:
+    """The same, whose picture i is now called numbers[i]."""
+    return replace(samples, images={slot: numbers[old] for slot, old in samples.images.items()})
 
 
 def take_rows(samples: Samples, rows: NDArray[Any]) -> Samples:

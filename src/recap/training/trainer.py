@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ class Outcome:
     best_iteration: int
     best_loss: float
     seconds: float
+    left_out: tuple[str, ...] = ()  # demonstrations that were not learned from, for being mis-aligned
 
 
 Progress = Callable[[str, int, int], None]  # what, done, of all
@@ -133,7 +135,7 @@ class _Run:
         latents = torch.zeros(0)
         if self.encoder is not None:
             self.encoder.to(self.device)
-            latents = frozen_latents(self.encoder, data.pictures, self.device)
+            latents = frozen_latents(self.encoder, data.pictures, self.device, config.augment.mirror)
         elif config.policy.sees:
             latents = torch.from_numpy(data.pictures).permute(0, 3, 1, 2).to(self.device)  # as they are
         torch.manual_seed(config.seed)
@@ -174,6 +176,7 @@ class _Run:
                 batch_size=config.autoencoder_batch,
                 seed=0,  # one eye for every seed of the policy
                 device=self.device,
+                paper=config.policy.world.paper,
                 report=lambda done, loss: self.report("autoencoder", done, config.autoencoder_iterations),
             )
             encoder.network.save_pretrained(kept)
@@ -247,6 +250,7 @@ class _Run:
             self.best_iteration,
             self.best_loss,
             time.monotonic() - began if not main else seconds,
+            self.data.left_out,
         )
 
     def _agreed(self, stop: bool) -> bool:
@@ -333,9 +337,15 @@ class _Run:
         if self.data.left_out:
             facts["left_out"] = ", ".join(self.data.left_out)
         if self.encoder is not None:
-            some = self.data.pictures[:: max(1, len(self.data.pictures) // 256)]
-            facts["autoencoder_psnr_db"] = round(reconstruction(self.encoder, some), 2)
+            facts["autoencoder_psnr_db"] = self._psnr_db
         return facts
+
+    @cached_property
+    def _psnr_db(self) -> float:
+        """Of the autoencoder, which no longer changes."""
+        assert self.encoder is not None
+        some = self.data.pictures[:: max(1, len(self.data.pictures) // 256)]
+        return round(reconstruction(self.encoder, some), 2)
 
     def _save(self) -> None:
         self.accelerator.wait_for_everyone()

@@ -25,7 +25,7 @@ from recap.envs.dualarm.scenes import (
 from recap.envs.dualarm.tasks import task_named
 from recap.envs.dualarm.tasks.task import State
 from recap.errors import InputError, RecapError, one_of
-from recap.geometry3 import ARM_DIM, matrix_to_quaternion, rotation6_to_matrix
+from recap.geometry3 import ARM_DIM, rotation6_to_matrix
 from recap.types import F32, F64, U8, Observation
 
 SPLITS = ("clean", "randomised")
@@ -103,8 +103,8 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
         arm_low, arm_high = [-WORKSPACE] * 3 + [-1.0] * 6 + [0.0], [WORKSPACE] * 3 + [1.0] * 7
         self.action_space = spaces.Box(np.array(arm_low * 2, np.float32), np.array(arm_high * 2, np.float32))
         parts: dict[str, spaces.Space[Any]] = {
-            "proprio": spaces.Box(-np.inf, np.inf, (2 * ARM_DIM,), np.float32),
-            "objects": spaces.Box(-np.inf, np.inf, (len(self.task.objects), 7), np.float32),
+            "proprio": spaces.Box(-10, 10, (2 * ARM_DIM,), np.float32),
+            "objects": spaces.Box(-10, 10, (len(self.task.objects), 7), np.float32),
         }
         for camera in CAMERAS if self.image_size else ():
             parts[camera] = spaces.Box(0, 255, (self.image_size, self.image_size, 3), np.uint8)
@@ -159,8 +159,8 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
 
     def _drive(self, openings: F64) -> None:
         self.data.ctrl[self._motors] = self._command.ravel()
-        # A little beyond closed, so that thin things are still pressed.
-        self.data.ctrl[self._grip_motors] = openings * (FINGER_TRAVEL + 0.01) - 0.01
+        squeeze = 0.01 * np.clip(1 - 5 * openings, 0.0, 1.0)  # beyond closed: thin things are pressed too
+        self.data.ctrl[self._grip_motors] = openings * FINGER_TRAVEL - squeeze
 
     def proprio(self) -> F64:
         """Both tools as they are: (20,)."""
@@ -186,8 +186,7 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
 
     def state(self) -> State:
         """The truth, as success checks take it."""
-        matrices = self.data.site_xmat[self._sites].reshape(2, 3, 3)
-        tools = np.concatenate([self.data.site_xpos[self._sites], matrix_to_quaternion(matrices)], axis=1)
+        tools = self.data.site_xpos[self._sites]
         openings = self._openings()
         return State(
             objects=self._poses(),

@@ -27,7 +27,8 @@ def _roller_lifted(state: State) -> bool:
 def _grab_roller(hands: Hands) -> Script:
     roller = hands.objects["roller"]
     grips = {
-        side: grip(roller, (x, 0, ROLLER_RADIUS)) for side, x in (("left", -ROLLER_GRIP), ("right", ROLLER_GRIP))
+        side: grip(roller, (x, 0, ROLLER_RADIUS))
+        for side, x in (("left", -ROLLER_GRIP), ("right", ROLLER_GRIP))
     }
     yield from in_step(*(hands.pick(side, pose, lift=0.0) for side, pose in grips.items()))
     yield together(*(hands.lift(side, 0.13, speed=0.15) for side in grips))

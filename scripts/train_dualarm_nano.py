@@ -1,0 +1,92 @@
+"""Two arms on one GPU: collect demonstrations of both robots, train each variant, evaluate beside it.
+
+    python scripts/train_dualarm_nano.py runs/arms --dry-run
+    python scripts/train_dualarm_nano.py runs/arms --variants ours,no-retrieval --stop-after 570
+    python scripts/train_dualarm_nano.py runs/toy --toy
+    recap report runs/arms/evaluations --out arms.html
+
+Under OUT lie the demonstrations (pools/), what `scripts/train_plan.py` leaves (checkpoints/, evaluations/,
+results/, ledger.jsonl) and what is needed only to go on (training/, data/). The same command goes on where it
+was stopped; demonstrations are collected once, and more tasks or more of each are added to them. Evaluation
+is on development seeds unless told otherwise. Neither Lance nor a video decoder is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from train_plan import BEGAN, _prepare, log
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Read what is wanted, then tell it or carry it out."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--variants", default="ours,no-retrieval,co-training,single,supervised")
+    parser.add_argument("--tasks", help="keys, separated by commas  [default: the ten of the suite]")
+    parser.add_argument("--per-task", type=int, default=50, help="demonstrations of either robot")
+    parser.add_argument("--seeds", type=int, default=1, help="of training, from 0")
+    parser.add_argument("--eval-seeds", default="500:520", metavar="FIRST:LAST")
+    parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--dry-run", action="store_true", help="tell what each run would take")
+    parser.add_argument("--collect", action="store_true", help="only the demonstrations, which need no GPU")
+    parser.add_argument("--toy", action="store_true", help="all of it in miniature, on the CPU")
+    parser.add_argument("--device", help="cpu, to train there")
+    parser.add_argument("--eval-device", default="cuda")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="that collect")
+    parser.add_argument("--eval-workers", type=int, default=8, help="0: roll out in this process")
+    parser.add_argument("--stop-after", type=float, default=1e9, metavar="SECONDS")
+    options = parser.parse_args(arguments)
+
+    from recap.envs.dualarm.tasks import SEEN, UNSEEN
+    from recap.errors import RecapError
+    from recap.plans.dualarm import ArmsPlan, collect, known_tasks, make_plan, toy_of
+    from recap.plans.ledger import describe
+    from recap.plans.running import finished_runs, run_plan
+
+    cpu = options.toy or options.device == "cpu"
+    first, _, last = options.eval_seeds.partition(":")
+    try:
+        wanted = ArmsPlan(
+            tuple(options.tasks.split(",")) if options.tasks else known_tasks((*SEEN, *UNSEEN)),
+            tuple(options.variants.split(",")),
+            options.per_task,
+            tuple(range(options.seeds)),
+            tuple(range(int(first), int(last))),
+            changes=tuple(options.changes),
+            device="cpu" if cpu else options.eval_device,
+        )
+        wanted = toy_of(wanted) if options.toy else wanted
+        plan = make_plan(wanted, options.out)
+        if options.dry_run:
+            print("\n".join(describe(plan, finished_runs(plan, options.out))))
+            return 0
+        collect(wanted, options.out, options.workers, log)
+        if options.collect:
+            return 0
+        _prepare(cpu)
+        whole = run_plan(
+            plan,
+            options.out,
+            workers=options.eval_workers,
+            stop_after=options.stop_after - (time.time() - BEGAN),
+            log=log,
+            device="cpu" if cpu else options.device,
+        )
+    except RecapError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as stopped:
+        print(str(stopped) or "stopped: the same command goes on", file=sys.stderr)
+        return 130
+    return 0 if whole else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

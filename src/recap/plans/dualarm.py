@@ -1,0 +1,188 @@
+"""Two arms as a plan: demonstrations of both robots, then each variant trained and evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from recap.envs.dualarm.tasks import FIRST_COLLECTION_SEED, SEEN, task_named
+from recap.errors import InputError, one_of
+from recap.evaluation.rollouts import EvalSpec
+from recap.plans.plan import POOLS, Evaluation, Log, Part, Plan, Run, checkpoint_of
+from recap.policies.network import TINY
+from recap.pool.memory import MemoryView
+from recap.pool.packed import PackedPool, write_packed
+from recap.training.config import TrainConfig, preset
+from recap.types import Episode
+from recap.workers import run_in_workers
+
+TARGET, POOL = "viperx", "ur5e"
+VARIANTS = {
+    "ours": "dualarm-nano",
+    "single": "dualarm-nano-single",
+    "no-retrieval": "dualarm-nano-no-retrieval",
+    "co-training": "dualarm-nano-co-training",
+    "supervised": "dualarm-nano-supervised",
+}
+LABELS = {
+    "ours": "ours",
+    "single": "residual in the world's frame",
+    "no-retrieval": "no retrieval",
+    "co-training": "co-training",
+    "supervised": "supervised on every task",
+    "replay": "retrieval only",
+    "replay-single": "retrieval only, in the world's frame",
+}
+
+Wanted = tuple[str, str, int]  # task, embodiment, seed
+
+
+@dataclass(frozen=True)
+class ArmsPlan:
+    """What to collect, to train and to evaluate."""
+
+    tasks: tuple[str, ...]  # those that are seen in training, and those that are not
+    variants: tuple[str, ...] = tuple(VARIANTS)
+    per_task: int = 50  # demonstrations, of either robot
+    seeds: tuple[int, ...] = (0,)  # of training
+    eval_seeds: tuple[int, ...] = tuple(range(500, 520))
+    image_size: int = 64
+    changes: tuple[str, ...] = ()  # of every preset
+    toy: bool = False
+    device: str = "cpu"  # of evaluations
+
+    def __post_init__(self) -> None:
+        for variant in self.variants:
+            one_of("variant", variant, tuple(VARIANTS))
+        for task in self.tasks:
+            task_named(task)
+        if not self.seen:
+            raise InputError(f"none of the tasks is one to train on: give some of {', '.join(SEEN)}")
+        if self.per_task < 2:
+            raise InputError(f"{self.per_task} demonstrations a task leave none to judge by: give 2 or more")
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """The tasks that are trained on."""
+        return tuple(task for task in self.tasks if task in SEEN)
+
+    def file(self, out: Path, embodiment: str) -> Path:
+        """The demonstrations of one robot."""
+        return out / POOLS / f"{embodiment}.safetensors"
+
+    def wanted(self, embodiment: str) -> list[Wanted]:
+        """The demonstrations of one robot; the other's begin in the same scenes."""
+        own = embodiment == POOL or "supervised" in self.variants
+        tasks = self.tasks if own else self.seen
+        seeds = range(FIRST_COLLECTION_SEED, FIRST_COLLECTION_SEED + self.per_task)
+        return [(task, embodiment, seed) for task in tasks for seed in seeds]
+
+
+def collect(plan: ArmsPlan, out: Path, workers: int, log: Log) -> None:
+    """Collect what is missing of both robots, into one snapshot each; failures are left out and told."""
+    for embodiment in (TARGET, POOL):
+        file, wanted = plan.file(out, embodiment), plan.wanted(embodiment)
+        there: dict[str, Episode] = {}
+        if file.exists():
+            there = {episode.id: episode for episode in PackedPool.open(file)}
+        tried = {_name(*item) for item in wanted}
+        missing = [item for item in wanted if _name(*item) not in there]
+        if not missing:
+            continue
+        n_failed = 0
+        for episode in run_in_workers(partial(_demonstrate, plan.image_size), missing, workers):
+            there[episode.id] = episode
+            n_failed += not episode.success
+        kept = [there[name] for name in sorted(there) if there[name].success or name not in tried]
+        write_packed(MemoryView(kept), file, films=False)
+        log("collected", len(kept), "of", embodiment, f"({n_failed} failed and are left out)")
+
+
+def _name(task: str, embodiment: str, seed: int) -> str:
+    return f"dualarm/{task}/clean/{seed}/{embodiment}"
+
+
+def _demonstrate(image_size: int, items: Iterator[Wanted]) -> Iterator[Episode]:
+    from recap.envs.dualarm.collection import demonstrate
+
+    for task, embodiment, seed in items:
+        yield demonstrate(task, embodiment, seed, image_size)
+
+
+def make_plan(plan: ArmsPlan, out: Path) -> Plan:
+    """The plan that trains every variant with its first seed before any with its second."""
+    families = {name: _config(plan, name, out) for name in plan.variants}
+    runs = []
+    for seed in plan.seeds:
+        for name, config in families.items():
+            own = f"{name}-{seed}"
+            spec = _spec(plan, out, str(checkpoint_of(out, own)), config.policy.mode)
+            evaluations = (Evaluation(f"{own}-all", spec),)
+            runs.append(Run(own, name, replace(config, seed=seed), evaluations))
+    agents = (
+        Evaluation("replay", _spec(plan, out, "replay", "aligned")),
+        Evaluation("replay-single", _spec(plan, out, "replay", "single")),
+    )
+    names = ("replay", "replay-single", *families)
+    part = Part("Two arms", names, "replay")
+    return Plan("Two arms", "", tuple(runs), agents, {}, (part,), {name: LABELS[name] for name in names}, {})
+
+
+def _config(plan: ArmsPlan, variant: str, out: Path) -> TrainConfig:
+    config = preset(VARIANTS[variant], plan.changes)
+    eye = str(out / "autoencoders" / "camera") if config.policy.sees else None
+    config = replace(
+        config,
+        target=str(plan.file(out, TARGET)),
+        pool=str(plan.file(out, POOL)),
+        target_tasks=config.target_tasks and plan.seen,
+        pool_tasks=config.pool_tasks and plan.seen,
+        autoencoder=config.autoencoder or eye,
+    )
+    return _shrunk(config) if plan.toy else config
+
+
+def _shrunk(config: TrainConfig) -> TrainConfig:
+    """As small as it can be."""
+    image = replace(config.policy.image, size=32)
+    policy = replace(config.policy, network=TINY, chunk_size=8, image=image)
+    return replace(
+        config,
+        policy=policy,
+        held_out=0.34,
+        batch_size=8,
+        n_iterations=4,
+        warm_up=1,
+        validate_every=4,
+        save_every=4,
+        bf16=False,
+        compile=False,
+        autoencoder_iterations=2,
+        autoencoder_batch=4,
+    )
+
+
+def _spec(plan: ArmsPlan, out: Path, agent: str, mode: str) -> EvalSpec:
+    return EvalSpec(
+        agent,
+        env="dualarm",
+        tasks=plan.tasks,
+        seeds=plan.eval_seeds,
+        mode=mode,
+        pool=str(plan.file(out, POOL)),
+        device=plan.device,
+    )
+
+
+def toy_of(plan: ArmsPlan) -> ArmsPlan:
+    """Every step of it in a few minutes on a CPU."""
+    return replace(plan, per_task=3, eval_seeds=plan.eval_seeds[:1], seeds=plan.seeds[:1], toy=True)
+
+
+def known_tasks(names: Sequence[str]) -> tuple[str, ...]:
+    """Those that this version of the suite has."""
+    from recap.envs.dualarm.tasks import TASKS
+
+    return tuple(name for name in names if name in TASKS)

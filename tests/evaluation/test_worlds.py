@@ -1,0 +1,88 @@
+"""Two arms in an evaluation: the same trials, files and intervals as anywhere."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recap.assembly import AgentSpec, assemble_agent
+from recap.envs.dualarm.collection import demonstrate
+from recap.envs.dualarm.env import DualArmEnv
+from recap.errors import InputError
+from recap.evaluation.agents import make_agent
+from recap.evaluation.commands import command_of
+from recap.evaluation.comparison import compare
+from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.evaluation.run_directory import open_run, read_info
+from recap.evaluation.runner import evaluate
+from recap.evaluation.summary import summarise
+from recap.pool.memory import MemoryPool
+
+TASK = "lift_pot"
+SPEC = EvalSpec(agent="expert", env="dualarm", tasks=(TASK,), seeds=(500, 501))
+
+
+@pytest.fixture(scope="module")
+def pool() -> MemoryPool:
+    """Demonstrations by the other arms."""
+    env = DualArmEnv(TASK, "ur5e", image_size=0)
+    return MemoryPool([demonstrate(TASK, "ur5e", 100_000 + n, 0, env=env) for n in range(6)])
+
+
+def test_an_evaluation_is_resumed_counted_and_compared(tmp_path: Path) -> None:
+    with open_run(tmp_path / "run", SPEC) as run:
+        (first,) = run_trials(make_agent("expert", SPEC), SPEC, SPEC.trials()[:1], 1)
+        run.append(first)
+    summary = evaluate(SPEC, tmp_path / "run")
+    assert summary.n_run == 1
+    (group,) = summary.angles
+    assert (group.name, group.rates["0.5"].k, group.rates["0.5"].n) == (TASK, 2, 2)
+    assert set(summary.to_json()) == {"by_task", "unseen", "all", "interval"}
+    spec, results = read_info(tmp_path / "run")
+    assert (spec, [r.outcome for r in results]) == (SPEC, ["success", "success"])
+    failed = replace(results[0], outcome="failure", first_step={"0.5": None})
+    pairs = compare((spec, [failed, results[1]]), (spec, results)).thresholds["0.5"]["all"]
+    assert (pairs.n, pairs.both, pairs.only_b) == (2, 1, 1)
+
+
+def test_other_arms_do_what_the_pool_shows_wherever_the_pot_stands(pool: MemoryPool) -> None:
+    spec = EvalSpec(agent="replay", env="dualarm", tasks=(TASK,), seeds=(500, 501, 502), pool="made")
+    agent = assemble_agent(AgentSpec("replay", env="dualarm"), pool)
+    results = list(run_trials(agent, spec, spec.trials(), 3))
+    assert sum(r.outcome == "success" for r in results) >= 2
+
+
+def test_pictures_are_taken_only_when_a_chunk_is_planned(pool: MemoryPool) -> None:
+    agent = assemble_agent(AgentSpec("replay", env="dualarm"), pool)
+    agent.reset(0, SPEC.trials()[0])
+    env = DualArmEnv(TASK, image_size=0)
+    env.reset(seed=500)
+    looked = []
+    for _ in range(17):
+        looked.append(agent.looks(0))
+        env.step(agent.act([0], [env.observe(0)])[0])
+    assert np.flatnonzero(looked).tolist() == [0, 8, 16]
+
+
+def test_specs_hold_the_settings_of_their_own_environment() -> None:
+    arms, board = SPEC.to_json(), EvalSpec(agent="still").to_json()
+    assert EvalSpec.from_json(arms) == SPEC
+    assert not {"pusher", "angles", "thresholds"} & set(arms)
+    assert not {"tasks", "embodiment", "wording"} & set(board)
+    assert command_of(SPEC) == "recap eval expert --env dualarm --task lift_pot --seeds 500:502"
+    assert len(summarise(SPEC, []).angles) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"tasks": ("lift_pan",)}, "lift_pot"),
+        ({"objects": "pixels"}, "of pusht"),
+        ({"wording": "rude"}, "wording"),
+        ({"tasks": (TASK, TASK)}, "given twice"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(settings: dict[str, object], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        EvalSpec(agent="still", env="dualarm", **settings)  # type: ignore[arg-type]

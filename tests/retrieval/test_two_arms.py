@@ -1,0 +1,74 @@
+"""Retrieval for two arms: which task, which moment, and going on with the demonstration one follows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from recap.pool.memory import MemoryPool
+from recap.retrieval.conditioning import build_conditioning
+from recap.retrieval.explain import query_at
+from recap.retrieval.presets import preset
+from recap.retrieval.retriever import Retriever
+from recap.types import Episode, FrameRef
+from two_arms import STEPS, lift_pot, place_in_box, pose
+
+N = 12
+
+
+def demonstrations() -> list[Episode]:
+    rng = np.random.default_rng(0)
+    made: list[Episode] = []
+    for n in range(N):
+        x, y = rng.uniform(-0.1, 0.1, 2)
+        made.append(place_in_box(pose(-0.3 + x, 0.3 + y), pose(0.0, 0.5 + x), f"place {n}"))
+        made.append(lift_pot(pose(x, 0.4 + y, angle=rng.uniform(-0.5, 0.5)), f"lift {n}"))
+    return made
+
+
+@pytest.fixture(scope="module")
+def pool() -> MemoryPool:
+    return MemoryPool(demonstrations())
+
+
+@pytest.fixture(scope="module")
+def query() -> Episode:
+    return place_in_box(pose(-0.28, 0.36), pose(0.03, 0.53), "query")
+
+
+def ask(pool: MemoryPool, episode: Episode, t: int, mode: str, follow: FrameRef | None = None) -> FrameRef:
+    retriever = Retriever(pool, *preset(f"dualarm-{mode}"))
+    found = retriever.retrieve(replace(query_at(episode, t), follow=follow))
+    return found.matches[0].ref
+
+
+@pytest.mark.parametrize("mode", ["single", "aligned"])
+def test_the_task_is_told_by_words_and_things(pool: MemoryPool, query: Episode, mode: str) -> None:
+    reworded = replace(query, task="drop that can into the box")
+    assert all(ask(pool, reworded, t, mode).episode_id.startswith("place") for t in range(0, len(query), 10))
+
+
+def test_the_moment_is_that_of_the_same_stage(pool: MemoryPool, query: Episode) -> None:
+    found = [ask(pool, query, t, "aligned").t for t in range(len(query))]
+    assert np.median(np.abs(np.array(found) - np.arange(len(query)))) <= 4
+
+
+def test_it_goes_on_where_a_pause_looks_the_same_for_long(pool: MemoryPool, query: Episode) -> None:
+    pause = 2 * STEPS + 1  # the tool rests on the can for a while
+    first = ask(pool, query, pause, "aligned")
+    later = FrameRef(first.episode_id, first.t + 8)
+    went_on = ask(pool, query, pause, "aligned", follow=later)
+    assert went_on.episode_id == first.episode_id
+    assert first.t < went_on.t <= later.t
+
+
+def test_what_is_handed_on_is_moved_and_in_the_world(pool: MemoryPool, query: Episode) -> None:
+    describer, config = preset("dualarm-aligned")
+    ref = ask(pool, query, 2 * STEPS - 5, "aligned")
+    given = build_conditioning(pool.view(), [ref], query, 2 * STEPS - 5, config, 20)
+    np.testing.assert_array_equal(given.frame, 0)
+    np.testing.assert_allclose(given.now, query.proprio[2 * STEPS - 5])
+    np.testing.assert_allclose(given.proprio[0, 0], given.now, atol=1e-5)
+    away = np.linalg.norm(given.actions[0, :, :3] - query.objects["can"][0, :3], axis=1)
+    assert away.min() < 0.005  # it ends at this can, not at the demonstration's
+    assert len(describer.terms) == 7

@@ -1,0 +1,172 @@
+"""Learning with two arms: data, augmentation, presets, and a whole run at toy size."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from made_arms import demonstrations
+from recap.errors import InputError
+from recap.policies.checkpoint import from_pretrained
+from recap.pool.memory import MemoryView
+from recap.pool.packed import write_packed
+from recap.training.batches import NO_AUGMENT, BatchSource
+from recap.training.config import PRESETS, AugmentConfig, TrainConfig, from_json, preset
+from recap.training.data import TrainingData, build_data, load_data, of_tasks
+from recap.training.trainer import train
+from recap.types import Episode
+from toy_policy import demonstrations as pushes
+
+N = 6
+
+
+@pytest.fixture(scope="module")
+def sides() -> tuple[list[Episode], list[Episode]]:
+    return demonstrations("viperx", range(N)), demonstrations("ur5e", range(N))
+
+
+@pytest.fixture(scope="module")
+def config() -> TrainConfig:
+    return preset("debug-dualarm", ["policy.inputs=S", "pairs.leave_out=false"])
+
+
+@pytest.fixture(scope="module")
+def data(
+    sides: tuple[list[Episode], list[Episode]], config: TrainConfig, tmp_path_factory: pytest.TempPathFactory
+) -> TrainingData:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        return build_data(*sides, config)
+
+
+def taken(data: TrainingData, config: TrainConfig, augment: AugmentConfig) -> dict[str, torch.Tensor]:
+    """Every training moment, in units of the world."""
+    cpu = torch.device("cpu")
+    source = BatchSource(data.train, torch.zeros(0), data.statistics, config.policy, cpu)
+    batch = source.take(torch.arange(len(source)), augment, torch.Generator().manual_seed(0))
+    return {name: v * source._std[name] + source._mean[name] for name, v in batch.values.items()}
+
+
+def test_the_debug_preset_trains_from_packed_frames(tmp_path: Path) -> None:
+    files = {}
+    for name, seeds in (("viperx", range(4)), ("ur5e", range(4))):
+        files[name] = tmp_path / f"{name}.safetensors"
+        write_packed(MemoryView(demonstrations(name, seeds)), files[name], films=False)
+    config = replace(
+        preset("debug-dualarm", ["n_iterations=4", "validate_every=2", "save_every=2"]),
+        target=str(files["viperx"]),
+        pool=str(files["ur5e"]),
+    )
+    data = load_data(config)
+    own, others = 3 * sum(map(len, demonstrations("viperx", range(4)))), len(data.pictures)
+    assert own < others <= own + sum(map(len, demonstrations("ur5e", range(4)))), "each picture once"
+    outcome = train(config, tmp_path / "run", data=data, device="cpu")
+    assert outcome.iterations == 4
+    policy = from_pretrained(outcome.last)
+    assert policy.config == config.policy
+    assert policy.stamp.preset == "dualarm-aligned"
+    assert (tmp_path / "run" / "samples.png").is_file()
+
+
+def test_the_twin_s_residual_is_what_the_robots_differ_by(data: TrainingData) -> None:
+    residual = (data.train.actions - data.train.base[:, 0]) * data.train.valid
+    places = residual.reshape(len(data.train), -1, 2, 10)[..., :3]
+    assert np.sqrt(np.square(places).mean()) < 0.03, "metres"
+
+
+def test_numbers_that_hardly_vary_are_not_blown_up(data: TrainingData) -> None:
+    for name, std in data.statistics.std.items():
+        assert std.min() >= (0.002 if name == "action" else 0.02) - 1e-6
+    assert data.statistics.std["proprio"][9] >= 0.2, "a gripper"
+
+
+def test_shifting_everything_changes_no_residual(data: TrainingData, config: TrainConfig) -> None:
+    still = taken(data, config, NO_AUGMENT)
+    aside = taken(data, config, replace(NO_AUGMENT, image_dropout=1.0, shift=0.05))
+    for name in ("action", "retrieved_action"):
+        torch.testing.assert_close(aside[name], still[name], atol=1e-5, rtol=0)
+    by = aside["proprio"] - still["proprio"]
+    assert 0.03 < float(by[:, 0].std()) < 0.07
+    for x, y in ((10, 11), (20, 21)):  # the right tool, the first object
+        torch.testing.assert_close(by[:, [0, 1]], by[:, [x, y]], atol=1e-5, rtol=0)
+    assert not by[:, 2:10].abs().gt(1e-6).any()
+    seeing = taken(data, config, replace(NO_AUGMENT, shift=0.05))
+    torch.testing.assert_close(seeing["proprio"], still["proprio"]), "an image says where it is"
+
+
+def test_noise_on_the_chunk_leaves_grippers_and_is_taken_back(
+    data: TrainingData, config: TrainConfig
+) -> None:
+    still = taken(data, config, NO_AUGMENT)
+    noisy = taken(data, config, replace(NO_AUGMENT, chunk_noise=0.01, chunk_turn=0.02))
+    horizon = config.policy.chunk_size
+    moved = (noisy["retrieved_action"] - still["retrieved_action"])[:, : 20 * horizon]
+    torch.testing.assert_close(noisy["action"] - still["action"], -moved, atol=1e-5, rtol=0)
+    spread = moved.reshape(-1, horizon, 20)[:, 0].std(0)
+    assert (spread[[9, 19]] < 1e-6).all()
+    assert ((spread[:3] > 0.005) & (spread[:3] < 0.02)).all()
+    assert ((spread[3:9] > 0.01) & (spread[3:9] < 0.04)).all()
+
+
+def test_without_a_residual_actions_are_told_from_where_the_tools_are(
+    sides: tuple[list[Episode], list[Episode]], config: TrainConfig
+) -> None:
+    alone = replace(config, policy=replace(config.policy, mode="single", retrieval=False, residual=False))
+    data = build_data(*sides, alone)
+    found = taken(data, alone, NO_AUGMENT)["action"][0].reshape(-1, 20).numpy()
+    first = sides[0][0]
+    want = first.actions[: len(found)].copy()
+    want[:, [0, 1, 2, 10, 11, 12]] -= first.proprio[0, [0, 1, 2, 10, 11, 12]]
+    np.testing.assert_allclose(found, want, atol=1e-5)
+
+
+def test_a_demonstration_that_does_something_else_is_left_out_by_name(config: TrainConfig) -> None:
+    target = demonstrations("viperx", range(12))
+    wrong = demonstrations("viperx", range(50, 51), "lift_pot")[0]
+    n = min(len(wrong), len(target[1]))
+    spoilt = np.concatenate([wrong.actions[:n], np.repeat(target[1].actions[-1:], len(target[1]) - n, 0)])
+    target[1] = replace(target[1], actions=spoilt)
+    chosen = replace(config, pairs=replace(config.pairs, leave_out=True), held_out=0.1)
+    data = build_data(target, demonstrations("ur5e", range(12)), chosen)
+    assert data.left_out == (target[1].id,)
+    assert data.n_episodes == (11, 1, 12)
+
+
+def test_tasks_are_chosen_by_their_key(sides: tuple[list[Episode], list[Episode]]) -> None:
+    both = [*sides[0], *demonstrations("viperx", range(2), "lift_pot")]
+    assert of_tasks(both, ("move_can_pot",)) == sides[0]
+    assert of_tasks(both, ()) == both
+
+
+def test_demonstrations_of_another_world_are_refused(
+    sides: tuple[list[Episode], list[Episode]], config: TrainConfig
+) -> None:
+    with pytest.raises(InputError, match=r"has 2-D actions, the policy 20-D: .* of domain 'dualarm'"):
+        build_data(pushes("triangle", range(4)), sides[1], config)
+    with pytest.raises(InputError, match=r"pool .* has 2-D actions, the policy 20-D"):
+        build_data(sides[0], pushes("disc", range(4)), config)
+    with pytest.raises(InputError, match=r"target .* has 20-D actions, the policy 2-D"):
+        build_data(sides[0], pushes("disc", range(4)), replace(preset("debug"), pool_angles=()))
+
+
+def test_left_and_right_are_not_swapped() -> None:
+    with pytest.raises(InputError, match=r"cannot be swapped in domain 'dualarm': set augment.mirror=false"):
+        preset("dualarm-nano", ["augment.mirror=true"])
+
+
+def test_presets_keep_what_they_say() -> None:
+    ours, single = PRESETS["dualarm-nano"], PRESETS["dualarm-nano-single"]
+    alone, all_pools = PRESETS["dualarm-nano-no-retrieval"], PRESETS["dualarm-nano-co-training"]
+    ceiling = PRESETS["dualarm-nano-supervised"]
+    assert ours.policy.retrieval_preset == "dualarm-aligned"
+    assert single.policy == replace(ours.policy, mode="single")
+    assert len(ours.target_tasks) == len(ours.pool_tasks) == 5
+    assert (alone.policy.retrieval, alone.policy.residual) == (False, False)
+    assert all_pools.co_training
+    assert (all_pools.target_tasks, all_pools.pool_tasks) == (ours.target_tasks, ())
+    assert (ceiling.target_tasks, ceiling.co_training) == ((), False)
+    for config in (ours, single, alone, all_pools, ceiling, PRESETS["pusht-nano"]):
+        assert from_json(config.to_json()) == config
+    assert "target_tasks" not in PRESETS["pusht-nano"].to_json(), "runs begun before go on"
