@@ -6,29 +6,35 @@ from recap.envs.dualarm.levels import LEVELS, SEEN, UNSEEN
 from recap.envs.dualarm.tasks.cans import MOVE_CAN_POT, PLACE_CANS_PLASTICBOX
 from recap.envs.dualarm.tasks.doors import OPEN_MICROWAVE
 from recap.envs.dualarm.tasks.grasps import GRAB_ROLLER, PICK_DUAL_BOTTLES
-from recap.envs.dualarm.tasks.handovers import HANDOVER_MIC
+from recap.envs.dualarm.tasks.handovers import HANDOVER_BLOCK, HANDOVER_MIC
+from recap.envs.dualarm.tasks.household import PLACEMENTS
 from recap.envs.dualarm.tasks.placements import MOVE_PILLBOTTLE_PAD
 from recap.envs.dualarm.tasks.pots import LIFT_POT
-from recap.envs.dualarm.tasks.presses import CLICK_BELL
+from recap.envs.dualarm.tasks.presses import CLICK_BELL, PRESSES
 from recap.envs.dualarm.tasks.skillets import PLACE_BREAD_SKILLET
 from recap.envs.dualarm.tasks.task import Task
 from recap.errors import InputError, one_of
 
-TASKS: dict[str, Task] = {
-    task.key: task
-    for task in (
-        PLACE_CANS_PLASTICBOX,
-        MOVE_CAN_POT,
-        OPEN_MICROWAVE,
-        GRAB_ROLLER,
-        PICK_DUAL_BOTTLES,
-        LIFT_POT,
-        HANDOVER_MIC,
-        MOVE_PILLBOTTLE_PAD,
-        PLACE_BREAD_SKILLET,
-        CLICK_BELL,
-    )
-}
+__all__ = ["LEVELS", "SEEN", "TASKS", "UNSEEN", "check_collection_seeds", "level_tasks", "task_named"]
+
+_WRITTEN: tuple[Task, ...] = (
+    PLACE_CANS_PLASTICBOX,
+    MOVE_CAN_POT,
+    OPEN_MICROWAVE,
+    GRAB_ROLLER,
+    PICK_DUAL_BOTTLES,
+    LIFT_POT,
+    HANDOVER_MIC,
+    MOVE_PILLBOTTLE_PAD,
+    PLACE_BREAD_SKILLET,
+    CLICK_BELL,
+    HANDOVER_BLOCK,
+    *PLACEMENTS,
+    *PRESSES,
+)
+_BY_KEY = {task.key: task for task in _WRITTEN}
+# In the order in which the levels of the pool bring them.
+TASKS: dict[str, Task] = {key: _BY_KEY[key] for level in LEVELS for key in level if key in _BY_KEY}
 FIRST_COLLECTION_SEED = 100_000
 
 

@@ -6,7 +6,7 @@ import math
 
 from recap.envs.dualarm.objects import Body, Geom, box
 from recap.envs.dualarm.tasks.task import Area, State, Task, scattered
-from recap.envs.dualarm.waypoints import Hands, Script, drawn_back, grip, heading, other, shifted, standing
+from recap.envs.dualarm.waypoints import Hands, Script, grip, heading, other, standing
 
 MEET_Z = 0.2  # m above the table
 LYING = Area((0.14, 0.3), (-0.2, 0.2), (-50, 50))
@@ -86,5 +86,23 @@ HANDOVER_MIC = handing(
             "one arm takes the microphone and the other one receives it",
         ),
         ("transfer the mic in the air", "let the far arm have the microphone"),
+    ),
+)
+
+BLOCK = Body("block", (box((0.09, 0.014, 0.014), (0, 0, 0.014), (0.8, 0.2, 0.2)),), mass=0.1)
+
+HANDOVER_BLOCK = handing(
+    "handover_block",
+    BLOCK,
+    reach=0.055,
+    height=0.02,
+    words=(
+        (
+            "hand the block over to the other arm",
+            "pick up the red block and pass it to the other hand",
+            "give the block from one arm to the other",
+            "one arm takes the block and the other one receives it",
+        ),
+        ("transfer the red bar in the air", "let the far arm have the block"),
     ),
 )

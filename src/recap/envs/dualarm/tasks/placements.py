@@ -34,6 +34,7 @@ def putting(
     areas: tuple[Area, Area] = (NEAR, NEAR),
     apart: float = 0.14,
     above: float = 0.08,
+    drop: float = 0.003,
 ) -> Task:
     """Pick a thing up where `hold` says, and put it `at` a point of the target, in the target's frame.
 
@@ -49,6 +50,7 @@ def putting(
         areas: of the thing and of the target.
         apart: metres between the two at first.
         above: metres by which it is carried over the target.
+        drop: metres above its place at which it is let go.
     """
 
     def there(state: State) -> bool:
@@ -63,7 +65,7 @@ def putting(
         bodies=(thing, target),
         arrange=scattered({thing.name: areas[0], target.name: areas[1]}, apart=apart, mirrored=True),
         success=there,
-        script=_put(thing.name, target.name, hold, at, above, aligned=aligned),
+        script=_put(thing.name, target.name, hold, at, above, drop, aligned=aligned),
         seen=words[0],
         unseen=words[1],
         objects=(thing.name, target.name),
@@ -76,6 +78,7 @@ def _put(
     hold: tuple[float, float, float],
     at: tuple[float, float, float],
     above: float,
+    drop: float,
     *,
     aligned: bool,
 ) -> Writer:
@@ -83,7 +86,8 @@ def _put(
         side = hands.side_of(thing)
         yield from hands.pick(side, grip(hands.objects[thing], hold), lift=above + at[2])
         yield hands.wait(0.15)
-        yield from hands.place(side, bringing_to(hands, side, thing, target, at, aligned=aligned), above)
+        pose = bringing_to(hands, side, thing, target, (*at[:2], at[2] + drop), aligned=aligned)
+        yield from hands.place(side, pose, above)
 
     return script
 
@@ -91,10 +95,10 @@ def _put(
 def bringing_to(
     hands: Hands, side: str, thing: str, target: str, at: tuple[float, float, float], *, aligned: bool
 ) -> F64:
-    """The tool pose that brings what is held to a point of a target: a little above, to be let go there."""
+    """The tool pose that brings what is held to a point of a target, upright."""
     spot = point(hands.objects[target], *at)
     yaw = heading(hands.objects[target if aligned else thing])
-    return hands.bringing(side, thing, standing(spot[0], spot[1], spot[2] + 0.003, yaw))
+    return hands.bringing(side, thing, standing(spot[0], spot[1], spot[2], yaw))
 
 
 PILL_BOTTLE = Body(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
-from recap.envs.dualarm.objects import Body, Place, box, cylinder, ring
-from recap.envs.dualarm.tasks.task import Area, State, Task, scattered
+from recap.envs.dualarm.objects import Body, box, cylinder, ring
+from recap.envs.dualarm.tasks.arrangements import in_mirror
+from recap.envs.dualarm.tasks.task import Area, State, Task
 from recap.envs.dualarm.waypoints import Hands, Script, down, grip, heading, in_step, other, point
 from recap.types import F64
 
@@ -60,26 +59,16 @@ def _fill_skillet(hands: Hands) -> Script:
     yield hands.wait(0.5)
 
 
-_handle_left = scattered(
-    {
-        "skillet": Area((-0.07, 0.0), (-0.16, 0.16), (150, 210)),
-        "bread": Area((0.14, 0.33), (-0.2, 0.2), (-40, 40)),
-    },
-    apart=0.17,
-)
-
-
-def _arrange(rng: np.random.Generator) -> Mapping[str, Place]:
-    """The handle points to the left arm or, as in a mirror, to the right."""
-    mirrored = rng.random() < 0.5
-    places = _handle_left(rng)
-    return {k: Place(-p.x, p.y, 180 - p.yaw) for k, p in places.items()} if mirrored else places
-
-
 PLACE_BREAD_SKILLET = Task(
     key="place_bread_skillet",
     bodies=(BREAD, SKILLET),
-    arrange=_arrange,
+    arrange=in_mirror(
+        {
+            "skillet": Area((0.0, 0.07), (-0.16, 0.16), (-30, 30)),
+            "bread": Area((-0.33, -0.14), (-0.2, 0.2), (-40, 40)),
+        },
+        apart=0.17,
+    ),
     success=_in_skillet,
     script=_fill_skillet,
     seen=(
