@@ -440,6 +440,29 @@ def settings(title: str) -> Callable[[], str]:
     return rows
 
 
+def plan(name: str) -> Callable[[], str]:
+    """The rows of a plan: success over training seeds, beside what it cost."""
+
+    def rows() -> str:
+        found = load(name)["rows"]
+        kinds = list(found[0]["success"])
+        return table(
+            ["", "training seeds", "starts", *(f"{kind}, %" for kind in kinds), "GPU, s"],
+            [
+                (
+                    row["label"],
+                    row["seeds"] if row["gpu_s"] is not None else "–",
+                    row["success"][kinds[-1]]["n"] // 7,
+                    *(row["success"][kind]["text"] for kind in kinds),
+                    "–" if row["gpu_s"] is None else f"{row['gpu_s']:.0f}",
+                )
+                for row in found
+            ],
+        )
+
+    return rows
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "environment": environment,
     "expert": expert,
@@ -464,6 +487,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "policy-tried": tried,
     "settings-block": settings("Baselines in the block's frame"),
     "settings-world": settings("Baselines in the world's frame"),
+    "plan-policy": plan("plan_policy"),
+    "plan-baselines": plan("plan_baselines"),
     "policy-future": future,
     "cosmos-2b": big_network,
     "nano-cpu": small_network,
