@@ -11,13 +11,16 @@ from __future__ import annotations
 import resource
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from report import arguments, finish
 
+from recap.collection_dualarm import DualArmSpec, collect_dualarm
 from recap.envs.dualarm.collection import demonstrate
 from recap.envs.dualarm.env import DualArmEnv
 from recap.envs.dualarm.expert import Expert
@@ -25,7 +28,8 @@ from recap.envs.dualarm.rendering import choose_backend
 from recap.envs.dualarm.robots import ROBOTS
 from recap.envs.dualarm.tasks import TASKS, UNSEEN, tasks_named
 from recap.evaluation.statistics import wilson
-from recap.types import F32
+from recap.pictures import write_png
+from recap.types import F32, U8
 from recap.workers import run_in_workers
 
 PATIENCE = 20  # steps that a replay may hold its last action
@@ -74,6 +78,30 @@ def speed(task: str, robot: str, image_size: int, n: int) -> float:
     return statistics.median(rates)
 
 
+def throughput(tasks: tuple[str, ...], n: int) -> float:
+    """Demonstrations with three films of 128 px, written as datasets, a CPU-hour."""
+    started = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        for task in tasks:
+            collect_dualarm(DualArmSpec(task, "ur5e", n), Path(folder) / task)
+    return 3600 * n * len(tasks) / (time.process_time() - started)
+
+
+def sheet(tasks: tuple[str, ...], seed: int = 505, size: int = 160) -> U8:
+    """A row a task: start and end on either robot by the head camera, and a wrist's view half-way."""
+    rows = []
+    for task in tasks:
+        row = []
+        for robot in ROBOTS:
+            film = demonstrate(task, robot, seed, size).images
+            middle = len(film["head"]) // 2
+            wrists = [film[f"{side}_wrist"] for side in ("left", "right")]
+            busier = max(wrists, key=lambda wrist: float(np.std(wrist[middle])))
+            row += [film["head"][0], film["head"][-1], busier[middle]]
+        rows.append(np.concatenate(row, axis=1))
+    return np.concatenate(rows, axis=0)
+
+
 def main() -> None:
     """Measure, print the tables, write the file."""
     parser = arguments(__doc__.splitlines()[0])
@@ -81,7 +109,11 @@ def main() -> None:
     parser.add_argument("--tasks", default="all", help="keys with commas between, seen, unseen or all")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--no-pictures", action="store_true", help="measure no camera pictures")
+    parser.add_argument("--sheet", type=Path, metavar="FILE", help="only draw the tasks, and write that PNG")
     options = parser.parse_args()
+    if options.sheet:
+        write_png(options.sheet, sheet(tasks_named(options.tasks)))
+        return
     first, end = (500, 505) if options.quick else options.seeds
     tasks = tasks_named(options.tasks)
     items: list[Item] = [(task, seed) for task in tasks for seed in range(first, end)]
@@ -143,6 +175,9 @@ def measure_speed(tasks: tuple[str, ...], quick: bool, *, with_pictures: bool) -
             found[f"{robot} {size}"] = {"median": statistics.median(rates), "worst": min(rates)}
             row = found[f"{robot} {size}"]
             print(f"{robot}, pictures of {size}: {row['median']:.0f} steps/CPU-s, worst {row['worst']:.0f}")
+    if with_pictures:
+        found["demonstrations_per_hour"] = throughput(tasks, 1 if quick else 3)
+        print(f"{found['demonstrations_per_hour']:.0f} recorded demonstrations a CPU-hour")
     found["memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"memory {found['memory_mb']:.0f} MB")
     return found
