@@ -164,7 +164,12 @@ PRESSES: tuple[Task, ...] = (
         by=0.024,
         enough=8.0,
         words=(
-            ("press the stapler", "push the stapler down", "staple with the red stapler", "press its red arm down"),
+            (
+                "press the stapler",
+                "push the stapler down",
+                "staple with the red stapler",
+                "press its red arm down",
+            ),
             ("use the stapler once", "make the stapler click"),
         ),
     ),
@@ -191,7 +196,12 @@ PRESSES: tuple[Task, ...] = (
         by=0.016,
         enough=20.0,
         words=(
-            ("turn the switch", "flip the switch over", "push the blue rocker down", "press the raised side of the switch"),
+            (
+                "turn the switch",
+                "flip the switch over",
+                "push the blue rocker down",
+                "press the raised side of the switch",
+            ),
             ("toggle the switch on the table", "turn it on at the switch"),
         ),
     ),
