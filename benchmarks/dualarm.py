@@ -11,13 +11,16 @@ from __future__ import annotations
 import resource
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from report import arguments, finish
 
+from recap.collection_dualarm import DualArmSpec, collect_dualarm
 from recap.envs.dualarm.collection import demonstrate
 from recap.envs.dualarm.env import DualArmEnv
 from recap.envs.dualarm.expert import Expert
@@ -25,7 +28,8 @@ from recap.envs.dualarm.rendering import choose_backend
 from recap.envs.dualarm.robots import ROBOTS
 from recap.envs.dualarm.tasks import TASKS, UNSEEN, tasks_named
 from recap.evaluation.statistics import wilson
-from recap.types import F32
+from recap.pictures import write_png
+from recap.types import F32, U8
 from recap.workers import run_in_workers
 
 PATIENCE = 20  # steps that a replay may hold its last action
@@ -59,19 +63,43 @@ def replayed(env: DualArmEnv, seed: int, actions: F32) -> bool:
 
 
 def speed(task: str, robot: str, image_size: int, n: int) -> float:
-    """Control steps a second of an expert's episodes, with pictures where a size is given."""
+    """Control steps a CPU-second of an expert's episodes, with pictures where a size is given."""
     env = DualArmEnv(task, robot, image_size=0)
     rates = []
     for seed in range(500, 500 + n):
         env.reset(seed=seed)
         expert, steps, done = Expert(task), 0, False
-        started = time.perf_counter()
+        started = time.process_time()
         while not done:
             done = any(env.step(expert.act(env.observe(image_size)))[2:4])
             steps += 1
-        rates.append(steps / (time.perf_counter() - started))
+        rates.append(steps / (time.process_time() - started))
     env.close()
     return statistics.median(rates)
+
+
+def throughput(tasks: tuple[str, ...], n: int) -> float:
+    """Demonstrations with three films of 128 px, written as datasets, a CPU-hour."""
+    started = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        for task in tasks:
+            collect_dualarm(DualArmSpec(task, "ur5e", n), Path(folder) / task)
+    return 3600 * n * len(tasks) / (time.process_time() - started)
+
+
+def sheet(tasks: tuple[str, ...], seed: int = 505, size: int = 160) -> U8:
+    """A row a task: start and end on either robot by the head camera, and a wrist's view half-way."""
+    rows = []
+    for task in tasks:
+        row = []
+        for robot in ROBOTS:
+            film = demonstrate(task, robot, seed, size).images
+            middle = len(film["head"]) // 2
+            wrists = [film[f"{side}_wrist"] for side in ("left", "right")]
+            busier = max(wrists, key=lambda wrist: float(np.std(wrist[middle])))
+            row += [film["head"][0], film["head"][-1], busier[middle]]
+        rows.append(np.concatenate(row, axis=1))
+    return np.concatenate(rows, axis=0)
 
 
 def main() -> None:
@@ -81,15 +109,19 @@ def main() -> None:
     parser.add_argument("--tasks", default="all", help="keys with commas between, seen, unseen or all")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--no-pictures", action="store_true", help="measure no camera pictures")
+    parser.add_argument("--sheet", type=Path, metavar="FILE", help="only draw the tasks, and write that PNG")
     options = parser.parse_args()
+    if options.sheet:
+        write_png(options.sheet, sheet(tasks_named(options.tasks)))
+        return
     first, end = (500, 505) if options.quick else options.seeds
     tasks = tasks_named(options.tasks)
     items: list[Item] = [(task, seed) for task in tasks for seed in range(first, end)]
     results: dict[Item, dict[str, Any]] = {}
     for item, row in run_in_workers(measure, items, options.workers):
         results[item] = row
-        print(f"\r{len(results)}/{len(items)} {item[0]:<28}", end="", file=sys.stderr)
-    print(file=sys.stderr)
+        if len(results) % 10 == 0:
+            print(f"{len(results)}/{len(items)} {item[0]}", file=sys.stderr)
     rows = {task: summary([row for (t, _), row in results.items() if t == task]) for task in tasks}
     for task, row in rows.items():
         for robot in ROBOTS:
@@ -134,7 +166,7 @@ def show(rows: dict[str, dict[str, Any]]) -> None:
 
 
 def measure_speed(tasks: tuple[str, ...], quick: bool, *, with_pictures: bool) -> dict[str, Any]:
-    """Steps a second by robot, pooled over tasks, with and without cameras; memory at the end."""
+    """Steps a CPU-second by robot, pooled over tasks, with and without cameras; memory at the end."""
     n = 2 if quick else 4
     found: dict[str, Any] = {"backend": choose_backend() if with_pictures else None}
     for robot in ROBOTS:
@@ -142,7 +174,10 @@ def measure_speed(tasks: tuple[str, ...], quick: bool, *, with_pictures: bool) -
             rates = [speed(task, robot, size, n) for task in tasks if task in TASKS]
             found[f"{robot} {size}"] = {"median": statistics.median(rates), "worst": min(rates)}
             row = found[f"{robot} {size}"]
-            print(f"{robot}, pictures of {size}: {row['median']:.0f} steps/s, worst {row['worst']:.0f}")
+            print(f"{robot}, pictures of {size}: {row['median']:.0f} steps/CPU-s, worst {row['worst']:.0f}")
+    if with_pictures:
+        found["demonstrations_per_hour"] = throughput(tasks, 1 if quick else 3)
+        print(f"{found['demonstrations_per_hour']:.0f} recorded demonstrations a CPU-hour")
     found["memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"memory {found['memory_mb']:.0f} MB")
     return found

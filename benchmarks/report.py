@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("gym-pusht", "gymnasium", "numba", "numpy", "pylance", "pymunk")
+PACKAGES = ("gym-pusht", "gymnasium", "mujoco", "numba", "numpy", "pylance", "pymunk")
 
 
 def arguments(description: str) -> argparse.ArgumentParser:

@@ -403,6 +403,29 @@ def one_demonstration() -> str:
     return table(["who, from where", "past 0.85 [95 %]", "mean best coverage"], rows)
 
 
+def dual_arm() -> str:
+    """Experts and replay of the dual-arm suite, by task."""
+    data = load("dualarm")
+    keys = ("viperx", "ur5e", "same", "cross")
+    rows = [
+        (task, *(f"{row[key]['successes']}/{row[key]['n']}" for key in keys), f"{row['steps']:.0f}")
+        for task, row in data["tasks"].items()
+    ]
+    head = ["task", "expert, ViperX", "expert, UR5e", "replay, same scene", "replay, other scene", "steps"]
+    return table(head, rows)
+
+
+def dual_arm_speed() -> str:
+    """What a step and a demonstration cost."""
+    speed = load("dualarm")["speed"]
+    rows = [
+        (robot, *(f"{speed[f'{robot} {size}'][key]:.0f}" for size in (0, 128) for key in ("median", "worst")))
+        for robot in ("viperx", "ur5e")
+    ]
+    head = ["robot", "no pictures", "worst task", "three of 128 px", "worst task"]
+    return table(head, rows)
+
+
 def settings(title: str) -> Callable[[], str]:
     """What the trained rows of a part of the baselines' plan have in common, from their configs."""
 
@@ -446,6 +469,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "nano-cpu": small_network,
     "serving": serving,
     "serve-fuzz": fuzz,
+    "dual-arm": dual_arm,
+    "dual-arm-speed": dual_arm_speed,
     "studio-one-demo": one_demonstration,
     "serve-delay": delay,
     "serve-delay-clock": delay_clock,

@@ -11,7 +11,17 @@ from recap.envs.dualarm.collection import demonstrate
 from recap.envs.dualarm.env import DualArmEnv
 from recap.envs.dualarm.robots import ROBOTS
 from recap.envs.dualarm.tasks import LEVELS, SEEN, TASKS, UNSEEN, task_named, tasks_named
-from recap.envs.dualarm.waypoints import down, drawn_back, grip, heading, swung
+from recap.envs.dualarm.waypoints import (
+    Hands,
+    down,
+    drawn_back,
+    grip,
+    heading,
+    in_step,
+    standing,
+    swung,
+    together,
+)
 from recap.errors import InputError
 from recap.geometry3 import quaternion_to_matrix
 
@@ -109,3 +119,45 @@ def test_poses_are_moved_as_their_words_say() -> None:
     assert np.allclose(drawn_back(pose, 0.1)[:3] - pose[:3], (0, 0, 0.1))
     quarter = swung(down((0.1, 0, 0)), np.zeros(3), 90)
     assert np.allclose(quarter[:3], (0, 0.1, 0), atol=1e-9)
+
+
+def hands() -> Hands:
+    tools = {"left": down((-0.2, 0, 0.2)), "right": down((0.2, 0, 0.2))}
+    return Hands({"cup": standing(-0.2, 0, 0.15, yaw=20)}, tools, {"left": 1.0, "right": 1.0}, dict(tools))
+
+
+def test_what_is_held_is_brought_where_it_should_be() -> None:
+    mine = hands()
+    tool = mine.bringing("left", "cup", standing(0.1, 0.1, 0.05, yaw=80))
+    assert np.allclose(tool[:3], (0.1, 0.1, 0.1)), "as far above the cup as now"
+    assert np.allclose(tool[3:], down((0, 0, 0), yaw=60)[3:]), "turned as much as the cup"
+
+
+def test_a_hand_turns_on_the_spot() -> None:
+    turned = hands().turn("left", 30).poses["left"]
+    assert np.allclose(turned[:3], (-0.2, 0, 0.2))
+    assert np.allclose(turned[3:], down((0, 0, 0), yaw=-30)[3:]), "about its approach, which points down"
+    tipped = hands().turn("right", 40, np.array([1.0, 0, 0])).poses["right"]
+    assert np.allclose(tipped[3:], down((0, 0, 0), tilt=40)[3:])
+
+
+def test_pressing_goes_down_and_comes_back() -> None:
+    mine, heights = hands(), []
+    for move in mine.press("right", down((0.2, 0, 0.1)), by=0.02):
+        mine.poses.update(move.poses)
+        heights.append(mine.poses["right"][2])
+    assert heights == pytest.approx([0.16, 0.1, 0.08, 0.16])
+
+
+def test_moves_of_two_arms_are_one_move() -> None:
+    mine = hands()
+    move = together(mine.lift("left", 0.1, speed=0.1), mine.close("right"))
+    assert set(move.poses) == {"left"}
+    assert move.grips == {"right": 0.0}
+    assert move.speed == 0.1
+    assert move.settle_s > 0
+    both = list(
+        in_step(mine.pick("left", down((-0.2, 0.1, 0.05))), mine.press("right", down((0.2, 0, 0)), 0.01))
+    )
+    assert len(both) == 4
+    assert all(set(move.poses) | set(move.grips) == {"left", "right"} for move in both)

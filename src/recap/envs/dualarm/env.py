@@ -25,7 +25,7 @@ from recap.envs.dualarm.scenes import (
 from recap.envs.dualarm.tasks import task_named
 from recap.envs.dualarm.tasks.task import State
 from recap.errors import InputError, RecapError, one_of
-from recap.geometry3 import ARM_DIM, matrix_to_quaternion, rotation6_to_matrix
+from recap.geometry3 import ARM_DIM, rotation6_to_matrix
 from recap.types import F32, F64, U8, Observation
 
 SPLITS = ("clean", "randomised")
@@ -186,8 +186,7 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
 
     def state(self) -> State:
         """The truth, as success checks take it."""
-        matrices = self.data.site_xmat[self._sites].reshape(2, 3, 3)
-        tools = np.concatenate([self.data.site_xpos[self._sites], matrix_to_quaternion(matrices)], axis=1)
+        tools = self.data.site_xpos[self._sites]
         openings = self._openings()
         return State(
             objects=self._poses(),

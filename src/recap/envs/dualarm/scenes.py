@@ -58,7 +58,7 @@ def build_scene(robot: Robot, bodies: Sequence[Body], *, with_distractors: bool)
     <camera name="head" pos="0 -0.7 0.68" xyaxes="1 0 0 0 0.619 0.786" fovy="48"/>
     <geom name="table" type="box" size="0.8 0.42 0.02" pos="0 0.02 -0.02" material="table_0"
           friction="0.9 0.01 0.0002" group="2"/>
-    <geom name="floor" type="plane" size="4 4 0.1" pos="0 0 -0.75" rgba="0.33 0.35 0.38 1" group="2"/>
+    <geom name="floor" type="plane" size="12 12 0.1" pos="0 0 -0.75" rgba="0.33 0.35 0.38 1" group="2"/>
     {"".join(arm_xml(robot, side) for side in SIDES)}
     {"".join(body_xml(body) for body in bodies)}
     {"".join(distractors)}
@@ -118,8 +118,9 @@ class Look:
         """Another look, drawn at random; colours stay near their own, so that a can is still told by it."""
         model = self._model
         colours = self._colours.copy()
-        shift = rng.uniform(-0.12, 0.12, (len(self._things), 3)) + rng.uniform(-0.06, 0.06, 3)
-        colours[self._things, :3] = np.clip(colours[self._things, :3] + shift, 0.02, 1.0)
+        own, same = np.unique(colours[self._things, :3], axis=0, return_inverse=True)
+        own = np.clip(own + rng.uniform(-0.15, 0.15, own.shape), 0.02, 1.0)  # what is of one colour stays so
+        colours[self._things, :3] = own[same.ravel()]
         colours[self._table] = colours[self._floor] = 1.0
         colours[self._table, :3] = rng.uniform(0.75, 1.0, 3)
         colours[self._floor, :3] = rng.uniform(0.15, 0.6, 3)

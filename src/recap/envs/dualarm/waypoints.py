@@ -132,6 +132,27 @@ class Hands:
         """Go to a pose with what is in the hand, and wait for the servos."""
         return Move({side: pose}, speed=speed, settle_s=SETTLE_S)
 
+    def press(self, side: str, pose: F64, by: float, above: float = 0.06) -> Script:
+        """Come above with closed fingers, push `by` metres past the pose along the approach, draw back."""
+        yield Move({side: drawn_back(pose, above)}, {side: 0.0})
+        yield self.reach(side, pose)
+        yield Move({side: drawn_back(pose, -by)}, speed=0.06, settle_s=0.3)
+        yield self.retreat(side, by + above)
+
+    def turn(self, side: str, degrees: float, about: F64 | None = None) -> Move:
+        """Turn the tool on the spot about an axis of the world; without one, about its approach."""
+        pose = self.poses[side]
+        matrix = quaternion_to_matrix(pose[3:])
+        turned = matrix_to_quaternion(_around(matrix[:, 0] if about is None else about, degrees) @ matrix)
+        return Move({side: np.concatenate([pose[:3], turned])}, settle_s=SETTLE_S)
+
+    def bringing(self, side: str, name: str, goal: F64) -> F64:
+        """The tool pose at which what the hand holds, as it holds it now, would be at `goal`."""
+        thing, tool = self.objects[name], self.poses[side]
+        turn = quaternion_to_matrix(goal[3:]) @ quaternion_to_matrix(thing[3:]).T
+        position = goal[:3] + turn @ (tool[:3] - thing[:3])
+        return np.concatenate([position, matrix_to_quaternion(turn @ quaternion_to_matrix(tool[3:]))])
+
     def retreat(self, side: str, by: float = 0.09) -> Move:
         """Draw back along the approach."""
         return Move({side: drawn_back(self.poses[side], by)})
@@ -189,10 +210,16 @@ def in_step(*scripts: Script) -> Script:
         yield together(*(move for move in moves if move is not None))
 
 
+def standing(x: float, y: float, z: float = 0.0, yaw: float = 0.0) -> F64:
+    """The pose of an object that stands upright: metres and degrees."""
+    half = math.radians(yaw) / 2
+    return np.array([x, y, z, math.cos(half), 0.0, 0.0, math.sin(half)])
+
+
+def _around(axis: F64, degrees: float) -> F64:
+    half = math.radians(degrees) / 2
+    return quaternion_to_matrix(np.concatenate([[math.cos(half)], math.sin(half) * np.asarray(axis)]))
+
+
 def _about(axis: int, degrees: float) -> F64:
-    quaternion = np.zeros(4)
-    quaternion[0], quaternion[1 + axis] = (
-        math.cos(math.radians(degrees) / 2),
-        math.sin(math.radians(degrees) / 2),
-    )
-    return quaternion_to_matrix(quaternion)
+    return _around(np.eye(3)[axis], degrees)

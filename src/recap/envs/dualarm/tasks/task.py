@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from recap.envs.dualarm.objects import Body, Place
-from recap.envs.dualarm.robots import SIDES
 from recap.envs.dualarm.waypoints import Writer
 from recap.geometry3 import quaternion_to_matrix
 from recap.types import F64
@@ -21,7 +20,7 @@ class State:
     objects: Mapping[str, F64]  # (7,) of every body and part
     start: Mapping[str, F64]  # the same at the start of the episode
     joints: Mapping[str, float]  # of every part: degrees or m
-    tools: Mapping[str, F64]  # side -> (7,)
+    tools: Mapping[str, F64]  # side -> where the pads are (3,)
     grips: Mapping[str, float]  # side -> 0 closed … 1 open
     touching: Mapping[str, frozenset[str]]  # body or part -> sides whose fingers touch it
 
@@ -101,6 +100,3 @@ def _gaps(places: Mapping[str, Place]) -> Iterator[float]:
     for i, a in enumerate(spots):
         for b in spots[i + 1 :]:
             yield float(np.hypot(a.x - b.x, a.y - b.y))
-
-
-__all__ = ["SIDES", "Area", "State", "Task", "scattered"]
