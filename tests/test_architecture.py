@@ -50,7 +50,7 @@ ALLOWED = {
     "collection_dualarm": BASE | {"envs", "pool", "staging"},
     "evaluation": MIDDLE | {"agent", "policies", "assembly", "plugins"},
     "analysis": MIDDLE | {"agent", "policies", "assembly", "evaluation"},
-    "plans": MIDDLE | {"policies", "training", "evaluation", "collection"},
+    "plans": MIDDLE | {"policies", "training", "evaluation", "collection", "collection_dualarm"},
     "demo": MIDDLE | {"agent", "policies", "evaluation", "collection"},
     "serving": MIDDLE | {"agent", "policies", "assembly", "plugins"},
     "studio": MIDDLE | {"agent", "policies", "evaluation", "serving"},

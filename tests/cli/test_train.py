@@ -132,6 +132,7 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(
         (["debug", "--iterations", "0"], "0 is not in the range x>=1"),
         (["debug", "--device", "gpu"], "unknown device 'gpu'"),
         (["cosmos-2b", "--rollouts", "5"], "preset 'cosmos-2b' cannot be rolled out here"),
+        (["debug-dualarm", "--rollouts", "5"], "preset 'debug-dualarm' cannot be rolled out here"),
         (["debug", "--set", "target=no/such.safetensors"], "no/such.safetensors"),
         ([], "Missing argument 'PRESET'"),
     ],

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
-from recap.envs.dualarm.tasks import FIRST_COLLECTION_SEED, SEEN, task_named
+from recap.collection_dualarm import SPEEDS
+from recap.envs.dualarm.tasks import FIRST_COLLECTION_SEED, SEEN, TASKS, task_named
 from recap.errors import InputError, one_of
 from recap.evaluation.rollouts import EvalSpec
 from recap.plans.plan import POOLS, Evaluation, Log, Part, Plan, Run, checkpoint_of
@@ -106,9 +108,17 @@ def _name(task: str, embodiment: str, seed: int) -> str:
 
 def _demonstrate(image_size: int, items: Iterator[Wanted]) -> Iterator[Episode]:
     from recap.envs.dualarm.collection import demonstrate
+    from recap.envs.dualarm.env import DualArmEnv
 
-    for task, embodiment, seed in items:
-        yield demonstrate(task, embodiment, seed, image_size)
+    for (task, embodiment), same in groupby(items, lambda item: item[:2]):
+        env = DualArmEnv(task, embodiment, image_size=0)
+        for _, _, seed in same:
+            for speed in SPEEDS:
+                episode = demonstrate(task, embodiment, seed, image_size, env=env, speed=speed)
+                if episode.success:
+                    break
+            yield episode
+        env.close()
 
 
 def make_plan(plan: ArmsPlan, out: Path) -> Plan:
@@ -183,6 +193,4 @@ def toy_of(plan: ArmsPlan) -> ArmsPlan:
 
 def known_tasks(names: Sequence[str]) -> tuple[str, ...]:
     """Those that this version of the suite has."""
-    from recap.envs.dualarm.tasks import TASKS
-
     return tuple(name for name in names if name in TASKS)
