@@ -1,6 +1,8 @@
 """The rooms of the house and which may look into which."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "recap"
@@ -103,3 +105,13 @@ def test_nothing_is_pickled_or_evaluated() -> None:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
                 assert not {"pickle", "dill", "cloudpickle", "joblib"} & set(names), file
+
+
+def test_plans_need_neither_lance_nor_a_video_decoder() -> None:
+    """A rented GPU seldom has them: demonstrations come from snapshots, or are collected there."""
+    lines = [
+        "import sys",
+        "sys.modules.update(dict.fromkeys(['av', 'lance', 'aiohttp']))",
+        "import recap.plans.running, recap.plans.dualarm, recap.training.trainer",
+    ]
+    subprocess.run([sys.executable, "-c", "; ".join(lines)], check=True)

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from recap.envs.dualarm.robots import robot_named
 from recap.envs.dualarm.tasks import check_collection_seeds, task_named
 from recap.errors import InputError, RecapError, one_of
-from recap.pool.lerobot import stage_episode
-from recap.staging import collect_staged
 from recap.types import Episode
 
 if TYPE_CHECKING:
@@ -64,12 +62,15 @@ def collect_dualarm(
     spec: DualArmSpec, out: Path, *, workers: int = 1, progress: Callable[[int, int], None] | None = None
 ) -> None:
     """Collect what is missing and write the dataset `out`; the same call resumes after a stop."""
+    from recap.staging import collect_staged  # PyAV, which demonstrating can do without
+
     work = partial(_stage_demos, spec)
     collect_staged(asdict(spec), spec.demos(), work, out, spec.embodiment, workers=workers, progress=progress)
 
 
 def _stage_demos(spec: DualArmSpec, staging: Path, demos: Iterator[DualArmDemo]) -> Iterator[int]:
     from recap.envs.dualarm.env import DualArmEnv
+    from recap.pool.lerobot import stage_episode
 
     env = DualArmEnv(spec.task, spec.embodiment, split=spec.split, image_size=0)
     for demo in demos:

@@ -50,7 +50,7 @@ class ArmsPlan:
     per_task: int = 50  # demonstrations, of either robot
     seeds: tuple[int, ...] = (0,)  # of training
     eval_seeds: tuple[int, ...] = tuple(range(500, 520))
-    image_size: int = 64
+    image_size: int = 64  # of the demonstrations, where a variant looks at them
     changes: tuple[str, ...] = ()  # of every preset
     toy: bool = False
     device: str = "cpu"  # of evaluations
@@ -70,9 +70,14 @@ class ArmsPlan:
         """The tasks that are trained on."""
         return tuple(task for task in self.tasks if task in SEEN)
 
+    @property
+    def looks(self) -> bool:
+        """Whether any variant needs pictures."""
+        return any(preset(VARIANTS[name], self.changes).policy.sees for name in self.variants)
+
     def file(self, out: Path, embodiment: str) -> Path:
         """The demonstrations of one robot."""
-        return out / POOLS / f"{embodiment}.safetensors"
+        return out / POOLS / f"{embodiment}{'' if self.looks else '-poses'}.safetensors"
 
     def wanted(self, embodiment: str) -> list[Wanted]:
         """The demonstrations of one robot; the other's begin in the same scenes."""
@@ -94,7 +99,8 @@ def collect(plan: ArmsPlan, out: Path, workers: int, log: Log) -> None:
         if not missing:
             continue
         n_failed = 0
-        for episode in run_in_workers(partial(_demonstrate, plan.image_size), missing, workers):
+        image_size = plan.image_size if plan.looks else 0
+        for episode in run_in_workers(partial(_demonstrate, image_size), missing, workers):
             there[episode.id] = episode
             n_failed += not episode.success
         kept = [there[name] for name in sorted(there) if there[name].success or name not in tried]
