@@ -169,5 +169,5 @@ DUMP_BIN_BIGBIN = Task(
         "tip the litter from the small bin into the big bin",
     ),
     unseen=("pour the rubbish over into the large container", "the big bin should get all the litter"),
-    objects=("bin", "bigbin", *_CRUMBS),
+    objects=("bin", "bigbin"),
 )
