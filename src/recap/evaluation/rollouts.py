@@ -305,9 +305,9 @@ class _Batch:
         return self._note(slots, progress)
 
     def _image_size(self, slot: int) -> int | None:
-        """The camera size the agent wants now; agents that look only when they plan have `looks`."""
-        looks = getattr(self.agent, "looks", None)
-        return self.agent.image_size if looks is None or looks(slot) else None
+        """The camera size the agent wants now; agents that look only when they plan have `wants_pictures`."""
+        wants = getattr(self.agent, "wants_pictures", None)
+        return self.agent.image_size if wants is None or wants(slot) else None
 
     def _note(self, slots: Iterable[int], progress: Mapping[int, float]) -> list[tuple[int, EpisodeResult]]:
         finished: list[tuple[int, EpisodeResult]] = []
