@@ -147,7 +147,7 @@ class RetrievalAgent:
         episode = self._episodes.get(slot)
         return None if episode is None else episode.plan
 
-    def looks(self, slot: int) -> bool:
+    def wants_pictures(self, slot: int) -> bool:
         """Whether the slot's next observation needs its pictures: when a chunk is to be planned."""
         episode = self._episodes.get(slot)
         if episode is None or not episode.queue or self.retriever.config.object_name:

@@ -101,7 +101,7 @@ class Match:
     """A moment of the pool that fits."""
 
     ref: FrameRef
-    distance: float  # square root of the summed costs, with what `avoid` adds and `follow` takes off
+    distance: float  # square root of the summed costs, more by `avoid`, less by `follow`, not below 0
     costs: Mapping[str, float]  # term -> its share of the summed cost
     look_alike: int = 0  # by which of its equal names the query's object was matched
 

@@ -176,3 +176,32 @@ def test_help_is_light_and_ends_with_an_example() -> None:
         )
         assert done.stdout.endswith("[]\n")
         assert f"Example:\n    recap {command} " in done.stdout
+
+
+def test_two_arms_are_evaluated_by_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arms = [
+        "eval",
+        "expert",
+        "--env",
+        "dualarm",
+        "--seeds",
+        "500",
+        "--workers",
+        "1",
+        "--out",
+        tmp_path / "run",
+    ]
+    code, out, err = call(capsys, *arms, "--task", "lift_pot,grab_roller", "--wording", "unseen")
+    assert (code, err) == (0, "")
+    assert "lift_pot" in out
+    info = json.loads((tmp_path / "run" / "eval_info.json").read_text())
+    assert [(e["task"], e["seed"], e["outcome"]) for e in info["episodes"]] == [
+        ("lift_pot", 500, "success"),
+        ("grab_roller", 500, "success"),
+    ]
+    code, _, err = call(capsys, *arms, "--task", "lift_pan")
+    assert (code, err.strip()) == (2, "recap: unknown task 'lift_pan': did you mean 'lift_pot'?")
+    code, _, err = call(
+        capsys, "eval", "replay", "--env", "dualarm", "--seeds", "500", "--out", tmp_path / "b"
+    )
+    assert "give --pool" in err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -174,41 +175,17 @@ class EvalSpec:
         usual = {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(cls(agent="")).items()}
         values = {**usual, **values}  # a run from before a setting was there
         try:
-            return cls(
-                agent=str(values["agent"]),
-                env=str(values["env"]),
-                pusher=str(values["pusher"]),
-                block=str(values["block"]),
-                angles=tuple(float(a) for a in values["angles"]),
-                seeds=tuple(int(s) for s in values["seeds"]),
-                max_steps=int(values["max_steps"]),
-                thresholds=tuple(float(t) for t in values["thresholds"]),
-                mode=str(values["mode"]),
-                pool=None if values["pool"] is None else str(values["pool"]),
-                n_candidates=None if values["n_candidates"] is None else int(values["n_candidates"]),
-                objects=str(values["objects"]),
-                min_confidence=float(values["min_confidence"]),
-                reaction=str(values["reaction"]),
-                pool_version=None if values["pool_version"] is None else int(values["pool_version"]),
-                n_action_steps=None if values["n_action_steps"] is None else int(values["n_action_steps"]),
-                denoising_steps=None if values["denoising_steps"] is None else int(values["denoising_steps"]),
-                temperature=None if values["temperature"] is None else float(values["temperature"]),
-                sampler=None if values["sampler"] is None else str(values["sampler"]),
-                matching=str(values["matching"]),
-                hindsight=None if values["hindsight"] is None else bool(values["hindsight"]),
-                residual=bool(values["residual"]),
-                device=str(values["device"]),
-                noise_seed=int(values["noise_seed"]),
-                mask=None if values["mask"] is None else str(values["mask"]),
-                pose_noise_px=float(values["pose_noise_px"]),
-                pose_noise_deg=float(values["pose_noise_deg"]),
-                tasks=tuple(str(task) for task in values["tasks"]),
-                embodiment=str(values["embodiment"]),
-                split=str(values["split"]),
-                wording=str(values["wording"]),
-            )
+            return cls(**{field.name: _read(str(field.type), values[field.name]) for field in fields(cls)})
         except (TypeError, ValueError) as error:
             raise InputError(f"the config holds a value of another kind: {error}") from error
+
+
+def _read(kind: str, value: Any) -> Any:
+    """A value of a JSON file as a field of that type has it."""
+    if value is None and kind.endswith("| None"):
+        return None
+    read = {"str": str, "int": int, "float": float, "bool": bool}[re.findall("str|int|float|bool", kind)[0]]
+    return tuple(read(one) for one in value) if kind.startswith("tuple") else read(value)
 
 
 def _check_distinct(what: str, values: Iterable[str | int]) -> None:
@@ -328,9 +305,9 @@ class _Batch:
         return self._note(slots, progress)
 
     def _image_size(self, slot: int) -> int | None:
-        """The camera size the agent wants now; agents that look only when they plan have `looks`."""
-        looks = getattr(self.agent, "looks", None)
-        return self.agent.image_size if looks is None or looks(slot) else None
+        """The camera size the agent wants now; agents that look only when they plan have `wants_pictures`."""
+        wants = getattr(self.agent, "wants_pictures", None)
+        return self.agent.image_size if wants is None or wants(slot) else None
 
     def _note(self, slots: Iterable[int], progress: Mapping[int, float]) -> list[tuple[int, EpisodeResult]]:
         finished: list[tuple[int, EpisodeResult]] = []

@@ -16,7 +16,7 @@ from recap.geometry3 import ARM_DIM, GRIPPER, quaternion_to_matrix
 from recap.types import F32, F64, Episode
 
 N_SLOTS = 4
-ROUND_OBJECTS = ("can", "bottle", "pillbottle", "bell", "pad", "cup", "bowl", "plate")
+ROUND_OBJECTS = ("can", "bottle", "pillbottle", "bell", "cup", "bowl", "plate")
 
 
 def is_round(name: str, round_objects: tuple[str, ...]) -> bool:

@@ -219,4 +219,4 @@ class Retriever:
 def _match(index: Index, asked: F32, row: int, distance: float, look: int) -> Match:
     episode = int(np.searchsorted(index.begins, row, side="right")) - 1
     ref = FrameRef(index.episode_ids[episode], row - int(index.begins[episode]))
-    return Match(ref, distance, index.frame_layout.split(index.frames[row] - asked), look)
+    return Match(ref, max(distance, 0.0), index.frame_layout.split(index.frames[row] - asked), look)

@@ -2,71 +2,39 @@
 
 from __future__ import annotations
 
+from recap.envs.dualarm.levels import LEVELS, SEEN, UNSEEN
 from recap.envs.dualarm.tasks.cans import MOVE_CAN_POT, PLACE_CANS_PLASTICBOX
 from recap.envs.dualarm.tasks.doors import OPEN_MICROWAVE
 from recap.envs.dualarm.tasks.grasps import GRAB_ROLLER, PICK_DUAL_BOTTLES
+from recap.envs.dualarm.tasks.handovers import HANDOVER_BLOCK, HANDOVER_MIC
+from recap.envs.dualarm.tasks.household import PLACEMENTS
+from recap.envs.dualarm.tasks.placements import MOVE_PILLBOTTLE_PAD
 from recap.envs.dualarm.tasks.pots import LIFT_POT
+from recap.envs.dualarm.tasks.presses import CLICK_BELL, PRESSES
+from recap.envs.dualarm.tasks.skillets import PLACE_BREAD_SKILLET
 from recap.envs.dualarm.tasks.task import Task
 from recap.errors import InputError, one_of
 
-SEEN = ("place_cans_plasticbox", "move_can_pot", "open_microwave", "grab_roller", "pick_dual_bottles")
-UNSEEN = ("move_pillbottle_pad", "lift_pot", "click_bell", "handover_mic", "place_bread_skillet")
-# What each level adds to the pool; one unseen task, the first, becomes retrievable at each from 1 on.
-LEVELS = (
-    SEEN,
-    (
-        "lift_pot",
-        "place_bread_basket",
-        "beat_block_hammer",
-        "move_stapler_pad",
-        "press_stapler",
-        "click_alarmclock",
-    ),
-    (
-        "handover_mic",
-        "dump_bin_bigbin",
-        "adjust_bottle",
-        "open_laptop",
-        "place_mouse_pad",
-        "shake_bottle",
-    ),
-    (
-        "move_pillbottle_pad",
-        "place_burger_fries",
-        "place_phone_stand",
-        "place_dual_shoes",
-        "place_object_basket",
-        "move_playingcard_away",
-    ),
-    (
-        "place_bread_skillet",
-        "place_container_plate",
-        "place_fan",
-        "place_object_scale",
-        "hanging_mug",
-        "place_can_basket",
-    ),
-    (
-        "click_bell",
-        "stack_bowls_two",
-        "handover_block",
-        "turn_switch",
-        "stamp_seal",
-        "place_empty_cup",
-        "rotate_qrcode",
-    ),
+__all__ = ["LEVELS", "SEEN", "TASKS", "UNSEEN", "check_collection_seeds", "level_tasks", "task_named"]
+
+_WRITTEN: tuple[Task, ...] = (
+    PLACE_CANS_PLASTICBOX,
+    MOVE_CAN_POT,
+    OPEN_MICROWAVE,
+    GRAB_ROLLER,
+    PICK_DUAL_BOTTLES,
+    LIFT_POT,
+    HANDOVER_MIC,
+    MOVE_PILLBOTTLE_PAD,
+    PLACE_BREAD_SKILLET,
+    CLICK_BELL,
+    HANDOVER_BLOCK,
+    *PLACEMENTS,
+    *PRESSES,
 )
-TASKS: dict[str, Task] = {
-    task.key: task
-    for task in (
-        PLACE_CANS_PLASTICBOX,
-        MOVE_CAN_POT,
-        OPEN_MICROWAVE,
-        GRAB_ROLLER,
-        PICK_DUAL_BOTTLES,
-        LIFT_POT,
-    )
-}
+_BY_KEY = {task.key: task for task in _WRITTEN}
+# In the order in which the levels of the pool bring them.
+TASKS: dict[str, Task] = {key: _BY_KEY[key] for level in LEVELS for key in level if key in _BY_KEY}
 FIRST_COLLECTION_SEED = 100_000
 
 
