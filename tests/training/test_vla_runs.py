@@ -64,6 +64,7 @@ def test_a_run_leaves_a_checkpoint_and_no_autoencoder(straight: Path, make: Make
     assert {name for name in judged[0] if name.startswith("held_out/")} == {
         "held_out/action",
         "held_out/action_rms",
+        "held_out/replay_rms",
     }, "there is no objective of images or states"
 
 

@@ -150,7 +150,8 @@ SEEN = ("place_cans_plasticbox", "move_can_pot", "open_microwave", "grab_roller"
 _TWO_ARMS = TrainConfig(
     "dualarm-nano",
     policy=_ARMS,
-    pairs=PairsConfig(k=3, leave_out=True),
+    # As at test time: never the same scene, and the paper's weight of what only training knows.
+    pairs=PairsConfig(k=3, action_weight=0.1, allow_twin=False, leave_out=True),
     augment=_TABLE,
     target="data/dualarm/viperx.safetensors",
     pool="data/dualarm/ur5e.safetensors",

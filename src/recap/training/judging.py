@@ -4,26 +4,46 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 
+from recap.policies.config import PolicyConfig
 from recap.policies.model import SlotModel
 from recap.training.batches import NO_AUGMENT, BatchSource
-from recap.training.data import TrainingData
+from recap.training.data import TrainingData, action_units
+from recap.training.samples import Samples
+from recap.types import F32
 
 N_JUDGED = 1024  # held-out moments
+
+
+def units_of(config: PolicyConfig) -> F32:
+    """By what the numbers of a whole chunk are divided: (H * a,)."""
+    units = action_units(config)
+    one = np.ones(config.action_dim) if units is None else units
+    return np.tile(one, config.chunk_size).astype(np.float32)
+
+
+def replay_rms(samples: Samples, config: PolicyConfig) -> float:
+    """The error of acting out the best match as it is, to hold the policy's against."""
+    apart = (samples.actions - samples.base[:, 0]) / units_of(config)
+    return float(np.sqrt((np.square(apart) * samples.valid).sum() / max(samples.valid.sum(), 1.0)))
 
 
 @torch.no_grad()
 def judge(
     model: SlotModel, source: BatchSource, data: TrainingData, device: torch.device
 ) -> tuple[dict[str, float], float]:
-    """Losses on held-out moments with always the same noise, and the sampled chunk's error in world units."""
+    """Losses on held-out moments with always the same noise, and the sampled chunk's error in world units.
+
+    Where an action's numbers are of several kinds, the error is in the units of the domain.
+    """
     n = min(N_JUDGED, len(source))
     rows = torch.linspace(0, len(source) - 1, n).long().to(device)
     generator = torch.Generator(device).manual_seed(0)
     sums: dict[str, float] = {}
     square, count = 0.0, 0.0
-    std = torch.from_numpy(data.statistics.std["action"]).to(device)
+    std = torch.from_numpy(data.statistics.std["action"] / units_of(model.config)).to(device)
     mixed = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
     for part in torch.split(rows, 256):
         batch = source.take(part, NO_AUGMENT, generator)

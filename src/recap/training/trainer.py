@@ -33,7 +33,7 @@ from recap.training.batches import BatchSource
 from recap.training.beginning import begin_from
 from recap.training.config import TrainConfig
 from recap.training.data import TrainingData, load_data
-from recap.training.judging import judge
+from recap.training.judging import judge, replay_rms
 from recap.training.processes import make_accelerator, undisturbed
 from recap.training.records import Records, git_state
 from recap.training.schedule import learning_rate
@@ -313,7 +313,10 @@ class _Run:
             return
         losses, rms = judge(self.smooth, self.judge, self.data, self.device)
         row = {f"held_out/{name}": value for name, value in losses.items()}
-        self.records.log(self.iteration, {**row, "held_out/action_rms": rms})
+        row["held_out/action_rms"] = rms
+        if self.config.policy.retrieval:
+            row["held_out/replay_rms"] = replay_rms(self.data.held_out, self.config.policy)
+        self.records.log(self.iteration, row)
         self.loss = losses["action"]
         if self.loss < self.best_loss:
             self.best_loss, self.best_iteration = self.loss, self.iteration
