@@ -31,7 +31,7 @@ def done(
         start={**objects, **(start or {})},
         joints=joints or {},
         tools={"left": np.array([-0.05, 0, tools]), "right": np.array([0.2, 0, tools])},
-        grips={"left": 1.0, "right": 1.0},
+        grips={"left": 1.0, "right": 0.0},
         touching=touching,
     )
     return task.success(state)
@@ -53,6 +53,7 @@ def test_a_bell_is_pressed_far_enough_and_by_a_finger() -> None:
     assert done("click_bell", bell, fingers={"button": "right"}, joints={"button": 0.009})
     assert not done("click_bell", bell, fingers={"button": "right"}, joints={"button": 0.004})
     assert not done("click_bell", bell, fingers={"bell": "right"}, joints={"button": 0.009})
+    assert not done("click_bell", bell, fingers={"button": "left"}, joints={"button": 0.009}), "an open hand"
 
 
 @pytest.mark.parametrize(("x", "giver", "taker"), [(-0.2, "left", "right"), (0.2, "right", "left")])

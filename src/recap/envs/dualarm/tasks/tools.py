@@ -148,7 +148,9 @@ AWAY = 0.32  # m from the middle of the table
 
 
 def _away(state: State) -> bool:
-    far = abs(state.objects["playingcards"][0]) > AWAY - 0.04
+    now, before = state.objects["playingcards"], state.start["playingcards"]
+    straight = abs(now[1] - before[1]) < 0.04 and abs(heading(now) - heading(before)) < 20  # not shoved
+    far = AWAY - 0.04 < abs(now[0]) < AWAY + 0.04 and straight
     flat = abs(state.raised("playingcards")) < 0.01 and state.upright("playingcards") > 0.95
     return bool(far and flat and state.released("playingcards"))
 
