@@ -119,7 +119,8 @@ class DualArmWorld:
             if slot not in self._envs or self._envs[slot].task.key != trial.task:
                 if slot in self._envs:
                     self._envs.pop(slot).close()
-                self._envs[slot] = DualArmEnv(trial.task, spec.embodiment, split=spec.split)
+                # Pictures are drawn when an agent looks, not at every step.
+                self._envs[slot] = DualArmEnv(trial.task, spec.embodiment, split=spec.split, image_size=0)
             self._envs[slot].reset(seed=trial.seed, options={"wording": spec.wording})
         return dict.fromkeys(joining, 0.0)
 
