@@ -415,6 +415,40 @@ def dual_arm() -> str:
     return table(head, rows)
 
 
+def dual_arm_replay() -> str:
+    """What retrieval alone reaches with two arms, by task."""
+    modes = load("dualarm_replay")["modes"]
+
+    def cell(counts: dict[str, Any]) -> str:
+        low, high = counts["interval"]
+        return f"{counts['successes']}/{counts['n']} [{100 * low:.0f}, {100 * high:.0f}]"
+
+    def lost(counts: dict[str, Any]) -> str:
+        return f"{counts['failed_untouched']} + {counts['failed_moved']}"
+
+    single, aligned = modes["single"], modes["aligned"]
+    pairs = [(task, single["tasks"][task], counts) for task, counts in aligned["tasks"].items()]
+    pairs.append(("all", single["all"], aligned["all"]))
+    rows = [(t, cell(a), lost(a), cell(b), lost(b), f"{b['steps']:.0f}") for t, a, b in pairs]
+    head = ["task", "single", "lost: untouched + moved", "aligned", "lost: untouched + moved", "steps"]
+    return table(head, rows)
+
+
+def dual_arm_replay_rows() -> str:
+    """What fewer demonstrations, other words and other choices do."""
+    data = load("dualarm_replay")
+    rows = []
+    for group in ("words", "demonstrations", "choices"):
+        for name, row in data.get(group, {}).items():
+            counts = row["all"]
+            low, high = counts["interval"]
+            told = f"{counts['successes']}/{counts['n']} [{100 * low:.0f}, {100 * high:.0f}]"
+            worst = min(row["tasks"], key=lambda t: row["tasks"][t]["successes"] / row["tasks"][t]["n"])
+            of = row["tasks"][worst]
+            rows.append((name, told, f"{worst} {of['successes']}/{of['n']}", f"{counts['steps']:.0f}"))
+    return table(["replay", "success", "worst task", "steps"], rows)
+
+
 def dual_arm_speed() -> str:
     """What a step and a demonstration cost."""
     speed = load("dualarm")["speed"]
@@ -471,6 +505,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "serve-fuzz": fuzz,
     "dual-arm": dual_arm,
     "dual-arm-speed": dual_arm_speed,
+    "dual-arm-replay": dual_arm_replay,
+    "dual-arm-replay-rows": dual_arm_replay_rows,
     "studio-one-demo": one_demonstration,
     "serve-delay": delay,
     "serve-delay-clock": delay_clock,

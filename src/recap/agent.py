@@ -282,9 +282,10 @@ class RetrievalAgent:
         # An action is a pose to go to, unless the policy knows better.
         width = len(now.proprio) if self.policy is None else self.policy.config.action_dim
         refs = [match.ref for match in found.matches[:1]]
-        query = as_episode([now], self._symmetry(slot), look)
+        seen = [replace(o, images={}) for o in (episode.first, now)] if config.align == "parts" else [now]
+        query = as_episode(seen, self._symmetry(slot), look)
         view = self.retriever.view_of(found)
-        given = build_conditioning(view, refs, query, 0, config, width)
+        given = build_conditioning(view, refs, query, len(seen) - 1, config, width)
         return _Ready(slot, episode, found, given, view)
 
     def _with_latents(self, ready: Sequence[_Ready]) -> list[_Ready]:

@@ -18,6 +18,7 @@ def test_what_is_lifted_and_kept_refers_to_itself() -> None:
     parts = parts_of(lift_pot(pose(0.0, 0.4, angle=0.3)))
     for arm in parts.arms:
         assert [(part.reference, part.held) for part in arm] == [(0, NOTHING), (0, 0)]
+        assert [part.from_start for part in arm] == [False, True]
 
 
 def test_what_is_carried_off_and_kept_refers_to_the_world() -> None:

@@ -103,3 +103,15 @@ def test_it_takes_the_can_where_it_stands_and_puts_it_where_the_box_is() -> None
     # A can has no heading, a box has.
     grip = rotation6_to_matrix(path[2 * STEPS, 3:9])
     np.testing.assert_allclose(grip, rotation6_to_matrix(demo.proprio[0, 3:9]), atol=1e-3)
+
+
+def test_what_sinks_in_the_hand_is_brought_up_again() -> None:
+    demo, t = lift_pot(pose(0.0, 0.4)), 4 * STEPS - 8
+    sunk = {name: values.copy() for name, values in (("proprio", demo.proprio), ("pot", demo.objects["pot"]))}
+    sunk["proprio"][t, [2, 12]] -= 0.03
+    sunk["pot"][t, 2] -= 0.03
+    query = replace(demo, proprio=sunk["proprio"], objects={"pot": sunk["pot"]})
+    ahead = np.minimum(t + np.arange(16), len(demo) - 1)
+    _, tools = transport(demo, ahead, query, t)
+    np.testing.assert_allclose(tools[0], query.proprio[t], atol=1e-5)
+    np.testing.assert_allclose(tools[-1], demo.proprio[ahead[-1]], atol=1e-5)

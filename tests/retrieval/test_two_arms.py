@@ -72,3 +72,8 @@ def test_what_is_handed_on_is_moved_and_in_the_world(pool: MemoryPool, query: Ep
     away = np.linalg.norm(given.actions[0, :, :3] - query.objects["can"][0, :3], axis=1)
     assert away.min() < 0.005  # it ends at this can, not at the demonstration's
     assert len(describer.terms) == 7
+
+
+def test_an_episode_that_has_just_begun_is_at_a_beginning(pool: MemoryPool) -> None:
+    nearly_done = place_in_box(pose(0.0, 0.47, 0.1), pose(0.0, 0.5), "query", start=np.array([0.0, 0.5, 0.2]))
+    assert ask(pool, nearly_done, 0, "aligned").t < 2 * STEPS  # before anything is taken

@@ -17,6 +17,7 @@ from recap.retrieval.hindsight import origin
 from recap.types import F32, F64, Descriptors
 
 I64 = NDArray[np.int64]
+EACH_BEGIN = -2  # a row to follow: where each episode begins
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,8 @@ def nearest_frames(
 ) -> tuple[I64, F64]:
     """The n nearest rows among the candidates' episodes, and their distances with penalties, in order.
 
-    Rows of the episode of `follow_row` are nearer by the bonus, less the fade for each row away from it.
+    Rows of the episode of `follow_row` are nearer by the bonus, less the fade for each row away from it; of
+    every episode with EACH_BEGIN, away from its first row.
     """
     best_rows = np.full(n, -1, np.int64)
     best = np.full(n, np.inf)
@@ -177,7 +179,9 @@ def nearest_frames(
         least_add = min(least_add, avoid_add[a])
     least_add -= follow_bonus
     for c in range(candidates.shape[0]):
-        followed = begins[candidates[c]] <= follow_row and follow_row < ends[candidates[c]]
+        begin = begins[candidates[c]]
+        target = begin if follow_row == EACH_BEGIN else follow_row
+        followed = begin <= target and target < ends[candidates[c]]
         for i in range(begins[candidates[c]], ends[candidates[c]]):
             total = np.float32(0.0)
             for k in range(width):
@@ -185,7 +189,7 @@ def nearest_frames(
                 total += d * d
             distance = math.sqrt(total)
             if followed:
-                distance -= max(0.0, follow_bonus - follow_fade * abs(i - follow_row))
+                distance -= max(0.0, follow_bonus - follow_fade * abs(i - target))
             if distance + least_add >= best[n - 1]:
                 continue
             for a in range(avoid_rows.shape[0]):

@@ -41,6 +41,7 @@ class Part:
     reference: int  # number of the object it refers to, NOTHING for the world
     held: int  # number of what is in the hand
     exact: int  # the frame from which on the tool must be where the reference says
+    from_start: bool = False  # the reference is where it stood at first: what is lifted moves with the tool
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,8 @@ class _Cutter:
             return self._untouching()
         if held != NOTHING:
             reference = self._end_of_carrying(held, begin)
-        self._add(begin, self.n_frames, reference, held)
+        stood = held != NOTHING and np.linalg.norm(self.places[held, begin] - self.places[held, 0]) < MOVED_M
+        self._add(begin, self.n_frames, reference, held, from_start=bool(stood and reference == held))
         return self.parts
 
     def _untouching(self) -> list[Part]:
@@ -131,7 +133,7 @@ class _Cutter:
         self._add(contact, self.n_frames, reference, NOTHING)
         return self.parts
 
-    def _add(self, begin: int, end: int, reference: int, held: int) -> None:
+    def _add(self, begin: int, end: int, reference: int, held: int, from_start: bool = False) -> None:
         if end <= begin:
             return
         last = min(end, self.n_frames - 1)
@@ -140,7 +142,7 @@ class _Cutter:
         arrived = begin + (int(far[-1]) + 1 if len(far) else 0)
         earliest, latest = begin + (end - begin) // 4, begin + 7 * (end - begin) // 10
         exact = int(np.clip(arrived, earliest, max(earliest, latest)))
-        self.parts.append(Part(begin, end, reference, held, exact))
+        self.parts.append(Part(begin, end, reference, held, exact, from_start))
 
     def _nearest(self, frame: int, within: float, skip: Callable[[int], bool] = lambda n: False) -> int:
         """The object nearest to the tool."""

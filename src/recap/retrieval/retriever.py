@@ -13,7 +13,7 @@ from recap.pool.view import PoolSource, PoolView, QueryDescriber
 from recap.retrieval.coarse import CoarseIndex, build_coarse
 from recap.retrieval.confidence import Calibration, calibrate
 from recap.retrieval.config import RetrievalConfig
-from recap.retrieval.index import I64, Index, build_index, nearest_frames, squared_distances
+from recap.retrieval.index import EACH_BEGIN, I64, Index, build_index, nearest_frames, squared_distances
 from recap.types import F32, F64, Episode, FrameRef, Match, Observation, Query, Retrieval
 
 COARSE_ABOVE = 50_000  # trajectories; below it an exact search takes less than a millisecond or two
@@ -190,7 +190,8 @@ class Retriever:
         avoid = [(ref, add) for ref, add in query.avoid if ref.episode_id in index.rows_of]
         avoid_rows = np.array([index.begins[index.rows_of[r.episode_id]] + r.t for r, _ in avoid], np.int64)
         config, follow = self.config, query.follow
-        follow_row = -1
+        # An episode that has just begun is rather at the beginning of a demonstration than anywhere else.
+        follow_row = EACH_BEGIN if len(query.window) == 1 else -1
         if config.follow_bonus and follow is not None and follow.episode_id in index.rows_of:
             number = index.rows_of[follow.episode_id]
             follow_row = min(int(index.begins[number]) + follow.t, int(index.ends[number]) - 1)

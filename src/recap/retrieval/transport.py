@@ -7,7 +7,6 @@ be exact, so that the chunk begins where the tool is, whatever the scene.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -58,14 +57,14 @@ def transport(
 
     Args:
         frames: consecutive, the last one held.
-        query: a demonstration, or what was observed so far; its tools and objects at t are the scene.
+        query: a demonstration, or what was observed: its tools and objects at t are the scene, and its first
+            row is how it began.
         round_objects: names of objects whose turn about z means nothing.
     """
     parts = parts_of(demonstration)
     actions = np.array(demonstration.actions[frames], np.float64)
     proprio = np.array(demonstration.proprio[frames], np.float64)
-    here = {name: np.asarray(poses[t], np.float64) for name, poses in query.objects.items()}
-    scene = _Scene(demonstration, int(frames[0]), parts, here, round_objects)
+    scene = _Scene(demonstration, int(frames[0]), parts, query, t, round_objects)
     for arm in range(len(parts.arms)):
         columns = slice(arm * ARM_DIM, (arm + 1) * ARM_DIM)
         tool = np.asarray(query.proprio[t, columns], np.float64)
@@ -81,28 +80,32 @@ class _Scene:
         demonstration: Episode,
         frame: int,
         parts: Parts,
-        here: Mapping[str, F64],
+        query: Episode,
+        t: int,
         round_objects: tuple[str, ...],
     ) -> None:
         self.parts = parts
-        self.there = [np.asarray(demonstration.objects[name][frame], np.float64) for name in parts.names]
-        known = sorted(here)
+        shown = [np.asarray(demonstration.objects[name][[0, frame]], np.float64) for name in parts.names]
+        self.began_there, self.there = [two[0] for two in shown], [two[1] for two in shown]
+        known = sorted(query.objects)
+        self.began_here: list[F64 | None] = []
         self.here: list[F64 | None] = []
         for number, name in enumerate(parts.names):
             # Another task's things stand in by their place in the list: better than nothing to go by.
-            other = name if name in here else known[number] if number < len(known) else None
-            self.here.append(None if other is None else here[other])
+            other = name if name in query.objects else known[number] if number < len(known) else None
+            poses = None if other is None else np.asarray(query.objects[other][[0, t]], np.float64)
+            self.began_here.append(None if poses is None else poses[0])
+            self.here.append(None if poses is None else poses[1])
         self.round = [is_round(name, round_objects) for name in parts.names]
-        self._moved: dict[int, Moved] = {NOTHING: WORLD}
 
-    def moved(self, number: int) -> Moved:
-        """The motion of one object."""
-        if number not in self._moved:
-            here = self.here[number]
-            self._moved[number] = (
-                WORLD if here is None else Moved(self.there[number], here, self.round[number])
-            )
-        return self._moved[number]
+    def moved(self, part: Part) -> Moved:
+        """The motion of what a part refers to."""
+        number = part.reference
+        here = None if number == NOTHING else (self.began_here if part.from_start else self.here)[number]
+        if here is None:
+            return WORLD
+        there = (self.began_there if part.from_start else self.there)[number]
+        return Moved(there, here, self.round[number])
 
 
 def _move_arm(
@@ -117,7 +120,7 @@ def _move_arm(
         part = scene.parts.part_at(arm, int(frames[first]))
         inside = frames < part.end if part is not scene.parts.arms[arm][-1] else frames >= 0
         last = int(np.flatnonzero(inside)[-1]) + 1
-        moved = scene.moved(part.reference)
+        moved = scene.moved(part)
         shift = tool[:3] - moved.points(begin[:3])
         twist = rotation6_to_matrix(tool[ROTATION]) @ (moved.turn @ rotation6_to_matrix(begin[ROTATION])).T
         lasting = _grasp(scene, part, moved, begin[:3], tool[:3]) if first == 0 else np.zeros(3)
