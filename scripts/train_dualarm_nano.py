@@ -30,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--variants", default="ours,no-retrieval,co-training,single,supervised")
     parser.add_argument("--tasks", help="keys, separated by commas  [default: the ten of the suite]")
+    parser.add_argument("--pool-tasks", help="further tasks of the pool, or all  [default: none]")
     parser.add_argument("--per-task", type=int, default=50, help="demonstrations of either robot")
     parser.add_argument("--seeds", type=int, default=1, help="of training, from 0")
     parser.add_argument("--eval-seeds", default="500:520", metavar="FIRST:LAST")
@@ -44,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--stop-after", type=float, default=1e9, metavar="SECONDS")
     options = parser.parse_args(arguments)
 
-    from recap.envs.dualarm.tasks import SEEN, UNSEEN
+    from recap.envs.dualarm.tasks import SEEN, UNSEEN, tasks_named
     from recap.errors import RecapError
     from recap.plans.dualarm import ArmsPlan, collect, known_tasks, make_plan, toy_of
     from recap.plans.ledger import describe
@@ -54,13 +55,14 @@ def main(arguments: list[str] | None = None) -> int:
     first, _, last = options.eval_seeds.partition(":")
     try:
         wanted = ArmsPlan(
-            tuple(options.tasks.split(",")) if options.tasks else known_tasks((*SEEN, *UNSEEN)),
+            tasks_named(options.tasks) if options.tasks else known_tasks((*SEEN, *UNSEEN)),
             tuple(options.variants.split(",")),
             options.per_task,
             tuple(range(options.seeds)),
             tuple(range(int(first), int(last))),
             changes=tuple(options.changes),
             device="cpu" if cpu else options.eval_device,
+            pool_only=tasks_named(options.pool_tasks) if options.pool_tasks else (),
         )
         wanted = toy_of(wanted) if options.toy else wanted
         plan = make_plan(wanted, options.out)

@@ -20,6 +20,8 @@ def test_the_robot_shows_only_what_it_is_trained_on() -> None:
     target = {task for task, _, _ in PLAN.wanted("viperx")}
     assert target == {"move_can_pot"}
     assert {task for task, _, _ in PLAN.wanted("ur5e")} == {"move_can_pot", "lift_pot"}
+    more = replace(PLAN, pool_only=("click_bell", "lift_pot"))
+    assert [len(more.wanted(robot)) for robot in ("viperx", "ur5e")] == [3, 9]
     everything = replace(PLAN, variants=("supervised",))
     assert {task for task, _, _ in everything.wanted("viperx")} == {"move_can_pot", "lift_pot"}
     assert min(seed for _, _, seed in PLAN.wanted("ur5e")) >= 100_000

@@ -119,7 +119,12 @@ def test_a_vector_that_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match=r"slot 'x' holds 65 numbers, a frame 64: use larger images"):
         Layout((Slot("x", "vector", width=65),), channels=16, size=2, patch=2)
     with pytest.raises(InputError, match="slot 'retrieved_proprio' holds 84 numbers"):
-        build_layout(PolicyConfig(inputs="S", chunk_size=32))
+        build_layout(PolicyConfig(image=ImageConfig(size=16), chunk_size=32))
+
+
+def test_state_alone_takes_as_many_tokens_as_its_widest_vector() -> None:
+    layout = build_layout(PolicyConfig(inputs="S", chunk_size=32))
+    assert (layout.size, layout.n_tokens) == (4, 4 * len(layout.slots)), "84 numbers"
 
 
 @pytest.mark.parametrize("inputs", ["I", "S", "I+S"])

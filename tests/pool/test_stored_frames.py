@@ -40,6 +40,17 @@ def test_equal_views_give_equal_bytes(packed: Path, tmp_path: Path) -> None:
     assert (tmp_path / "again.safetensors").read_bytes() == packed.read_bytes()
 
 
+def test_a_file_packed_anew_is_read_anew(packed: Path) -> None:
+    old = [PackedPool.open(packed).episode(name) for name in ("a", "b")]
+    assert all(len(film[0]) for film in old[0].images.values())
+    more = toy_episode("c", t=4, images=True)
+    write_packed(MemoryView([*old, more]), packed, films=False)
+    pool = PackedPool.open(packed)
+    for name, episode in (("a", toy_episode("a", images=True)), ("c", more)):
+        for camera, film in pool.episode(name).images.items():
+            assert np.array_equal(film[2], episode.images[camera][2])
+
+
 def test_frames_that_have_changed_are_not_shown(packed: Path) -> None:
     data = bytearray(packed.read_bytes())
     frames = next(iter(toy_episode("a", images=True).images.values()))

@@ -54,11 +54,12 @@ class ArmsPlan:
     changes: tuple[str, ...] = ()  # of every preset
     toy: bool = False
     device: str = "cpu"  # of evaluations
+    pool_only: tuple[str, ...] = ()  # further tasks that the pool shows and nobody is asked for
 
     def __post_init__(self) -> None:
         for variant in self.variants:
             one_of("variant", variant, tuple(VARIANTS))
-        for task in self.tasks:
+        for task in (*self.tasks, *self.pool_only):
             task_named(task)
         if not self.seen:
             raise InputError(f"none of the tasks is one to train on: give some of {', '.join(SEEN)}")
@@ -81,8 +82,9 @@ class ArmsPlan:
 
     def wanted(self, embodiment: str) -> list[Wanted]:
         """The demonstrations of one robot; the other's begin in the same scenes."""
-        own = embodiment == POOL or "supervised" in self.variants
-        tasks = self.tasks if own else self.seen
+        tasks = self.tasks if "supervised" in self.variants else self.seen
+        if embodiment == POOL:
+            tasks = tuple(dict.fromkeys((*self.tasks, *self.pool_only)))
         seeds = range(FIRST_COLLECTION_SEED, FIRST_COLLECTION_SEED + self.per_task)
         return [(task, embodiment, seed) for task in tasks for seed in seeds]
 

@@ -34,21 +34,22 @@ class StoredFrames(Sequence[U8]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(self.n_frames))]
         i = range(self.n_frames)[index]
-        found: U8 = _checked(self.path, self.digest)[i : i + 1][0]
+        status = self.path.stat()  # the file may have been packed anew
+        found: U8 = _checked(self.path, self.digest, (status.st_ino, status.st_mtime_ns))[i : i + 1][0]
         return found
 
 
 @lru_cache(maxsize=8)
-def _opened(path: Path) -> Any:
+def _opened(path: Path, version: tuple[int, int]) -> Any:
     from safetensors import safe_open
 
     return safe_open(path, framework="numpy")
 
 
 @lru_cache(maxsize=65536)
-def _checked(path: Path, digest: str) -> Any:
+def _checked(path: Path, digest: str, version: tuple[int, int]) -> Any:
     """The slice of a camera's frames, its hash compared once a process."""
-    file = _opened(path)
+    file = _opened(path, version)
     if digest_of_frames(file.get_tensor(PREFIX + digest)) != digest:
         raise DatasetError(f"packed pool {path} is damaged: frames have changed; pack it again")
     return file.get_slice(PREFIX + digest)
