@@ -29,6 +29,7 @@ DEFAULT = "pusht-9x100"
 # Of two arms there are only these: pictures of them are too large to ship. Collected when first asked for.
 DEBUG_TASK, DEBUG_SEEDS, DEBUG_PX = "move_can_pot", range(100_000, 100_006), 64
 DEBUG_POOLS = {"dualarm-debug-viperx": "viperx", "dualarm-debug-ur5e": "ur5e"}  # name -> robot
+POOL_NAMES = (*STANDARD_POOLS, *DEBUG_POOLS)
 
 
 class StandardPool:
@@ -72,7 +73,7 @@ def open_pool(uri: str | None) -> PoolSource:
         packed = PackedPool.open(Path(name))
         return StandardPool(packed) if _can_be_drawn(packed) else packed
     if "/" not in name and not Path(name).exists():
-        raise InputError(f"there is no pool '{name}': {did_you_mean(name, STANDARD_POOLS)}, or give a path")
+        raise InputError(f"there is no pool '{name}': {did_you_mean(name, POOL_NAMES)}, or give a path")
     from recap.pool.store import Pool
 
     return Pool.open(name)

@@ -18,7 +18,7 @@ from recap.pool.memory import MemoryPool
 from recap.pool.view import PoolView
 from recap.retrieval.config import RetrievalConfig, with_scales
 from recap.retrieval.presets import preset
-from recap.standard_pools import STANDARD_POOLS, open_pool
+from recap.standard_pools import POOL_NAMES, open_pool
 from recap.types import Episode
 
 HORIZONS = (1, 2, 4, 8, 16, 32)
@@ -63,7 +63,7 @@ class Premise:
 def open_demonstrations(place: str, mapping: Mapping[str, str] | None = None) -> PoolView:
     """A pool by name or address, a packed snapshot, or a dataset in any format that is imported."""
     path = Path(place)
-    known = place in STANDARD_POOLS or place.endswith(".safetensors") or "://" in place
+    known = place in POOL_NAMES or place.endswith(".safetensors") or "://" in place
     if not known and path.exists():
         try:
             detect_format(path)

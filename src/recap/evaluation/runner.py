@@ -84,10 +84,10 @@ def with_pool_version(spec: EvalSpec) -> EvalSpec:
     """The spec with its pool's full address and version, so that a run never mixes two."""
     if spec.pool is None or spec.agent in WITHOUT_POOL:
         return spec
-    from recap.standard_pools import STANDARD_POOLS, open_pool
+    from recap.standard_pools import POOL_NAMES, open_pool
 
     version = open_pool(spec.pool).view().version
-    local = "://" not in spec.pool and spec.pool not in STANDARD_POOLS
+    local = "://" not in spec.pool and spec.pool not in POOL_NAMES
     return replace(spec, pool=str(Path(spec.pool).resolve()) if local else spec.pool, pool_version=version)
 
 
