@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -153,6 +154,24 @@ def test_an_episode_ends_after_the_tasks_number_of_steps() -> None:
     terminated, truncated = env.step(env.proprio())[2:4]
     assert truncated
     assert not terminated
+
+
+def test_physics_that_breaks_ends_the_episode_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    env = DualArmEnv("grab_roller", image_size=0)
+    env.reset(seed=500)
+    before = env.observe(0)
+    env.data.joint("roller").qvel[:] = 1e12
+    _, _, terminated, truncated, info = env.step(env.proprio())
+    assert truncated
+    assert info["broken"]
+    assert not terminated
+    assert np.abs(env.observe(0).objects["roller"] - before.objects["roller"]).max() < 1e-3
+    assert not list(tmp_path.iterdir()), "the engine's log is not written to the user's directory"
+    env.reset(seed=500)
+    assert not env.step(env.proprio())[4]["broken"]
 
 
 def test_touching_is_told_by_side() -> None:

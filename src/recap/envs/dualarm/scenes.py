@@ -102,7 +102,7 @@ def put(model: Any, data: Any, bodies: Sequence[Body], places: Mapping[str, Plac
 
 
 class Look:
-    """Colours, lights, table and distractors of a model: put back as compiled, or drawn at random."""
+    """Colours, lights, table and distractors of a model, drawn around what they were compiled as."""
 
     def __init__(self, model: Any) -> None:
         self._model = model

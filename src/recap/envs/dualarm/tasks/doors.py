@@ -58,7 +58,7 @@ def _open_door(hands: Hands) -> Script:
 OPEN_MICROWAVE = Task(
     key="open_microwave",
     bodies=(MICROWAVE,),
-    arrange=scattered({"microwave": Area((0.07, 0.21), (0.09, 0.21), (-14, 28))}),
+    arrange=scattered({"microwave": Area((0.06, 0.19), (0.04, 0.24), (-14, 34))}),
     success=_opened,
     script=_open_door,
     seen=(
