@@ -94,7 +94,11 @@ def pusht(
 
 @collect.command()
 @click.option(
-    "--task", "tasks", required=True, metavar="NAMES", help="Tasks: move_can_pot,lift_pot, or seen."
+    "--task",
+    "tasks",
+    required=True,
+    metavar="NAMES",
+    help="Tasks: move_can_pot,lift_pot, or seen, or level2.",
 )
 @click.option("--embodiment", default="ur5e", show_default=True, help="ur5e or viperx.")
 @click.option("--episodes", type=int, default=50, show_default=True, metavar="N", help="How many each.")

@@ -8,14 +8,28 @@ from recap.envs.dualarm.tasks.doors import OPEN_MICROWAVE
 from recap.envs.dualarm.tasks.grasps import GRAB_ROLLER, PICK_DUAL_BOTTLES
 from recap.envs.dualarm.tasks.handovers import HANDOVER_BLOCK, HANDOVER_MIC
 from recap.envs.dualarm.tasks.household import PLACEMENTS
+from recap.envs.dualarm.tasks.mugs import HANGING_MUG
+from recap.envs.dualarm.tasks.pairs import PAIRS
 from recap.envs.dualarm.tasks.placements import MOVE_PILLBOTTLE_PAD
 from recap.envs.dualarm.tasks.pots import LIFT_POT
 from recap.envs.dualarm.tasks.presses import CLICK_BELL, PRESSES
 from recap.envs.dualarm.tasks.skillets import PLACE_BREAD_SKILLET
 from recap.envs.dualarm.tasks.task import Task
+from recap.envs.dualarm.tasks.tools import BEAT_BLOCK_HAMMER, MOVE_PLAYINGCARD_AWAY, OPEN_LAPTOP
+from recap.envs.dualarm.tasks.vessels import ADJUST_BOTTLE, DUMP_BIN_BIGBIN, SHAKE_BOTTLE
 from recap.errors import InputError, one_of
 
-__all__ = ["LEVELS", "SEEN", "TASKS", "UNSEEN", "check_collection_seeds", "level_tasks", "task_named"]
+__all__ = (
+    "FIRST_COLLECTION_SEED",
+    "LEVELS",
+    "SEEN",
+    "TASKS",
+    "UNSEEN",
+    "Task",
+    "check_collection_seeds",
+    "task_named",
+    "tasks_named",
+)
 
 _WRITTEN: tuple[Task, ...] = (
     PLACE_CANS_PLASTICBOX,
@@ -31,6 +45,14 @@ _WRITTEN: tuple[Task, ...] = (
     HANDOVER_BLOCK,
     *PLACEMENTS,
     *PRESSES,
+    *PAIRS,
+    BEAT_BLOCK_HAMMER,
+    DUMP_BIN_BIGBIN,
+    ADJUST_BOTTLE,
+    OPEN_LAPTOP,
+    SHAKE_BOTTLE,
+    HANGING_MUG,
+    MOVE_PLAYINGCARD_AWAY,
 )
 _BY_KEY = {task.key: task for task in _WRITTEN}
 # In the order in which the levels of the pool bring them.
@@ -44,8 +66,13 @@ def task_named(key: str) -> Task:
 
 
 def tasks_named(text: str) -> tuple[str, ...]:
-    """Keys from `move_can_pot,lift_pot`, or from a group: seen, unseen, all."""
+    """Keys from `move_can_pot,lift_pot`, or from a group: seen, unseen, all, level1 … level6.
+
+    A level's group is what that level adds to the pool, as far as it is written here.
+    """
     groups = {"seen": SEEN, "unseen": UNSEEN, "all": tuple(TASKS)}
+    for n, level in enumerate(LEVELS, start=1):
+        groups[f"level{n}"] = tuple(key for key in level if key in TASKS)
     keys = [key for name in text.split(",") for key in groups.get(name.strip(), (name.strip(),))]
     return tuple(dict.fromkeys(task_named(key).key for key in keys))
 

@@ -9,7 +9,7 @@ from recap.envs.dualarm.tasks.task import Area, State, Task, scattered
 from recap.envs.dualarm.waypoints import Hands, Script, grip, heading, other, standing
 
 MEET_Z = 0.2  # m above the table
-LYING = Area((0.14, 0.3), (-0.2, 0.2), (-50, 50))
+LYING = Area((0.1, 0.25), (-0.2, 0.2), (-50, 50))  # all of it in the head camera's view
 
 
 def handing(

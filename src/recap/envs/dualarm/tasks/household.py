@@ -94,7 +94,8 @@ FAN = Body(
     (
         box((0.032, 0.032, 0.006), (0, 0, 0.006), WHITE),
         box((0.007, 0.007, 0.028), (0, 0, 0.038), WHITE),
-        cylinder(0.034, 0.01, (0, 0, 0.09), _BLUE, (90, 0, 0)),
+        cylinder(0.034, 0.009, (0, 0, 0.09), _BLUE, (90, 0, 0), solid=False),
+        box((0.026, 0.01, 0.026), (0, 0, 0.09), _BLUE),
         cylinder(0.01, 0.013, (0, 0, 0.09), WHITE, (90, 0, 0), solid=False),
     ),
     mass=0.12,
@@ -112,23 +113,23 @@ SCALE = Body(
 SEAL = Body(
     "seal",
     (
-        box((0.018, 0.018, 0.012), (0, 0, 0.012), _RED),
-        box((0.009, 0.011, 0.022), (0, 0, 0.046), (0.35, 0.2, 0.12)),
+        box((0.021, 0.021, 0.014), (0, 0, 0.014), _RED),
+        box((0.01, 0.012, 0.022), (0, 0, 0.05), (0.35, 0.2, 0.12)),
     ),
     mass=0.08,
 )
 CODE = Body(
     "code",
     (
-        box((0.028, 0.016, 0.03), (0, 0, 0.03), WHITE),
+        box((0.032, 0.018, 0.036), (0, 0, 0.036), WHITE),
         *(
-            box((0.006, 0.001, 0.006), (x, -0.0165, z), BLACK, solid=False)
+            box((0.007, 0.001, 0.007), (x, -0.0185, z + 0.005), BLACK, solid=False)
             for x, z in ((-0.016, 0.014), (-0.016, 0.046), (0.016, 0.046), (0.004, 0.03), (0.016, 0.016))
         ),
     ),
     mass=0.08,
 )
-MARK = Body("mark", (box((0.04, 0.026, 0.001), (0, 0, 0.001), (0.3, 0.6, 0.35), solid=False),), fixed=True)
+MARK = Body("mark", (box((0.044, 0.032, 0.001), (0, 0, 0.001), (0.3, 0.6, 0.35), solid=False),), fixed=True)
 
 PLACEMENTS: tuple[Task, ...] = (
     putting(
@@ -238,7 +239,7 @@ PLACEMENTS: tuple[Task, ...] = (
         "stamp_seal",
         SEAL,
         pad(0.04, 0.03, (0.9, 0.88, 0.75), "paper"),
-        hold=(0, 0, 0.05),
+        hold=(0, 0, 0.054),
         at=(0, 0, 0.004),
         within=(0.015, 0.015, 0.012),
         areas=(TURNED, TURNED),
@@ -256,7 +257,7 @@ PLACEMENTS: tuple[Task, ...] = (
         "rotate_qrcode",
         CODE,
         MARK,
-        hold=(0, 0, 0.042),
+        hold=(0, 0, 0.052),
         at=(0, 0, 0),
         aligned=True,
         areas=(Area(FAR.x, FAR.y, (30, 75)), Area((0.06, 0.2), (-0.2, 0.2))),

@@ -7,7 +7,7 @@ from recap.envs.dualarm.tasks.task import Area, State, Task, scattered
 from recap.envs.dualarm.waypoints import Hands, Script, down, point
 
 FINGERTIP = 0.015  # m that the fingers reach beyond the tool frame
-EVERYWHERE = Area((0.06, 0.34), (-0.22, 0.22), (-40, 40))
+EVERYWHERE = Area((0.05, 0.31), (-0.2, 0.22), (-40, 40))
 
 
 def pressing(
@@ -34,7 +34,8 @@ def pressing(
     part = body.parts[0].name
 
     def pressed(state: State) -> bool:
-        return state.joints[part] > enough and state.held(part)
+        by_closed = any(state.grips[side] < 0.1 for side in state.touching[part])  # chance is seldom closed
+        return state.joints[part] > enough and by_closed
 
     def script(hands: Hands) -> Script:
         spot = point(hands.objects[body.name], *at)
@@ -56,7 +57,8 @@ _BRASS, _WOOD = (0.85, 0.68, 0.25), (0.4, 0.24, 0.14)
 BELL = Body(
     "bell",
     (
-        cylinder(0.042, 0.006, (0, 0, 0.006), _WOOD),
+        cylinder(0.042, 0.006, (0, 0, 0.006), _WOOD, solid=False),
+        *(box((0.029, 0.029, 0.006), (0, 0, 0.006), _WOOD, (0, 0, turn)) for turn in (0, 45)),
         cylinder(0.036, 0.01, (0, 0, 0.022), _BRASS),
         cylinder(0.026, 0.006, (0, 0, 0.038), _BRASS),
     ),
@@ -164,7 +166,12 @@ PRESSES: tuple[Task, ...] = (
         by=0.024,
         enough=8.0,
         words=(
-            ("press the stapler", "push the stapler down", "staple with the red stapler", "press its red arm down"),
+            (
+                "press the stapler",
+                "push the stapler down",
+                "staple with the red stapler",
+                "press its red arm down",
+            ),
             ("use the stapler once", "make the stapler click"),
         ),
     ),
@@ -191,7 +198,12 @@ PRESSES: tuple[Task, ...] = (
         by=0.016,
         enough=20.0,
         words=(
-            ("turn the switch", "flip the switch over", "push the blue rocker down", "press the raised side of the switch"),
+            (
+                "turn the switch",
+                "flip the switch over",
+                "push the blue rocker down",
+                "press the raised side of the switch",
+            ),
             ("toggle the switch on the table", "turn it on at the switch"),
         ),
     ),
