@@ -128,6 +128,7 @@ ROWS = {
     "choices": [
         Row("not moved", changes={"align": "off"}),
         Row("one candidate", changes={"n_candidates": 1}),
+        Row("five candidates", changes={"n_candidates": 5}),
         Row("all candidates", changes={"n_candidates": None}),
         Row("nothing followed", changes={"follow_bonus": 0.0}),
         Row("no stall", changes={"stall_penalty": 0.0}),
