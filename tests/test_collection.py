@@ -227,7 +227,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: py
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device", "somewhere")
 
-    monkeypatch.setattr("recap.collection.stage_episode", full)
+    monkeypatch.setattr("recap.pool.lerobot.stage_episode", full)
     with pytest.raises(OSError, match="No space left"):
         collect(SPEC, tmp_path / "disc")
     assert list(tmp_path.iterdir()) == []

@@ -29,8 +29,8 @@ from recap.types import Episode
 EPISODE = random_episode("demo", 3, n=12)
 
 
-def test_every_preset_describes_every_frame() -> None:
-    for describer, config in PRESETS.values():
+def test_every_preset_of_the_plane_describes_every_frame() -> None:
+    for describer, config in (made for name, made in PRESETS.items() if name.startswith("pusht-")):
         rows = describer.describe(EPISODE)
         assert {name: r.shape for name, r in rows.items()} == {n: (12, d) for n, d in describer.dims.items()}
         assert set(config.weights) | set(config.scene_weights) <= set(describer.dims)

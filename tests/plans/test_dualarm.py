@@ -52,8 +52,13 @@ def test_what_is_there_is_not_collected_again(tmp_path: Path) -> None:
     after = PackedPool.open(PLAN.file(tmp_path, "viperx")).digests
     assert len(after) == 3
     assert {name: after[name] for name in before} == before
-    run = make_plan(toy_of(replace(PLAN, changes=("policy.inputs=S",))), tmp_path).runs[0]
-    data = load_data(run.config)
+
+
+def test_without_a_variant_that_looks_nothing_is_drawn(tmp_path: Path) -> None:
+    poses = replace(PLAN, changes=("policy.inputs=S",))
+    collect(poses, tmp_path, 1, lambda *words: None)
+    assert not any(episode.images for episode in PackedPool.open(poses.file(tmp_path, "ur5e")))
+    data = load_data(make_plan(toy_of(poses), tmp_path).runs[0].config)
     assert data.n_episodes == (2, 1, 3)
     assert data.stamp.preset == "dualarm-aligned"
 

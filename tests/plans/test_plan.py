@@ -133,7 +133,7 @@ def test_a_part_of_a_plan_tells_of_itself_alone(read: Read) -> None:
     assert [run.family for run in chosen.runs] == ["ours"]
     assert chosen.agents == ()
     assert [(part.names, part.reference) for part in chosen.parts] == [(("ours",), None)]
-    with pytest.raises(InputError, match="no run or agent 'our': did you mean ours"):
+    with pytest.raises(InputError, match="no run or agent 'our': did you mean 'ours'"):
         select(plan, ["our"])
 
 
