@@ -21,7 +21,7 @@ import numpy as np
 from recap.envs.pusht.tasks import SEEN_ANGLES, angle_key
 from recap.evaluation.run_directory import read_info
 from recap.evaluation.statistics import bootstrap_models, seed_table
-from recap.evaluation.summary import succeeded, summarise
+from recap.evaluation.summary import Summary, succeeded, summarise
 from recap.types import F64
 
 
@@ -33,16 +33,23 @@ def row_of(folder: Path) -> dict[str, Any]:
         group.name: {key: rate.to_json() for key, rate in group.rates.items()} for group in summary.groups
     }
     errors = sum(result.outcome == "error" for result in results)
-    plain = {key: value for key, value in spec.to_json().items() if key not in ("angles", "seeds")}
+    plain = {key: value for key, value in spec.to_json().items() if key not in ("angles", "tasks", "seeds")}
+    if plain["pool"] is not None and Path(plain["pool"]).is_relative_to(Path.cwd()):
+        plain["pool"] = str(Path(plain["pool"]).relative_to(Path.cwd()))
     seeds = f"{min(spec.seeds)}…{max(spec.seeds)}"
     return {
         "name": folder.name,
         "spec": plain,
-        "angles": list(spec.angles),
+        **({"tasks": _by_task(summary)} if spec.tasks else {"angles": list(spec.angles)}),
         "seeds": seeds,
         "success": groups,
         "errors": errors,
     }
+
+
+def _by_task(summary: Summary) -> dict[str, Any]:
+    """Of two arms, each task's rate."""
+    return {task.name: next(iter(task.rates.values())).to_json() for task in summary.angles}
 
 
 def table_of(folder: Path, threshold: str, angles: Collection[float]) -> F64:

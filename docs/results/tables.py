@@ -497,6 +497,39 @@ def plan(name: str) -> Callable[[], str]:
     return rows
 
 
+def dual_arm_policy() -> str:
+    """Every agent's success by task."""
+    rows = load("dualarm_policy")["rows"]
+    tasks = [*rows[0]["tasks"]]
+    groups = [*rows[0]["success"]]
+    body = [(task, *(counts(row["tasks"][task]) for row in rows)) for task in tasks]
+    body += [
+        (f"**{group}**", *(counts(next(iter(row["success"][group].values()))) for row in rows))
+        for group in groups
+    ]
+    return table(["", *(row["name"] for row in rows)], body)
+
+
+def counts(cell: dict[str, Any]) -> str:
+    """Successes of how many."""
+    return f"{cell['successes']}/{cell['n']}"
+
+
+def dual_arm_levels() -> str:
+    """Success on every unseen task as the pool grows; bold from the level on that brings it."""
+    from recap.envs.dualarm.levels import LEVELS, UNSEEN
+
+    data = load("dualarm_levels")
+    own = {task: next(n for n, tasks in enumerate(LEVELS, 1) if task in tasks) for task in UNSEEN}
+    rows = []
+    for agent, levels in data["rows"].items():
+        for task in sorted(UNSEEN, key=own.__getitem__):
+            cells = [counts(found[task]) for found in levels.values()]
+            bold = [f"**{c}**" if n >= own[task] else c for n, c in enumerate(cells, 1)]
+            rows.append((agent.rsplit("/", 1)[-1], task, *bold))
+    return table(["agent", "unseen task", *(f"level {n}" for n in range(1, 7))], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "environment": environment,
     "expert": expert,
@@ -532,6 +565,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "dual-arm-speed": dual_arm_speed,
     "dual-arm-replay": dual_arm_replay,
     "dual-arm-replay-rows": dual_arm_replay_rows,
+    "dual-arm-policy": dual_arm_policy,
+    "dual-arm-levels": dual_arm_levels,
     "studio-one-demo": one_demonstration,
     "serve-delay": delay,
     "serve-delay-clock": delay_clock,

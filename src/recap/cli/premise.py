@@ -62,6 +62,7 @@ def premise(
     from recap.analysis.premise import check_premise, open_demonstrations
     from recap.cli.importing import parse_mapping
     from recap.cli.terminal import show
+    from recap.geometry3 import ARM_DIM
     from recap.run_directory import write_whole
 
     mapping = parse_mapping(maps)
@@ -101,7 +102,9 @@ def premise(
     if found.verdict.startswith("does not"):
         click.echo("Next: look at the features with recap retrieve POOL --at … --explain, or align the two")
         return 1
-    click.echo(f"Next: recap train pusht-nano --set policy.chunk_size={found.chunk_size} …")
+    first = views[0].episode(views[0].episode_ids[0])
+    recipe = "dualarm-nano" if first.actions.shape[1] == 2 * ARM_DIM else "pusht-nano"
+    click.echo(f"Next: recap train {recipe} --set policy.chunk_size={found.chunk_size} …")
     return 0
 
 
