@@ -58,7 +58,9 @@ def bars(
         paper: the paper's value of each, a diamond.
         seen: bars of what training has seen are hatched.
     """
-    plot = _Plot(300, 190, (0.0, top), left=34, bottom=34)
+    slanted = max((len(point.label) for point in points), default=0) > 6  # names rather than angles
+    width, height, left, below = (360, 262, 94, 106) if slanted else (300, 190, 34, 34)
+    plot = _Plot(width, height, (0.0, top), left=left, bottom=below)
     step = plot.width / max(len(points), 1)
     parts = plot.grid(percent=True)
     for i, point in enumerate(points):
@@ -79,7 +81,13 @@ def bars(
                 f'<path class="paper-mark" d="M{middle:.1f} {y - 5:.1f}l5 5-5 5-5-5z" fill="var(--paper)" '
                 'stroke="var(--ink)" stroke-width="1.5"/>'
             )
-        parts.append(_text(middle, plot.bottom + 14, point.label, "middle"))
+        if slanted:
+            word = _text(0, 0, _short(point.label, 20), "end")
+            parts.append(
+                f'<g transform="translate({middle + 3:.1f} {plot.bottom + 12}) rotate(-50)">{word}</g>'
+            )
+        else:
+            parts.append(_text(middle, plot.bottom + 14, point.label, "middle"))
     return plot.svg(title, _told(title, [Series("", tuple(points))]), parts)
 
 

@@ -39,12 +39,14 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def filmstrip(frames: Sequence[U8], n: int) -> U8:
-    """Up to n frames, evenly spaced from the first to the last, side by side: (h, n * w, 3)."""
+def filmstrip(frames: Sequence[U8], n: int, gap: int = 0) -> U8:
+    """Up to n frames, evenly spaced from the first to the last, side by side with white gaps between them."""
     if not frames or n < 1:
         raise InputError("a film strip needs at least one frame")
     picks = np.unique(np.linspace(0, len(frames) - 1, n).round().astype(int))
-    return np.concatenate([frames[i] for i in picks], axis=1)
+    between = np.full((frames[0].shape[0], gap, 3), 255, np.uint8)
+    parts = [part for i in picks for part in (frames[i], between)]
+    return np.concatenate(parts[:-1], axis=1)
 
 
 def halved(image: U8) -> U8:

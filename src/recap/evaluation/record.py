@@ -80,7 +80,7 @@ def record(spec: EvalSpec, results: Sequence[EpisodeResult], out: Path) -> Itera
             continue
         video, strip = out / f"{stem}.mp4", out / f"{stem}.png"
         write_video(video, frames, ARMS_FPS if spec.env == "dualarm" else FPS)
-        write_png(strip, halved(filmstrip(frames, N_STRIP_FRAMES)))
+        write_png(strip, halved(filmstrip(frames, N_STRIP_FRAMES, gap=8)))
         yield Recording(video, strip, result, replayed)
 
 

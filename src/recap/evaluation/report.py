@@ -49,10 +49,12 @@ def _body(material: Material, sections: list[tuple[str, str]]) -> str:
     )
     n_episodes = sum(len(run.results) for run in material.runs.values())
     told = f"Runs: {len(material.runs)}; episodes: {n_episodes}; analyses: {len(material.analyses)}."
+    of_tasks = all(run.spec.tasks for run in material.runs.values()) and material.runs
+    intervals = INTERVAL.replace("angle", "task") if of_tasks else INTERVAL
     lead = f'<p class="lead">{escape(material.lead)}</p>' if material.lead else ""
     return (
         f'<a class="skip" href="#main">Skip to the results</a><header><h1>{escape(material.title)}</h1>{lead}'
-        f'<p class="note">{told} Intervals {escape(INTERVAL)}. Every number is read from the files of the '
+        f'<p class="note">{told} Intervals {escape(intervals)}. Every number is read from the files of the '
         'runs; under each figure is where it comes from.</p></header><nav aria-label="Contents"><ol>'
         f'{links}</ol></nav><main id="main">{parts}</main>'
     )

@@ -123,7 +123,7 @@ def success_panels(part: Part, threshold: str) -> str:
             paper = [run.paper.angles.get(angle, math.nan) / 100 for angle in angles]
         drawn = charts.bars(
             f"{run.label}, success{above(threshold)} by goal",
-            [point(_rate(run, angle, threshold), angle) for angle in angles],
+            [point(_rate(run, angle, threshold), angle.replace("_", " ")) for angle in angles],
             paper=paper,
             seen=[angle in seen_by(part.runs) for angle in angles],
             tint=i,
@@ -145,7 +145,8 @@ def success_part(part: Part, number: int) -> str:
     for threshold in thresholds_of(part.runs):
         html.append(f"<h3>Success{above(threshold)}</h3>")
         html.append(success_table(part, threshold, f"success-{number}-{threshold}"))
-        hint = "Per cent by goal with 95 % Wilson intervals; hatched: goals that training has seen."
+        kind = "task" if part.runs[0].spec.tasks else "goal"
+        hint = f"Per cent by {kind} with 95 % Wilson intervals; hatched: {kind}s that training has seen."
         if threshold == PAPER_THRESHOLD and any(run.paper and run.paper.angles for run in part.runs):
             hint += f" Diamonds: the paper. {CAUTION}"
         html.append(figure(success_panels(part, threshold), hint, provenance(part.runs)))
