@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 REPLAY = "replay"
 ARMS_ACTION_STEPS = 8  # of a replayed chunk of 16, before the next look
-SHIPPED_POLICIES = ("pusht-nano",)
+SHIPPED_POLICIES = ("pusht-nano", "dualarm-small")
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,18 @@
-"""The policy that comes with the package."""
+"""The policies that come with the package."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from recap.agent import RetrievalAgent
+from recap.envs.dualarm.collection import demonstrate
 from recap.errors import InputError
 from recap.evaluation.agents import make_agent
 from recap.evaluation.rollouts import EvalSpec, run_trials
 from recap.policies.checkpoint import SHIPPED, find_checkpoint, from_pretrained, n_parameters
+from recap.pool.memory import MemoryView
+from recap.pool.packed import write_packed
 from recap.retrieval.hindsight import HindsightPool
 
 SPEC = EvalSpec("pusht-nano", pusher="triangle", angles=(45.0,), seeds=(501,), thresholds=(0.85,))
@@ -50,3 +54,27 @@ def test_it_solves_an_easy_scene(agent: RetrievalAgent) -> None:
     plan = agent.plan(0)
     assert plan is not None
     assert plan.chunk.residual.any(), "it says more than what was retrieved"
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A pool with two demonstrations of an unseen task by the other robot."""
+    file = tmp_path_factory.mktemp("pool") / "pots.safetensors"
+    episodes = [demonstrate("lift_pot", "ur5e", seed, 0, "clean") for seed in (100_000, 100_001)]
+    write_packed(MemoryView(episodes), file, images=False)
+    return str(file)
+
+
+def test_two_arms_do_a_task_that_they_were_only_shown(shown: str) -> None:
+    spec = EvalSpec("dualarm-small", env="dualarm", tasks=("lift_pot",), seeds=(500, 501), pool=shown)
+    made = make_agent(spec.agent, spec)
+    results = list(run_trials(made, spec, spec.trials(), 2))
+    assert [result.outcome for result in results] == ["success", "success"]
+    nothing = replace(spec, matching="none")
+    (lost,) = run_trials(make_agent(spec.agent, nothing), nothing, spec.trials()[:1], 1)
+    assert lost.outcome == "failure", "it does not know the task, it corrects what is retrieved"
+
+
+def test_a_policy_of_two_arms_pushes_no_blocks() -> None:
+    with pytest.raises(InputError, match=r"'dualarm-small'.*--env dualarm"):
+        make_agent("dualarm-small", EvalSpec("dualarm-small"))

@@ -113,9 +113,9 @@ def evaluate(
 ) -> int:
     """Roll out an agent and count its successes.
 
-    AGENT is expert, replay, still, a policy (pusht-nano, or a path), or package.module:factory for your own.
-    A stopped evaluation is resumed by the same command. Results are in DIR/eval_info.json. The exit code is 1
-    when any episode was an error.
+    AGENT is expert, replay, still, a policy (pusht-nano, dualarm-small, or a path), or package.module:factory
+    for your own. A stopped evaluation is resumed by the same command. Results are in DIR/eval_info.json. The
+    exit code is 1 when any episode was an error.
 
     \b
     Example:

@@ -24,7 +24,7 @@ from recap.policies.policy import RetrievalStamp, Statistics, TrainedPolicy
 
 FORMAT = "recap-policy-1"
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
-SHIPPED = ("pusht-nano",)
+SHIPPED = ("pusht-nano", "dualarm-small")
 
 
 def save_pretrained(

@@ -150,8 +150,8 @@ SEEN = ("place_cans_plasticbox", "move_can_pot", "open_microwave", "grab_roller"
 _TWO_ARMS = TrainConfig(
     "dualarm-nano",
     policy=_ARMS,
-    # As at test time: never the same scene, and the paper's weight of what only training knows.
-    pairs=PairsConfig(k=3, action_weight=0.1, allow_twin=False, leave_out=True),
+    # With the twin scene, whose residual is the robots' difference: that carries over to new tasks.
+    pairs=PairsConfig(k=3, leave_out=True),
     augment=_TABLE,
     target="data/dualarm/viperx.safetensors",
     pool="data/dualarm/ur5e.safetensors",
@@ -200,6 +200,29 @@ PRESETS: dict[str, TrainConfig] = {
         "pusht-nano-co-training-block", policy=_ALONE, co_training=True, pool_angles=()
     ),
     "dualarm-nano": _TWO_ARMS,
+    # Poses alone, small enough for a CPU: what comes with the package.
+    "dualarm-small": replace(
+        _TWO_ARMS,
+        preset="dualarm-small",
+        policy=replace(
+            _ARMS,
+            inputs="S",
+            network=replace(
+                _ARMS.network,
+                num_attention_heads=2,
+                attention_head_dim=48,
+                num_layers=4,
+                adaln_lora_dim=16,
+            ),
+        ),
+        batch_size=64,
+        n_iterations=1500,
+        warm_up=100,
+        ema=0.99,
+        save_every=500,
+        bf16=False,
+        compile=False,
+    ),
     "dualarm-nano-single": replace(
         _TWO_ARMS, preset="dualarm-nano-single", policy=replace(_ARMS, mode="single")
     ),
