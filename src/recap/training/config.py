@@ -208,7 +208,8 @@ PRESETS: dict[str, TrainConfig] = {
             _ARMS,
             inputs="S",
             network=replace(
-                _ARMS.network,
+                NANO,
+                text_embed_dim=128,
                 num_attention_heads=2,
                 attention_head_dim=48,
                 num_layers=4,
