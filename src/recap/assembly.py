@@ -59,7 +59,7 @@ def load_policy(spec: AgentSpec) -> TrainedPolicy | None:
     if policy.config.domain != spec.env:
         raise InputError(
             f"policy '{spec.name}' acts in {policy.config.domain}, not in {spec.env}: "
-            f"give --env {policy.config.domain}, and a pool of its demonstrations"
+            f"use recap eval --env {policy.config.domain}, with a pool of its demonstrations"
         )
     if policy.config.mode != spec.mode:
         raise InputError(
