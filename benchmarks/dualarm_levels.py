@@ -10,26 +10,24 @@ under --out are what `recap report` reads.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from report import arguments, finish
 
 from recap.cli.terminal import progress_bar
-from recap.collection_dualarm import SPEEDS
 from recap.envs.dualarm.levels import LEVELS, UNSEEN, pool_tasks
-from recap.envs.dualarm.tasks import FIRST_COLLECTION_SEED, TASKS
+from recap.envs.dualarm.tasks import FIRST_COLLECTION_SEED
 from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.run_directory import read_info
 from recap.evaluation.runner import evaluate
 from recap.evaluation.statistics import wilson
+from recap.plans.dualarm import POOL, demonstrate_all
 from recap.pool.memory import MemoryView
 from recap.pool.packed import PackedPool, write_packed
 from recap.types import Episode
 from recap.workers import run_in_workers
-
-Wanted = tuple[str, int]  # task and seed
 
 
 def main() -> None:
@@ -83,31 +81,16 @@ def collect(file: Path, options: Any) -> list[Episode]:
     """Demonstrations of every task of the levels, by the UR5e, poses only; once."""
     if not file.exists():
         seeds = range(FIRST_COLLECTION_SEED, FIRST_COLLECTION_SEED + options.per_task)
-        wanted = [(task, seed) for task in pool_tasks(len(LEVELS)) if task in TASKS for seed in seeds]
+        wanted = [(task, POOL, seed) for task in pool_tasks(len(LEVELS)) for seed in seeds]
         found = []
         with progress_bar("demonstrations") as progress:
-            for episode in run_in_workers(demonstrate_all, wanted, options.workers):
+            for episode in run_in_workers(partial(demonstrate_all, 0), wanted, options.workers):
                 found.append(episode)
                 progress(len(found), len(wanted))
         kept = sorted((e for e in found if e.success), key=lambda e: e.id)
         print(f"{len(kept)} of {len(wanted)} demonstrations of {len(pool_tasks(len(LEVELS)))} tasks")
         write_packed(MemoryView(kept), file, images=False)
     return list(PackedPool.open(file))
-
-
-def demonstrate_all(items: Iterator[Wanted]) -> Iterator[Episode]:
-    """What one worker does: each demonstration, more slowly where it fails."""
-    from recap.envs.dualarm.collection import demonstrate
-    from recap.envs.dualarm.env import DualArmEnv
-
-    for task, seed in items:
-        env = DualArmEnv(task, "ur5e", image_size=0)
-        for speed in SPEEDS:
-            episode = demonstrate(task, "ur5e", seed, 0, env=env, speed=speed)
-            if episode.success:
-                break
-        env.close()
-        yield episode
 
 
 if __name__ == "__main__":

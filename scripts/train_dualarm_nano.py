@@ -16,10 +16,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from pathlib import Path
 
-from train_plan import BEGAN, _prepare, log
+from train_plan import carry_out, log
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -49,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     from recap.errors import RecapError
     from recap.plans.dualarm import ArmsPlan, collect, known_tasks, make_plan, toy_of
     from recap.plans.ledger import describe
-    from recap.plans.running import finished_runs, run_plan
+    from recap.plans.running import finished_runs
 
     cpu = options.toy or options.device == "cpu"
     first, _, last = options.eval_seeds.partition(":")
@@ -72,22 +71,13 @@ def main(arguments: list[str] | None = None) -> int:
         collect(wanted, options.out, options.workers, log)
         if options.collect:
             return 0
-        _prepare(cpu)
-        whole = run_plan(
-            plan,
-            options.out,
-            workers=options.eval_workers,
-            stop_after=options.stop_after - (time.time() - BEGAN),
-            log=log,
-            device="cpu" if cpu else options.device,
-        )
+        return carry_out(plan, options)
     except RecapError as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt as stopped:
         print(str(stopped) or "stopped: the same command goes on", file=sys.stderr)
         return 130
-    return 0 if whole else 1
 
 
 if __name__ == "__main__":

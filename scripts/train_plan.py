@@ -36,6 +36,10 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from recap.plans.plan import Plan
 
 BEGAN = time.time()
 
@@ -66,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     from recap.plans.ledger import describe
     from recap.plans.plan import POOLS, read_plan, select
     from recap.plans.pools import collect_pools
-    from recap.plans.running import finished_runs, run_plan
+    from recap.plans.running import finished_runs
     from recap.plans.toy import shrink
 
     cpu = options.toy or options.device == "cpu"
@@ -82,21 +86,29 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         if options.toy:
             plan = shrink(plan, options.out)
-        _prepare(cpu)
-        whole = run_plan(
-            plan,
-            options.out,
-            workers=options.eval_workers,
-            stop_after=options.stop_after - (time.time() - BEGAN),
-            log=log,
-            device="cpu" if cpu else options.device,
-        )
+        return carry_out(plan, options)
     except RecapError as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt as stopped:
         print(str(stopped) or "stopped: the same command goes on", file=sys.stderr)
         return 130
+
+
+def carry_out(plan: Plan, options: argparse.Namespace) -> int:
+    """Train and evaluate; 1 when something is left to do."""
+    from recap.plans.running import run_plan
+
+    cpu = options.toy or options.device == "cpu"
+    _prepare(cpu)
+    whole = run_plan(
+        plan,
+        options.out,
+        workers=options.eval_workers,
+        stop_after=options.stop_after - (time.time() - BEGAN),
+        log=log,
+        device="cpu" if cpu else options.device,
+    )
     return 0 if whole else 1
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from recap.envs.dualarm.env import DualArmEnv
 
 MAX_DEMOS = 1_000_000
-SPEEDS = (1.0, 0.8, 0.6)  # a demonstration that fails is tried anew, more slowly
 N_SCENES = 5  # and then in another scene
 NEXT_SCENE = 10_000_000  # whose seed is that much higher
 
@@ -81,16 +80,15 @@ def _stage_demos(spec: DualArmSpec, staging: Path, demos: Iterator[DualArmDemo])
 
 def _successful(spec: DualArmSpec, demo: DualArmDemo, env: DualArmEnv) -> Episode:
     """A demonstration that succeeds, of the demo's scene or, where the expert cannot, of another one."""
-    from recap.envs.dualarm.collection import demonstrate
+    from recap.envs.dualarm.collection import demonstrate_patiently
 
     for scene in range(N_SCENES):
         seed = demo.seed + scene * NEXT_SCENE
-        for speed in SPEEDS:
-            episode = demonstrate(
-                spec.task, spec.embodiment, seed, spec.image_size, spec.split, env=env, speed=speed
-            )
-            if episode.success:
-                return episode
+        episode = demonstrate_patiently(
+            spec.task, spec.embodiment, seed, spec.image_size, spec.split, env=env
+        )
+        if episode.success:
+            return episode
     raise RecapError(
         f"the expert failed in {N_SCENES} scenes of {spec.task} (seed {demo.seed}): start at another --seed"
     )

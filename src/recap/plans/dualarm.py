@@ -8,7 +8,6 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from recap.collection_dualarm import SPEEDS
 from recap.envs.dualarm.tasks import FIRST_COLLECTION_SEED, SEEN, TASKS, task_named
 from recap.errors import InputError, one_of
 from recap.evaluation.rollouts import EvalSpec
@@ -102,7 +101,7 @@ def collect(plan: ArmsPlan, out: Path, workers: int, log: Log) -> None:
             continue
         n_failed = 0
         image_size = plan.image_size if plan.looks else 0
-        for episode in run_in_workers(partial(_demonstrate, image_size), missing, workers):
+        for episode in run_in_workers(partial(demonstrate_all, image_size), missing, workers):
             there[episode.id] = episode
             n_failed += not episode.success
         kept = [there[name] for name in sorted(there) if there[name].success or name not in tried]
@@ -114,18 +113,15 @@ def _name(task: str, embodiment: str, seed: int) -> str:
     return f"dualarm/{task}/clean/{seed}/{embodiment}"
 
 
-def _demonstrate(image_size: int, items: Iterator[Wanted]) -> Iterator[Episode]:
-    from recap.envs.dualarm.collection import demonstrate
+def demonstrate_all(image_size: int, items: Iterator[Wanted]) -> Iterator[Episode]:
+    """What one worker does: each demonstration, whether it succeeds or not."""
+    from recap.envs.dualarm.collection import demonstrate_patiently
     from recap.envs.dualarm.env import DualArmEnv
 
     for (task, embodiment), same in groupby(items, lambda item: item[:2]):
         env = DualArmEnv(task, embodiment, image_size=0)
         for _, _, seed in same:
-            for speed in SPEEDS:
-                episode = demonstrate(task, embodiment, seed, image_size, env=env, speed=speed)
-                if episode.success:
-                    break
-            yield episode
+            yield demonstrate_patiently(task, embodiment, seed, image_size, env=env)
         env.close()
 
 

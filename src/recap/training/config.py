@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, get_type_hints
 
+from recap.envs.dualarm.levels import SEEN
 from recap.errors import InputError, did_you_mean, one_of
 from recap.policies.config import ImageConfig, PolicyConfig, SamplingConfig, without_usual
 from recap.policies.network import COSMOS_2B, NANO, TINY
@@ -146,7 +147,6 @@ _ARMS_ALONE = replace(_ARMS, mode="single", retrieval=False, residual=False)
 _TABLE = AugmentConfig(  # metres
     mirror=False, chunk_noise=0.003, state_noise=0.002, turn_noise=0.01, chunk_turn=0.01, shift=0.05
 )
-SEEN = ("place_cans_plasticbox", "move_can_pot", "open_microwave", "grab_roller", "pick_dual_bottles")
 _TWO_ARMS = TrainConfig(
     "dualarm-nano",
     policy=_ARMS,

@@ -10,6 +10,7 @@ from recap.envs.dualarm.scenes import CAMERAS
 from recap.types import Episode
 
 ACTION_SPACE = "absolute 20-D tool poses"
+SPEEDS = (1.0, 0.8, 0.6)  # a demonstration that fails is tried anew, more slowly
 
 
 def demonstrate(
@@ -56,3 +57,14 @@ def demonstrate(
             "main_object": names[0],  # a dataset on disk does not keep the order of the objects
         },
     )
+
+
+def demonstrate_patiently(
+    task: str, embodiment: str, seed: int, image_size: int, split: str = "clean", *, env: DualArmEnv
+) -> Episode:
+    """The expert's episode in that scene, tried more slowly while it fails; the slowest whether or not."""
+    for speed in SPEEDS:
+        episode = demonstrate(task, embodiment, seed, image_size, split, env=env, speed=speed)
+        if episode.success:
+            break
+    return episode
