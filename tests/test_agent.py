@@ -301,6 +301,15 @@ def test_n_action_steps_is_how_long_a_chunk_lasts(state_policy: WamPolicy) -> No
         with_policy(state_policy, n_action_steps=9)
 
 
+def test_a_policy_that_retrieves_nothing_searches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = with_policy(toy_policy(toy_config(inputs="S", retrieval=False, residual=False)))
+    monkeypatch.setattr(agent.retriever, "retrieve", lambda *_: pytest.fail("it would not look at it"))
+    assert np.isfinite(agent.act([0], [seen(EPISODES[0], 0)])).all()
+    found = agent.retrieval(0)
+    assert found is not None
+    assert found.matches == ()
+
+
 def test_retrieved_frames_are_encoded_once(seeing_policy: WamPolicy) -> None:
     policy = Watched(seeing_policy)
     agent = with_policy(policy)

@@ -81,8 +81,27 @@ def test_specs_hold_the_settings_of_their_own_environment() -> None:
         ({"objects": "pixels"}, "of pusht"),
         ({"wording": "rude"}, "wording"),
         ({"tasks": (TASK, TASK)}, "given twice"),
+        ({"angles": (0.0,)}, "goal angles are of pusht"),
     ],
 )
 def test_what_makes_no_sense_is_refused(settings: dict[str, object], says: str) -> None:
     with pytest.raises(InputError, match=says):
         EvalSpec(agent="still", env="dualarm", **settings)  # type: ignore[arg-type]
+
+
+def test_a_task_of_two_arms_is_refused_on_the_board() -> None:
+    with pytest.raises(InputError, match="task lift_pot is of dualarm"):
+        EvalSpec(agent="still", tasks=(TASK,))
+
+
+def test_for_those_who_do_not_look_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DualArmEnv, "draw", lambda *_: pytest.fail("nobody looks"))
+    (result,) = run_trials(make_agent("expert", SPEC), SPEC, SPEC.trials()[:1], 1)
+    assert result.outcome == "success", result.error
+
+
+def test_a_pool_of_another_robot_is_named_as_such() -> None:
+    spec = replace(SPEC, agent="replay", pool="pusht-9x100")
+    (result,) = run_trials(make_agent("replay", spec), spec, spec.trials()[:1], 1)
+    assert result.outcome == "error"
+    assert "2-D proprioception, 2 arms have 20: it is of another robot" in str(result.error)

@@ -60,6 +60,13 @@ def test_every_plan_that_comes_along_can_be_run(file: Path, tmp_path: Path) -> N
         ({"runs": [RUN], "agents": {"ours": SEEDS}}, "unknown agent 'ours'"),
         ({"runs": [{**RUN, "name": "replay"}], "agents": {"replay": SEEDS}}, "both a run and an agent"),
         ({"runs": [RUN], "pools": {"x": {"pusher": "dics"}}}, "lacks a value"),
+        ({"runs": [RUN], "pools": {"../x": {"of": "pusht-9x100"}}}, "'../x' cannot name a file"),
+        ({"runs": [{**RUN, "name": "a/b"}]}, "'a/b' cannot name a file"),
+        ({"agents": {"": SEEDS}}, "'' cannot name a file"),
+        (
+            {"runs": [RUN], "pools": {"x": {"of": "pusht-9x100", "n": -5}}},
+            "-5 demonstrations cannot be chosen",
+        ),
         ({"runs": [RUN], "parts": [{"title": "A", "runs": ["urs"]}]}, "did you mean 'ours'?"),
         ({"runs": [RUN], "parts": [{"title": "A", "runs": ["ours/al"]}]}, "no evaluation 'ours/al'"),
         ({"ruins": [RUN]}, "plan has an unknown key 'ruins': did you mean 'runs'?"),

@@ -117,6 +117,8 @@ class EvalSpec:
 
         if self.objects == "pixels" or self.pose_noise_px or self.pose_noise_deg:
             raise InputError("poses from pixels and pose noise are of pusht: leave them out for dualarm")
+        if self.angles not in ((), ANGLES):
+            raise InputError("goal angles are of pusht: give --task for dualarm, such as lift_pot")
         one_of("wording", self.wording, WORDINGS)
         # What is not said is as this environment has it.
         object.__setattr__(self, "tasks", self.tasks or (*SEEN, *UNSEEN))
@@ -127,6 +129,8 @@ class EvalSpec:
             task_named(task)
 
     def _check_pusht(self) -> None:
+        if self.tasks:
+            raise InputError(f"task {self.tasks[0]} is of dualarm: give --env dualarm, or leave --task out")
         pusher_named(self.pusher)
         block_named(self.block)
         for angle in self.angles:

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from recap.errors import InputError
 from recap.features.language import HashedWords
 from recap.geometry3 import ARM_DIM, GRIPPER, quaternion_to_matrix
 from recap.types import F32, F64, Episode
@@ -54,6 +55,11 @@ class ToolsAboutObjects:
     def describe(self, episode: Episode) -> F64:
         """(t, dim)."""
         n = len(episode)
+        if episode.proprio.shape[1] != self.n_arms * ARM_DIM:
+            raise InputError(
+                f"episode {episode.id} has {episode.proprio.shape[1]}-D proprioception, "
+                f"{self.n_arms} arms have {self.n_arms * ARM_DIM}: it is of another robot"
+            )
         tools = np.asarray(episode.proprio, np.float64).reshape(n, self.n_arms, ARM_DIM)[:, :, :3]
         rows = np.zeros((n, self.n_slots, self.n_arms, 3))
         for slot, name in enumerate(slots_of(episode, self.n_slots)):

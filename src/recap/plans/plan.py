@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -136,6 +137,8 @@ def _plan(body: Any, out: Path, device: str) -> Plan:
     _check("plan", body, PLAN_KEYS)
     pools = {str(name): _collection(name, spec) for name, spec in body.get("pools", {}).items()}
     usual = body.get("evaluate", {})
+    for name in (*pools, *(str(run["name"]) for run in body.get("runs", [])), *body.get("agents", {})):
+        _check_name(name)
     labels: dict[str, str] = {}
     papers: dict[str, str] = {}
     families: dict[str, list[Run]] = {}
@@ -236,6 +239,12 @@ def _tell(name: str, entry: Mapping[str, Any], labels: dict[str, str], papers: d
                 f"{did_you_mean(str(entry['paper']), ROWS)}"
             )
         papers[name] = str(entry["paper"])
+
+
+def _check_name(name: str) -> None:
+    """It names files and folders under the plan's directory, and must not lead out of it."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise InputError(f"'{name}' cannot name a file: use letters, digits, '.', '_' and '-'")
 
 
 def _check(what: str, values: Any, known: Sequence[str]) -> None:

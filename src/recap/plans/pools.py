@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from recap.collection import CollectSpec, Demo, demonstrate
+from recap.errors import InputError
 from recap.pool.memory import MemoryView
 from recap.pool.packed import write_packed
 from recap.training.data import demonstrations, of_goals, spread
@@ -21,6 +22,10 @@ class Selection:
     of: str  # a standard pool, or a snapshot
     n: int = 0  # in even steps over goals and scenes; 0: all
     angles: tuple[float, ...] = ()  # of these goals; none: of all
+
+    def __post_init__(self) -> None:
+        if self.n < 0:
+            raise InputError(f"{self.n} demonstrations cannot be chosen: give 1 or more, or 0 for all")
 
 
 def collect_pools(specs: Mapping[str, CollectSpec | Selection], folder: Path, workers: int) -> list[str]:
