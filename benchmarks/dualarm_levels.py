@@ -17,7 +17,7 @@ from typing import Any
 from report import arguments, finish
 
 from recap.cli.terminal import progress_bar
-from recap.envs.dualarm.levels import LEVELS, UNSEEN, pool_tasks
+from recap.robotwin_tasks import LEVELS, UNSEEN, pool_tasks
 from recap.envs.dualarm.tasks import FIRST_COLLECTION_SEED
 from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.run_directory import read_info

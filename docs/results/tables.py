@@ -517,7 +517,7 @@ def counts(cell: dict[str, Any]) -> str:
 
 def dual_arm_levels() -> str:
     """Success on every unseen task as the pool grows; bold from the level on that brings it."""
-    from recap.envs.dualarm.levels import LEVELS, UNSEEN
+    from recap.robotwin_tasks import LEVELS, UNSEEN
 
     data = load("dualarm_levels")
     own = {task: next(n for n, tasks in enumerate(LEVELS, 1) if task in tasks) for task in UNSEEN}

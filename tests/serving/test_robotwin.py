@@ -23,7 +23,7 @@ from robotwin_task import Task, evaluate
 import recap
 from recap.cli import main
 from recap.cli.robotwin import robotwin
-from recap.envs.dualarm.levels import pool_tasks
+from recap.robotwin_tasks import pool_tasks
 from recap.errors import InputError, RunDirectoryError
 from recap.geometry3 import decode_arms
 from recap.pool.memory import MemoryPool

@@ -56,7 +56,7 @@ def tasks(level: int | None, names: bool) -> None:
       for task in $(recap robotwin tasks --level 2 --names); do echo "$task"; done
     """
     from recap.cli.pool_look import print_rows
-    from recap.envs.dualarm.levels import LEVELS, SEEN, STEP_LIMITS, UNSEEN, pool_tasks
+    from recap.robotwin_tasks import LEVELS, SEEN, STEP_LIMITS, UNSEEN, pool_tasks
 
     wanted = pool_tasks(len(LEVELS) if level is None else level)
     if names:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, get_type_hints
 
-from recap.envs.dualarm.levels import SEEN
+from recap.robotwin_tasks import SEEN
 from recap.errors import InputError, did_you_mean, one_of
 from recap.policies.config import ImageConfig, PolicyConfig, SamplingConfig, without_usual
 from recap.policies.network import COSMOS_2B, NANO, TINY

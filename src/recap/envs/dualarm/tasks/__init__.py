@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recap.envs.dualarm.levels import LEVELS, SEEN, UNSEEN
+from recap.robotwin_tasks import LEVELS, SEEN, UNSEEN
 from recap.envs.dualarm.tasks.cans import MOVE_CAN_POT, PLACE_CANS_PLASTICBOX
 from recap.envs.dualarm.tasks.doors import OPEN_MICROWAVE
 from recap.envs.dualarm.tasks.grasps import GRAB_ROLLER, PICK_DUAL_BOTTLES

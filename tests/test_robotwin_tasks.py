@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from recap.envs.dualarm.levels import LEFT_OUT, LEVELS, PAIRED_EPISODES, SEEN, STEP_LIMITS, UNSEEN, pool_tasks
+from recap.robotwin_tasks import LEFT_OUT, LEVELS, PAIRED_EPISODES, SEEN, STEP_LIMITS, UNSEEN, pool_tasks
 from recap.errors import InputError
 
 
@@ -35,5 +35,5 @@ def test_our_suite_has_the_same() -> None:
 
 
 def test_they_need_no_simulator() -> None:
-    code = "import sys, recap.envs.dualarm.levels; sys.exit(bool({'mujoco', 'torch'} & {*sys.modules}))"
+    code = "import sys, recap.robotwin_tasks; sys.exit(bool({'mujoco', 'torch'} & {*sys.modules}))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
