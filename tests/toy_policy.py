@@ -91,7 +91,7 @@ def nothing_retrieved(observation: Observation, config: PolicyConfig) -> Conditi
     from recap.retrieval.retriever import as_episode
 
     retrieval = preset(f"pusht-{config.mode}")[1]
-    query = as_episode([observation], 1, 0)
+    query = as_episode([observation])
     return build_conditioning(MemoryView([]), [], query, 0, retrieval, config.action_dim)
 
 

@@ -15,7 +15,18 @@ from recap.latents import RetrievedLatents
 from recap.pool.view import PoolView
 from recap.retrieval.conditioning import build_conditioning, out_of
 from recap.retrieval.retriever import Retriever, as_episode
-from recap.types import F64, ActionChunk, Conditioning, FrameRef, Match, Observation, Query, Retrieval
+from recap.types import (
+    F64,
+    NOBODY,
+    ActionChunk,
+    Bodies,
+    Conditioning,
+    FrameRef,
+    Match,
+    Observation,
+    Query,
+    Retrieval,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -73,7 +84,7 @@ class RetrievalAgent:
         retriever: finds the chunk.
         policy: frozen; without one the chunk is moved into the frame of now and acted out.
         n_action_steps: how much of a chunk is executed before the next look; the policy's own by default.
-        symmetry: of the block that is pushed, where `reset` does not say otherwise.
+        bodies: who pushes what, where `reset` does not say otherwise.
         min_confidence: below it the `reaction` is taken.
         reaction: act all the same (ignore), stay until it is sure again (hold), or for good (stop).
             With nothing retrieved a policy that ignores it acts on what it has learned; replay stays.
@@ -89,7 +100,7 @@ class RetrievalAgent:
         policy: Policy | None = None,
         *,
         n_action_steps: int | None = None,
-        symmetry: int = 1,
+        bodies: Bodies = NOBODY,
         reaction: Reaction = "ignore",
         min_confidence: float = 0.0,
         limits: tuple[float, float] = (-np.inf, np.inf),
@@ -104,7 +115,7 @@ class RetrievalAgent:
             raise InputError(f"n_action_steps {self.n_action_steps} is not within 1…{chunk_size}")
         self.retriever = retriever
         self.policy = policy
-        self.symmetry = symmetry
+        self.bodies = bodies
         self.reaction = reaction
         self.min_confidence = min_confidence
         self.limits = limits
@@ -117,15 +128,15 @@ class RetrievalAgent:
             self.image_size = policy.config.image.camera_size if policy.config.sees else None
         self._episodes: dict[int, _Episode | None] = {}
         self._dice: dict[int, torch.Generator] = {}
-        self._symmetries: dict[int, int] = {}
+        self._bodies: dict[int, Bodies] = {}
         self.timings_ms: Mapping[str, float] = {}  # of the last planning, all slots together
         self._latents = RetrievedLatents()
         self._checked: PoolView | None = None
 
-    def reset(self, slot: int, trial: object, symmetry: int | None = None) -> None:
+    def reset(self, slot: int, trial: object, bodies: Bodies | None = None) -> None:
         """A new episode begins in that slot; a trial's seed is the seed of its noise."""
         self._episodes[slot] = None
-        self._symmetries[slot] = self.symmetry if symmetry is None else symmetry
+        self._bodies[slot] = self.bodies if bodies is None else bodies
         if self.policy is not None or self.matching == "random":
             import torch
 
@@ -134,7 +145,7 @@ class RetrievalAgent:
 
     def release(self, slot: int) -> None:
         """Forget a slot that will not be used again."""
-        for kept in (self._episodes, self._dice, self._symmetries):
+        for kept in (self._episodes, self._dice, self._bodies):
             kept.pop(slot, None)
 
     def retrieval(self, slot: int) -> Retrieval | None:
@@ -259,7 +270,7 @@ class RetrievalAgent:
         query = Query(
             tuple(episode.window),
             episode.first,
-            self._symmetry(slot),
+            self._bodies_of(slot),
             avoid=tuple(episode.stalled.items()),
             follow=episode.led_to,
         )
@@ -288,7 +299,7 @@ class RetrievalAgent:
         width = len(now.proprio) if self.policy is None else self.policy.config.action_dim
         refs = [match.ref for match in found.matches[:1]]
         seen = [replace(o, images={}) for o in (episode.first, now)] if config.align == "parts" else [now]
-        query = as_episode(seen, self._symmetry(slot), look)
+        query = as_episode(seen, self._bodies_of(slot), look)
         view = self.retriever.view_of(found)
         given = build_conditioning(view, refs, query, len(seen) - 1, config, width)
         return _Ready(slot, episode, found, given, view)
@@ -349,8 +360,8 @@ class RetrievalAgent:
         episode.stalled = {**kept, last: rest} if rest > FORGET_BELOW * config.stall_penalty else kept
         episode.charged = None
 
-    def _symmetry(self, slot: int) -> int:
-        return self._symmetries.get(slot, self.symmetry)
+    def _bodies_of(self, slot: int) -> Bodies:
+        return self._bodies.get(slot, self.bodies)
 
 
 def check_retriever(policy: Policy, retriever: Retriever) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recap.errors import InputError
+from recap.types import Bodies
 
 if TYPE_CHECKING:
     from recap.agent import Matching, Reaction, RetrievalAgent
@@ -25,8 +26,9 @@ class AgentSpec:
 
     name: str  # `replay`, or a policy by shipped name or path
     env: str = "pusht"
-    mode: str = "aligned"  # how it chooses: oracle, single, aligned or published
+    mode: str = "aligned"  # how it chooses: oracle, single, aligned, contact or published
     block: str = "tee"
+    pusher: str = ""  # the robot's, by whose shape mode contact hands over
     n_candidates: int | None = None
     n_action_steps: int | None = None
     reaction: Reaction = "ignore"
@@ -90,12 +92,12 @@ def assemble_agent(
     if wanted:
         source = HindsightPool(source, config.object_name)
     arms = spec.env == "dualarm"
-    symmetry, limits = (1, (-math.inf, math.inf)) if arms else _board(spec.block)
+    bodies, limits = (Bodies(), (-math.inf, math.inf)) if arms else _board(spec)
     return RetrievalAgent(
         Retriever(source, describer, config),
         policy,
         n_action_steps=spec.n_action_steps or (ARMS_ACTION_STEPS if arms and policy is None else None),
-        symmetry=symmetry,
+        bodies=bodies,
         reaction=spec.reaction,
         min_confidence=spec.min_confidence,
         limits=limits,
@@ -105,9 +107,15 @@ def assemble_agent(
     )
 
 
-def _board(block: str) -> tuple[int, tuple[float, float]]:
-    """PushT: how many turns of the block look alike, and the board that actions stay on."""
-    from recap.envs.pusht.blocks import block_named
+def _board(spec: AgentSpec) -> tuple[Bodies, tuple[float, float]]:
+    """PushT: who pushes what, and the board that actions stay on."""
     from recap.envs.pusht.drawing import BOARD_SIZE
 
-    return block_named(block).symmetry, (0.0, BOARD_SIZE)
+    return pusht_bodies(spec.block, spec.pusher), (0.0, BOARD_SIZE)
+
+
+def pusht_bodies(block: str, pusher: str) -> Bodies:
+    """A block of PushT and what pushes it."""
+    from recap.envs.pusht.blocks import block_named
+
+    return Bodies(block_named(block).symmetry, pusher, block)

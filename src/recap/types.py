@@ -85,12 +85,24 @@ class Descriptors:
 
 
 @dataclass(frozen=True, slots=True)
+class Bodies:
+    """Who acts on what: where shapes matter, they are known by these names."""
+
+    symmetry: int = 1  # how many turns of the task's object look alike
+    embodiment: str = ""
+    block: str = ""  # the task's object
+
+
+NOBODY = Bodies()
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """What retrieval is asked: the moment, how the episode began, and what must not be returned."""
 
     window: tuple[Observation, ...]  # oldest first; the last one is now
     first: Observation  # stage 1 is run against it, again when the pool changes
-    symmetry: int = 1  # how many turns of the task's object look alike
+    bodies: Bodies = NOBODY
     exclude: frozenset[str] = frozenset()  # ids of episodes, or of scenes
     avoid: tuple[tuple[FrameRef, float], ...] = ()  # matches that led nowhere, and what to add near them
     follow: FrameRef | None = None  # to where the last chunk led

@@ -17,7 +17,7 @@ from recap.pool.memory import MemoryPool
 from recap.retrieval.conditioning import build_conditioning, frame_of, out_of
 from recap.retrieval.config import RetrievalConfig, with_scales
 from recap.retrieval.presets import PRESETS, preset
-from recap.retrieval.retriever import Retriever, as_episode
+from recap.retrieval.retriever import Retriever, as_episode, bodies_of
 from recap.types import Episode, FrameRef, Query
 
 PUSHT = [name for name in PRESETS if name.startswith("pusht")]
@@ -26,14 +26,13 @@ EPISODES = [random_episode(f"demo-{i}", i, n=20 + i, goal_angle=0.3 * (i % 3)) f
 
 def ask(episode: Episode, t: int, **fields: object) -> Query:
     window = tuple(observation_of(episode, k) for k in range(max(0, t - 7), t + 1))
-    symmetry = int(episode.attributes["symmetry"])
-    return Query(window, observation_of(episode, 0), symmetry, **fields)  # type: ignore[arg-type]
+    return Query(window, observation_of(episode, 0), bodies_of(episode), **fields)  # type: ignore[arg-type]
 
 
 def brute_force(episodes: list[Episode], query: Query, name: str) -> tuple[FrameRef, float]:
     """The cost as the definition has it, over every frame."""
     describer, config = preset(name)
-    now = {k: v[-1] for k, v in describer.describe(as_episode(query.window, query.symmetry)).items()}
+    now = {k: v[-1] for k, v in describer.describe(as_episode(query.window, query.bodies)).items()}
     best: tuple[float, FrameRef] | None = None
     for episode in episodes:
         rows = describer.describe(episode)

@@ -211,7 +211,7 @@ def try_matches(
     And, since the best of n is better than one by luck alone, by n chunks of the nearest with other noise.
     """
     _, seen = observe(state, step, spec, agent.image_size)
-    found = agent.retriever.retrieve(Query((seen,), seen, agent.symmetry), n_matches=n_matches)
+    found = agent.retriever.retrieve(Query((seen,), seen, agent.bodies), n_matches=n_matches)
     chooser: Any = _Chooser(agent.retriever)
 
     def progress(match: Match, seed: int) -> float:

@@ -34,7 +34,7 @@ SEEDS = "42:92"
 @click.option("--wording", default="seen", show_default=True, help="Of their instructions: seen or unseen.")
 @click.option("--seeds", default=SEEDS, show_default=True, help="Starts: 42,43 or first:end (end left out).")
 @click.option(
-    "--mode", default="aligned", show_default=True, help="How to retrieve: oracle, single, aligned."
+    "--mode", default="aligned", show_default=True, help="How to retrieve: oracle, single, aligned, contact."
 )
 @click.option("--pool", metavar="URI", help="What to retrieve from.  [default: the standard pool]")
 @click.option(

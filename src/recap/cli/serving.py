@@ -19,7 +19,7 @@ import click
     "--token", metavar="KEY", help="What clients must send.  [default: the variable RECAP_TOKEN, or none]"
 )
 @click.option(
-    "--mode", default="aligned", show_default=True, help="How to retrieve: oracle, single, aligned."
+    "--mode", default="aligned", show_default=True, help="How to retrieve: oracle, single, aligned, contact."
 )
 @click.option("--block", default="tee", show_default=True, help="The block, where a client does not say.")
 @click.option("--pusher", help="The robot: disc or triangle.  [default: seen by its colour]")

@@ -131,7 +131,7 @@ def _bars(shown: bool) -> Iterator[Callable[[str, int, int], None] | None]:
 def _rollout(config: TrainConfig) -> Callable[[int, TrainedPolicy], dict[str, float]]:
     """Rolls out the policy in memory on the target's board; training itself knows no environment."""
     from recap.agent import RetrievalAgent
-    from recap.envs.pusht.blocks import block_named
+    from recap.assembly import pusht_bodies
     from recap.envs.pusht.drawing import BOARD_SIZE
     from recap.evaluation.rollouts import EvalSpec, run_trials
     from recap.retrieval.presets import preset as retrieval_preset
@@ -155,7 +155,7 @@ def _rollout(config: TrainConfig) -> Callable[[int, TrainedPolicy], dict[str, fl
 
     def roll_out(iteration: int, policy: TrainedPolicy) -> dict[str, float]:
         agent = RetrievalAgent(
-            retriever, policy, symmetry=block_named(spec.block).symmetry, limits=(0.0, BOARD_SIZE)
+            retriever, policy, bodies=pusht_bodies(spec.block, spec.pusher), limits=(0.0, BOARD_SIZE)
         )
         results = list(run_trials(agent, spec, spec.trials(), len(spec.trials())))
         n = len(results)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from recap.agent import RetrievalAgent
+from recap.assembly import pusht_bodies
 from recap.demo.film import Recorder, Shown, Trace, compose, make_reel, still
 from recap.demo.report import FILM, PAGE, RESULTS, STILL, page
 from recap.demo.spec import KEYS, LEARNER, Absorbed, DemoResult, DemoSpec, Stage, gain
 from recap.demo.teaching import Progress, collect
-from recap.envs.pusht.blocks import block_named
 from recap.envs.pusht.drawing import BOARD_SIZE
 from recap.envs.pusht.tasks import FPS, angle_key
 from recap.errors import InputError, RecapError
@@ -101,12 +101,12 @@ class _Run:
         name = self.retrieval[1].object_name
         self.source: PoolSource = HindsightPool(pool, name) if policy.config.hindsight else pool
         self.retriever = Retriever(self.source, *self.retrieval)
-        self.symmetry = block_named(spec.block).symmetry
+        self.bodies = pusht_bodies(spec.block, LEARNER)
         self.agent = self._agent(policy)  # the same one at every stage
         self.traces: list[list[Trace]] = []  # stage by stage, by seed
 
     def _agent(self, policy: TrainedPolicy | None) -> RetrievalAgent:
-        return RetrievalAgent(self.retriever, policy, symmetry=self.symmetry, limits=(0.0, BOARD_SIZE))
+        return RetrievalAgent(self.retriever, policy, bodies=self.bodies, limits=(0.0, BOARD_SIZE))
 
     def show(self) -> DemoResult:
         """Every stage."""
@@ -148,7 +148,7 @@ class _Run:
             objects={name: poses[0].astype(float) for name, poses in first.objects.items()},
             goal=None if first.goal is None else first.goal.astype(float),
         )
-        query = Query((now,), now, self.symmetry)
+        query = Query((now,), now, self.bodies)
         # Once in memory, so that the first helping is not charged with what numba compiles.
         Retriever(MemoryPool(episodes), *self.retrieval).retrieve(query)
         began = time.perf_counter()

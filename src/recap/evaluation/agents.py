@@ -244,6 +244,7 @@ def _retrieving(spec: EvalSpec) -> Agent:
         env=spec.env,
         mode=spec.mode,
         block=spec.block,
+        pusher=spec.pusher,
         n_candidates=spec.n_candidates,
         n_action_steps=spec.n_action_steps,
         reaction=reaction,

@@ -21,7 +21,7 @@ from recap.evaluation.worlds import SUCCESS, make_world
 from recap.types import EpisodeResult, Outcome
 
 ENVS = ("pusht", "dualarm")
-MODES = ("oracle", "single", "aligned", "published")
+MODES = ("oracle", "single", "aligned", "contact", "published")
 OBJECTS = ("truth", "pixels")
 REACTIONS = ("ignore", "hold", "stop")
 MATCHINGS = ("retrieved", "random", "none")
@@ -61,7 +61,7 @@ class EvalSpec:
     seeds: tuple[int, ...] = EVALUATION_SEEDS
     max_steps: int = MAX_STEPS  # of PushT; each task of two arms has its own
     thresholds: tuple[float, ...] = THRESHOLDS  # an episode runs until the last one is passed
-    mode: str = "aligned"  # how agents that retrieve choose: oracle, single, aligned or published
+    mode: str = "aligned"  # how agents that retrieve choose: oracle, single, aligned, contact or published
     pool: str | None = None  # what they retrieve from; None is the environment's standard pool
     n_candidates: int | None = None  # trajectories that stage 1 keeps; None as the mode has it
     objects: str = "truth"  # where poses come from: truth, or pixels (then no pose reaches the agent)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from recap.contact import Contact
 from recap.errors import InputError
 from recap.features.terms import Term
 from recap.types import F32, Episode
@@ -20,16 +21,23 @@ REVISION = 1  # raise it when the same settings come to mean other numbers
 
 
 class TermDescriber:
-    """Describes each frame by the given terms; terms that need the future serve training only."""
+    """Describes each frame by the given terms; terms that need the future serve training only.
 
-    def __init__(self, terms: Mapping[str, Term]) -> None:
+    With a `contact`, every tool is described as the disc that touches where it does.
+    """
+
+    def __init__(self, terms: Mapping[str, Term], contact: Contact | None = None) -> None:
         self.terms = dict(terms)
+        self.contact = contact
 
     @cached_property
     def fingerprint(self) -> str:
         """Of every setting of every term, and of the weights behind them."""
         settings = {name: _settings(term) for name, term in sorted(self.terms.items())}
-        text = json.dumps({"revision": REVISION, "terms": settings}, sort_keys=True)
+        parts: dict[str, Any] = {"revision": REVISION, "terms": settings}
+        if self.contact is not None:
+            parts["contact"] = self.contact.fingerprint
+        text = json.dumps(parts, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property
@@ -40,7 +48,12 @@ class TermDescriber:
     def only(self, names: Iterable[str]) -> TermDescriber:
         """The same description, of these terms alone: what a query needs."""
         wanted = set(names)
-        return TermDescriber({name: term for name, term in self.terms.items() if name in wanted})
+        kept = {name: term for name, term in self.terms.items() if name in wanted}
+        return TermDescriber(kept, self.contact)
+
+    def with_term(self, name: str, term: Term) -> TermDescriber:
+        """The same description, and one term more."""
+        return TermDescriber({**self.terms, name: term}, self.contact)
 
     @cached_property
     def n_back(self) -> int:
@@ -54,6 +67,8 @@ class TermDescriber:
 
     def describe(self, episode: Episode) -> dict[str, F32]:
         """Term -> (t, d)."""
+        if self.contact is not None:
+            episode = self.contact.told_as_disc(episode)
         rows = {}
         for name, term in self.terms.items():
             row = np.asarray(term.describe(episode), np.float32)

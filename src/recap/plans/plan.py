@@ -15,7 +15,7 @@ from recap.evaluation.agents import find_factory
 from recap.evaluation.published import ROWS
 from recap.evaluation.rollouts import EvalSpec
 from recap.plans.pools import Selection
-from recap.policies.config import PolicyConfig
+from recap.policies.config import BLOCK_MODES, PolicyConfig
 from recap.run_directory import read_json
 from recap.training.config import TrainConfig, preset
 
@@ -112,7 +112,7 @@ def frame_of(config: PolicyConfig) -> str:
     """What its images are drawn in: an autoencoder of one frame does not serve the other."""
     if config.image.view == "camera":
         return "camera"
-    return "block" if config.mode == "aligned" else "world"
+    return "block" if config.mode in BLOCK_MODES else "world"
 
 
 def read_plan(file: Path, out: Path, device: str = "cpu") -> Plan:

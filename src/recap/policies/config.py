@@ -14,6 +14,7 @@ INPUTS = ("I", "S", "I+S")
 Sampler: TypeAlias = Literal["euler", "unipc"]
 SAMPLERS = ("euler", "unipc")
 VIEWS = ("board", "camera")
+BLOCK_MODES = ("aligned", "contact")  # in which all is in the block's frame
 
 # Settings that came after the first checkpoints, with what they mean where they are not written.
 LATER: Mapping[str, Mapping[str, Any]] = {
@@ -245,7 +246,7 @@ class PolicyConfig:
     @property
     def warps(self) -> bool:
         """Whether images are warped into the canonical frame."""
-        return self.mode == "aligned" and self.image.view == "board"
+        return self.mode in BLOCK_MODES and self.image.view == "board"
 
     @property
     def sees(self) -> bool:

@@ -85,8 +85,14 @@ def build_conditioning(
         if config.align == "parts":
             actions[i], proprio[i] = transport(episode, ahead, query, t, config.round_objects)
         elif config.align != "off":
-            actions[i] = into(own, episode.actions[ahead].astype(np.float64))
-            proprio[i] = into(own, episode.proprio[ahead].astype(np.float64))
+            acted = episode.actions[ahead].astype(np.float64)
+            been = episode.proprio[ahead].astype(np.float64)
+            if config.contact is not None:
+                rows, turn = ref.t + np.arange(horizon + 1), float(frame[2] - own[2])
+                aside = config.contact.steps_aside(episode, rows, query.embodiment, turn)
+                been[:, :2] += aside[:-1]
+                acted[:, :2] += aside[1:]  # an action leads to the next place
+            actions[i], proprio[i] = into(own, acted), into(own, been)
         if objects.shape[2]:
             poses, goals[i] = _poses(episode, ref.t, int(ahead[-1]) + 1, own, config)
             width = min(objects.shape[2], poses.shape[1])  # another task may know more objects, or fewer

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from recap.contact import Contact
 from recap.errors import InputError, one_of
 from recap.types import Descriptors
 
@@ -39,6 +40,7 @@ class RetrievalConfig:
     follow_bonus: float = 0.0  # how much nearer the moment counts to which the last chunk led
     follow_fade: float = 0.0  # and how much less of it for each frame before or after
     max_distance: float = math.inf  # beyond it nothing is retrieved
+    contact: Contact | None = None  # by whose shapes what is retrieved is handed from tool to tool
 
     @property
     def fingerprint(self) -> str:
@@ -57,10 +59,13 @@ class RetrievalConfig:
             self.chunk_size,
         ]
         parts += [self.round_objects] if self.round_objects else []
+        parts += [self.contact.fingerprint] if self.contact else []
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def __post_init__(self) -> None:
         one_of("alignment", self.align, ALIGNMENTS)
+        if self.contact is not None and self.align != "object":
+            raise InputError(f"retrieval '{self.name}' has a contact but is not aligned to the object")
         if not any(self.weights.values()) or min([*self.weights.values(), *self.scene_weights.values()]) < 0:
             raise InputError(f"retrieval '{self.name}' has no weight, or a negative one: give some above 0")
         if any(not scale > 0 for scale in self.scales.values()):

@@ -61,11 +61,10 @@ def training_preset(
     action: Term = Actions(action_dim, config.chunk_size, frame=frame)
     if config.align == "parts":
         action = ArmsAhead(config.chunk_size)
-    terms = {**describer.terms, "action": action}
     weights = {**config.weights, "action": action_weight / config.chunk_size}  # a mean over the chunk
     scales = {**config.scales, "action": config.scales.get("proprio", 1.0)}
     changed = replace(config, name=f"{name}-training", weights=weights, scales=scales)
-    return TermDescriber(terms), changed
+    return describer.with_term("action", action), changed
 
 
 def find_pairs(target: PoolView, retriever: Retriever, k: int = 3, allow_twin: bool = True) -> Pairs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from recap.contact import PUSHT_CONTACT
 from recap.errors import one_of
 from recap.features.describer import TermDescriber
 from recap.features.language import make_text_encoder
@@ -64,7 +65,15 @@ _ALIGNED_TERMS = TermDescriber(
         "world_turn": ObjectTurn("block"),
     }
 )
-_ALIGNED_SCALES = {"turn": 1 / ARM, "world_turn": 1 / ARM}
+_ALIGNED = RetrievalConfig(
+    "pusht-aligned",
+    scene_weights={"object": 1.0, "turn": 1.0, "proprio": 0.1},
+    weights={"proprio": 1.0, "object": 1.0, "turn": 1.0, "world_turn": 0.0},
+    scales={"turn": 1 / ARM, "world_turn": 1 / ARM},
+    align="object",
+    trim=3,
+    stall_penalty=6.0,
+)
 
 # Two arms, as the paper has it: the world's frame, five candidates. Its object weight and the weights of
 # stage 1 are not published: the ones are ours. Objects are places in metres instead of boxes in a picture,
@@ -128,15 +137,11 @@ PRESETS: dict[str, tuple[TermDescriber, RetrievalConfig]] = {
     ),
     "pusht-aligned": (
         _ALIGNED_TERMS,
-        RetrievalConfig(
-            "pusht-aligned",
-            scene_weights={"object": 1.0, "turn": 1.0, "proprio": 0.1},
-            weights={"proprio": 1.0, "object": 1.0, "turn": 1.0, "world_turn": 0.0},
-            scales=_ALIGNED_SCALES,
-            align="object",
-            trim=3,
-            stall_penalty=6.0,
-        ),
+        _ALIGNED,
+    ),
+    "pusht-contact": (
+        TermDescriber(_ALIGNED_TERMS.terms, PUSHT_CONTACT),
+        replace(_ALIGNED, name="pusht-contact", contact=PUSHT_CONTACT),
     ),
     "dualarm-single": (
         _ARMS_WORLD_TERMS,

@@ -14,20 +14,20 @@ from recap.retrieval.coarse import CoarseIndex, build_coarse
 from recap.retrieval.confidence import Calibration, calibrate
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.index import EACH_BEGIN, I64, Index, build_index, nearest_frames, squared_distances
-from recap.types import F32, F64, Episode, FrameRef, Match, Observation, Query, Retrieval
+from recap.types import F32, F64, NOBODY, Bodies, Episode, FrameRef, Match, Observation, Query, Retrieval
 
 COARSE_ABOVE = 50_000  # trajectories; below it an exact search takes less than a millisecond or two
 MAX_COARSE = 100  # candidates that are worth looking up in groups
 
 
-def as_episode(observations: Sequence[Observation], symmetry: int = 1, look_alike: int = 0) -> Episode:
+def as_episode(observations: Sequence[Observation], bodies: Bodies = NOBODY, look_alike: int = 0) -> Episode:
     """Observations as a short episode, so that one function describes pool and query."""
     now = observations[-1]
     return Episode(
         id="query",
         scene_id="query",
         task=now.task,
-        embodiment="",
+        embodiment=bodies.embodiment,
         fps=1.0,
         timestamps=np.array([o.time_s for o in observations]),
         proprio=np.array([o.proprio for o in observations], np.float32),
@@ -43,8 +43,14 @@ def as_episode(observations: Sequence[Observation], symmetry: int = 1, look_alik
             for name in now.images
             if all(name in o.images for o in observations)
         },
-        attributes={"symmetry": symmetry, "look_alike": look_alike},
+        attributes={"symmetry": bodies.symmetry, "block": bodies.block, "look_alike": look_alike},
     )
+
+
+def bodies_of(episode: Episode) -> Bodies:
+    """Who acts on what in a recorded episode."""
+    known = episode.attributes
+    return Bodies(int(known.get("symmetry", 1)), episode.embodiment, str(known.get("block", "")))
 
 
 class Retriever:
@@ -113,7 +119,7 @@ class Retriever:
 
     def _looks(self, query: Query) -> range:
         """The names to ask by: in an object's frame each of its look-alikes is a frame of its own."""
-        return range(1 if self.config.align in ("off", "parts") else query.symmetry)
+        return range(1 if self.config.align in ("off", "parts") else query.bodies.symmetry)
 
     def _matches(self, index: Index, query: Query, candidates: I64, n: int) -> tuple[Match, ...]:
         """Stage 2: the n nearest moments of the candidates, by whichever name of the query."""
@@ -131,11 +137,11 @@ class Retriever:
     def candidates(self, index: Index, query: Query) -> I64:
         """Stage 1: the trajectories whose first scene is nearest to the episode's."""
         rows = [
-            index.lay_out_scene(self._scene.describe(as_episode([query.first], query.symmetry, look)))
+            index.lay_out_scene(self._scene.describe(as_episode([query.first], query.bodies, look)))
             for look in self._looks(query)
         ]
         goal = None if query.first.goal is None else np.asarray(query.first.goal, np.float64)
-        return self.nearest_scenes(index, rows, goal, query.symmetry, query.exclude)
+        return self.nearest_scenes(index, rows, goal, query.bodies.symmetry, query.exclude)
 
     def nearest_scenes(
         self, index: Index, rows: Sequence[F32], goal: F64 | None, symmetry: int, exclude: frozenset[str]
@@ -182,7 +188,7 @@ class Retriever:
         seen = query.window[-self._moment.n_back :]
         if self._moment.from_start:
             seen = (query.first, *seen)
-        window = self._moment.describe(as_episode(seen, query.symmetry, look))
+        window = self._moment.describe(as_episode(seen, query.bodies, look))
         return index.frame_layout.lay_out({name: rows[-1:] for name, rows in window.items()}).ravel()
 
     def _nearest(self, index: Index, asked: F32, query: Query, candidates: I64, n: int) -> tuple[I64, F64]:

@@ -12,8 +12,7 @@ import numpy as np
 
 from recap import __version__
 from recap.agent import RetrievalAgent
-from recap.assembly import assemble_agent, load_policy
-from recap.envs.pusht.blocks import block_named
+from recap.assembly import assemble_agent, load_policy, pusht_bodies
 from recap.envs.pusht.gaze import Gaze
 from recap.envs.pusht.tasks import ACTION_SPACE, FPS, INSTRUCTION
 from recap.errors import InputError, RecapError
@@ -219,7 +218,7 @@ class Service:
         block = fresh.block or session.gaze.block
         session.gaze = Gaze(block, self.spec.pusher)
         seed = session.n_episodes if fresh.seed is None else fresh.seed
-        self.agent.reset(session.slot, _Seeded(seed), block_named(block).symmetry)
+        self.agent.reset(session.slot, _Seeded(seed), pusht_bodies(block, self.spec.pusher or ""))
         session.fresh, session.steps = None, 0
         session.n_episodes += 1
 

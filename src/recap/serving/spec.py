@@ -12,7 +12,7 @@ from recap.envs.pusht.pushers import pusher_named
 from recap.errors import InputError, did_you_mean, one_of
 from recap.serving.limits import Limits
 
-MODES = ("aligned", "single", "oracle", "published")
+MODES = ("aligned", "contact", "single", "oracle", "published")
 REACTIONS = ("ignore", "hold", "stop")
 
 
@@ -45,6 +45,8 @@ class ServeSpec:
         block_named(self.block)
         if self.pusher is not None:
             pusher_named(self.pusher)
+        elif self.mode == "contact":
+            raise InputError("mode contact needs to know the robot's shape: give --pusher, such as triangle")
         if not 0 <= self.min_confidence < 1:
             raise InputError(
                 f"min_confidence {self.min_confidence} is out of range: give 0 to 1, such as 0.05"
@@ -74,6 +76,7 @@ class ServeSpec:
             name=self.agent,
             mode=self.mode,
             block=block or self.block,
+            pusher=self.pusher or "",
             n_action_steps=self.n_action_steps,
             reaction=self.reaction,
             min_confidence=self.min_confidence,

@@ -15,7 +15,7 @@ from recap.pool.view import PoolView
 from recap.retrieval.hindsight import origin
 from recap.retrieval.retriever import Retriever
 from recap.studio.task import Task
-from recap.types import F64, Observation, Query
+from recap.types import F64, Bodies, Observation, Query
 
 STEP = 15  # degrees between the goals that are asked for
 N_STARTS = 24  # at each of them
@@ -84,15 +84,16 @@ def survey(retriever: Retriever, block: str) -> Survey:
     view = retriever.source.view()
     mine, others = _by_block(view, block)
     symmetry = Task(block).symmetry
+    bodies = Bodies(symmetry, PUSHER, block)
     starts = [_beginning(Task(block, 0.0, number)) for number in range(N_STARTS)]
     cells = []
     for angle in goal_angles(symmetry):
         goal = np.array([*BOARD_CENTER, math.radians(angle)])
         for number, seen in enumerate(starts):
-            distance = _nearest(retriever, _with_goal(seen, goal), symmetry, others) if mine else None
+            distance = _nearest(retriever, _with_goal(seen, goal), bodies, others) if mine else None
             x, y, turn = seen.objects["block"].tolist()
             cells.append(Cell(angle, number, (x, y, turn), distance))
-    left_out = _left_out(retriever, view, mine, others, symmetry)
+    left_out = _left_out(retriever, view, mine, others, bodies)
     return Survey(
         version=index.version,
         block=block,
@@ -130,7 +131,7 @@ def _by_block(view: PoolView, block: str) -> tuple[list[str], frozenset[str]]:
 
 
 def _left_out(
-    retriever: Retriever, view: PoolView, mine: Sequence[str], others: frozenset[str], symmetry: int
+    retriever: Retriever, view: PoolView, mine: Sequence[str], others: frozenset[str], bodies: Bodies
 ) -> dict[str, float]:
     """How far the rest of the pool is from the beginning of each demonstration, its own scene left out."""
     chosen = sorted(np.random.default_rng(0).permutation(len(mine))[:N_LEFT_OUT].tolist())
@@ -146,14 +147,16 @@ def _left_out(
             objects={"block": episode.objects["block"][0].astype(np.float64)},
             goal=episode.goal.astype(np.float64),
         )
-        distance = _nearest(retriever, seen, symmetry, others | {name, episode.scene_id})
+        distance = _nearest(retriever, seen, bodies, others | {name, episode.scene_id})
         if distance is not None:
             found[name] = distance
     return found
 
 
-def _nearest(retriever: Retriever, seen: Observation, symmetry: int, exclude: frozenset[str]) -> float | None:
-    matches = retriever.retrieve(Query((seen,), seen, symmetry, exclude)).matches
+def _nearest(
+    retriever: Retriever, seen: Observation, bodies: Bodies, exclude: frozenset[str]
+) -> float | None:
+    matches = retriever.retrieve(Query((seen,), seen, bodies, exclude)).matches
     return matches[0].distance if matches else None
 
 

@@ -10,9 +10,10 @@ from typing import Any
 from recap.envs.pusht.blocks import BLOCKS, block_named
 from recap.envs.pusht.drawing import BOARD_SIZE
 from recap.envs.pusht.env import PushTEnv
-from recap.envs.pusht.pushers import DISC_RADIUS, TRIANGLE
+from recap.envs.pusht.pushers import TRIANGLE
 from recap.envs.pusht.tasks import FIRST_COLLECTION_SEED, FPS, THRESHOLDS, angle_key, scene_id
 from recap.errors import InputError
+from recap.shapes import DISC_RADIUS
 
 MAX_START = 999_999
 SOLVED, DONE = THRESHOLDS  # coverage that counts as success, and that ends an episode

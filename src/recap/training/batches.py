@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from recap.policies.backbones import model_class
-from recap.policies.config import PolicyConfig
+from recap.policies.config import BLOCK_MODES, PolicyConfig
 from recap.policies.encodings import PLACES, TURNS
 from recap.policies.layout import build_layout
 from recap.policies.model import Batch
@@ -50,7 +50,7 @@ class BatchSource:
         self._text = model_class(config).task_encoder(config)(samples.tasks).to(device)
         self._mean = {k: torch.from_numpy(v).to(device) for k, v in statistics.mean.items()}
         self._std = {k: torch.from_numpy(v).to(device) for k, v in statistics.std.items()}
-        world = 0.0 if config.mode == "aligned" else config.image.world
+        world = 0.0 if config.mode in BLOCK_MODES else config.image.world
         kinds = kinds_of(config)
         kinds["absolute"] = config.world.encoding.body_kinds(config.action_dim) * config.chunk_size
         self._flips = {name: _mirror_table(text, world, device) for name, text in kinds.items()}

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, get_type_hints
 
-from recap.robotwin_tasks import SEEN
 from recap.errors import InputError, did_you_mean, one_of
 from recap.policies.config import ImageConfig, PolicyConfig, SamplingConfig, without_usual
 from recap.policies.network import COSMOS_2B, NANO, TINY
 from recap.policies.pi0 import PI0_BASE, PI0_DEBUG, PI0_TINY
+from recap.robotwin_tasks import SEEN
 
 # Settings that came later, with what they mean where they are not written.
 LATER: Mapping[str, Mapping[str, Any]] = {
@@ -180,6 +180,7 @@ _DEBUG = TrainConfig(
 PRESETS: dict[str, TrainConfig] = {
     "debug": _DEBUG,
     "pusht-nano": TrainConfig("pusht-nano", policy=_NANO),
+    "pusht-nano-contact": TrainConfig("pusht-nano-contact", policy=replace(_NANO, mode="contact")),
     "pusht-nano-state": TrainConfig("pusht-nano-state", policy=replace(_NANO, inputs="S")),
     "pusht-nano-image": TrainConfig(
         "pusht-nano-image", policy=replace(_NANO, inputs="I"), augment=AugmentConfig(image_dropout=0.0)

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from recap.errors import one_of
+from recap.shapes import BLOCK_BARS, BLOCK_SYMMETRY, Bars
 from recap.types import F64
 
 MASS, INERTIA = 1.0, 3000.0  # what stock gives the T, and here every block: they weigh about the same
@@ -19,7 +20,7 @@ class Block:
     """A rigid shape built of bars; `symmetry` turns by 360°/symmetry about its origin look alike."""
 
     name: str
-    bars: tuple[tuple[float, float, float, float], ...]  # x0, y0, x1, y1 in the block's own frame
+    bars: Bars
     symmetry: int = 1
 
     @cached_property
@@ -52,16 +53,8 @@ class Block:
         return 2 * math.pi / self.symmetry
 
 
-# All have the area of the benchmark's T, so that coverage means the same for each.
 BLOCKS: dict[str, Block] = {
-    block.name: block
-    for block in (
-        Block("tee", ((-60, 0, 60, 30), (-15, 30, 15, 120))),
-        Block("ell", ((-60, 0, 60, 30), (-60, 30, -30, 120))),
-        Block("zed", ((-60, -60, 15, -30), (-15, -30, 15, 30), (-15, 30, 60, 60)), symmetry=2),
-        Block("plus", ((-60, -15, 60, 15), (-15, 15, 15, 60), (-15, -60, 15, -15)), symmetry=4),
-        Block("cup", ((-60, 0, 60, 30), (-60, 30, -30, 75), (30, 30, 60, 75))),
-    )
+    name: Block(name, bars, BLOCK_SYMMETRY.get(name, 1)) for name, bars in BLOCK_BARS.items()
 }
 
 

@@ -16,10 +16,11 @@ from pymunk.vec2d import Vec2d
 from recap.envs.pusht.blocks import INERTIA, MASS, block_named
 from recap.envs.pusht.coverage import shared_area
 from recap.envs.pusht.drawing import draw_background, draw_board, draw_target
-from recap.envs.pusht.pushers import DISC_RADIUS, TRIANGLE, pusher_named
+from recap.envs.pusht.pushers import TRIANGLE, pusher_named
 from recap.envs.pusht.tasks import FPS, INSTRUCTION
 from recap.errors import InputError, one_of
 from recap.geometry import transform_points
+from recap.shapes import DISC_RADIUS
 from recap.types import F32, F64, U8, Observation
 
 BOARD_CENTER = (256.0, 256.0)

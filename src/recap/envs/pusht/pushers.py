@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from recap.errors import one_of
+from recap.shapes import TRIANGLE_CORNERS
 
 PUSHERS = ("disc", "triangle")
-DISC_RADIUS = 15.0
-TRIANGLE = np.array([(-15.0, -15.0), (15.0, -15.0), (0.0, 15.0)])  # (3, 2) about its centre
+TRIANGLE = np.array(TRIANGLE_CORNERS)  # (3, 2) about its centre
 
 
 def pusher_named(name: str) -> str:

@@ -6,10 +6,11 @@ import numpy as np
 
 from recap.envs.pusht.blocks import block_named
 from recap.envs.pusht.drawing import draw_background, draw_board
-from recap.envs.pusht.pushers import DISC_RADIUS, TRIANGLE, pusher_named
+from recap.envs.pusht.pushers import TRIANGLE, pusher_named
 from recap.errors import InputError
 from recap.geometry import transform_points
 from recap.lazy import LazySequence
+from recap.shapes import DISC_RADIUS
 from recap.types import F32, U8, Episode
 
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from recap.compiled import compiled
 from recap.envs.pusht.blocks import INERTIA, Block
-from recap.envs.pusht.pushers import DISC_RADIUS, TRIANGLE
+from recap.envs.pusht.pushers import TRIANGLE
+from recap.shapes import DISC_RADIUS
 from recap.types import F64
 
 DT = 0.01

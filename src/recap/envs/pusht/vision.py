@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recap.envs.pusht.blocks import BLOCKS, Block, block_named
 from recap.envs.pusht.drawing import BOARD_SIZE
-from recap.envs.pusht.pushers import DISC_RADIUS, PUSHERS, TRIANGLE, pusher_named
+from recap.envs.pusht.pushers import PUSHERS, TRIANGLE, pusher_named
 from recap.envs.pusht.vision_fit import Fit, fit
 from recap.envs.pusht.vision_planes import (
     BLOCK_CHROMA,
@@ -27,6 +27,7 @@ from recap.envs.pusht.vision_planes import (
 )
 from recap.errors import InputError
 from recap.geometry import transform_points, wrap_angle
+from recap.shapes import DISC_RADIUS
 from recap.types import F64, U8
 
 AFAR = -1000.0  # where a pusher is put that is not in the picture

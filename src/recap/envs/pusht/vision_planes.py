@@ -8,7 +8,7 @@ import numpy as np
 
 from recap.compiled import compiled
 from recap.envs.pusht.drawing import BLOCK, BOARD_SIZE, GOAL, LINE_RADIUS, PUSHER, Color, lighter
-from recap.envs.pusht.pushers import DISC_RADIUS
+from recap.shapes import DISC_RADIUS
 from recap.types import F64, U8
 
 # White, walls and goal have no `blue - red`, white, walls and block no `green - (red + blue) / 2`: so

@@ -1,0 +1,147 @@
+"""Where a tool touches a thing: what one tool did, as another of another shape would have to do it.
+
+A disc that rests against a wall has its centre a radius away from it; a triangle there may be nearer or
+further, and beside the spot where it touches. Moved so that it touches where the disc did, the triangle does
+to the thing what the disc did. Everything is told as a disc would do it, whichever tool did it; in the plane,
+for tools that do not turn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.errors import InputError
+from recap.geometry import into_frame, out_of_frame
+from recap.shapes import BLOCK_BARS, DISC_RADIUS, TRIANGLE_CORNERS, Bars, Corners
+from recap.types import F64, Episode
+
+N_ROUNDS = 12  # of looking for the disc that a tool stands for
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A convex shape about its centre that never turns: its corners, rounded by a radius."""
+
+    corners: Corners
+    radius: float = 0.0
+
+
+@dataclass(frozen=True)
+class Contact:
+    """Tools and things by name, and how near a tool has to be for its shape to matter."""
+
+    tools: Mapping[str, Tool]
+    things: Mapping[str, Bars]
+    object_name: str = "block"  # the thing, as episodes call it
+    radius: float = DISC_RADIUS  # of the disc that all is told as
+    near: float = 10.0  # px between disc and thing up to which the touching point counts in full
+    far: float = 40.0  # and from which on it does not count
+    sharpness: float = 0.2  # a px: how quickly the touching point goes from one corner to the next
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of every shape and setting."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+    def as_tool(self, tool: str, thing: str, discs: F64, headings: F64) -> F64:
+        """Where the tool's centre must be to touch as these discs do: (n, 2).
+
+        Args:
+            discs: their centres (n, 2), in the thing's frame.
+            headings: of the thing in the world (n,): the tool does not turn with it.
+        """
+        shape = self._tool(tool)
+        bars = np.array(self._thing(thing), np.float64)  # (b, 4)
+        spots = np.clip(discs[:, None], bars[:, :2], bars[:, 2:])  # (n, b, 2) of each bar the nearest
+        ways = spots - discs[:, None]
+        away = np.linalg.norm(ways, axis=2)
+        nearest = away.argmin(axis=1)
+        rows = np.arange(len(discs))
+        way, distance = ways[rows, nearest], away[rows, nearest]
+        toward = way / np.maximum(distance, 1e-9)[:, None]  # zero within the thing, where nothing is moved
+        abroad = _turned(headings, toward)
+        reach = np.array(shape.corners) @ abroad.T  # (corners, n)
+        share = np.exp(self.sharpness * (reach - reach.max(axis=0)))
+        touching = (share / share.sum(axis=0)).T @ np.array(shape.corners) + shape.radius * abroad
+        moved = self.radius * toward - _turned(-headings, touching) * (distance > 0)[:, None]
+        weight = np.clip((self.far - (distance - self.radius)) / (self.far - self.near), 0, 1)
+        return np.asarray(discs + weight[:, None] * moved)
+
+    def as_disc(self, tool: str, thing: str, centers: F64, headings: F64) -> F64:
+        """The inverse of `as_tool`, by trying: (n, 2)."""
+        if self.is_disc(tool):
+            return centers
+        discs = centers
+        for i in range(N_ROUNDS):
+            wrong = centers - self.as_tool(tool, thing, discs, headings)
+            discs = discs + (wrong if i < 2 else wrong / 2)  # at corners whole steps go to and fro
+        return discs
+
+    def is_disc(self, tool: str) -> bool:
+        """Whether that tool is the disc that all is told as."""
+        shape = self._tool(tool)
+        return len(shape.corners) == 1 and shape.radius == self.radius
+
+    def told_as_disc(self, episode: Episode) -> Episode:
+        """The episode as a disc would have gone through it; positions in proprioception and actions move."""
+        if self.is_disc(episode.embodiment):
+            return episode
+        steps = self.steps_aside(episode, np.arange(len(episode) + 1), None)
+        proprio, actions = episode.proprio.copy(), episode.actions.copy()
+        proprio[:, :2] += steps[:-1]
+        if actions.shape[1]:
+            actions[:, :2] += steps[1:]  # an action leads to the next place
+        return replace(episode, proprio=proprio, actions=actions)
+
+    def steps_aside(
+        self, episode: Episode, rows: NDArray[np.int64], tool: str | None, turn: float = 0.0
+    ) -> F64:
+        """How far another tool is from where the episode's own was, at each row: (n, 2) in its world.
+
+        Args:
+            rows: frames; those past the end are the last.
+            tool: the other one; none: the disc that all is told as.
+            turn: by which the other tool's world is turned from the episode's.
+        """
+        rows = np.minimum(rows, len(episode) - 1)
+        poses = np.asarray(episode.objects[self.object_name], np.float64)[rows]
+        centers = np.asarray(episode.proprio[rows, :2], np.float64)
+        thing, headings = str(episode.attributes.get("block", "")), poses[:, 2]
+        there = self.as_disc(episode.embodiment, thing, into_frame(poses, centers), headings)
+        if tool is not None:
+            there = self.as_tool(tool, thing, there, headings + turn)
+        return np.asarray(out_of_frame(poses, there) - centers)
+
+    def _tool(self, name: str) -> Tool:
+        if name not in self.tools:
+            raise InputError(
+                f"the shape of tool '{name}' is not known, only of {sorted(self.tools)}: "
+                "say which it is, or retrieve in mode aligned"
+            )
+        return self.tools[name]
+
+    def _thing(self, name: str) -> Bars:
+        if name not in self.things:
+            raise InputError(
+                f"the shape of block '{name}' is not known, only of {sorted(self.things)}: "
+                "say which it is, or retrieve in mode aligned"
+            )
+        return self.things[name]
+
+
+def _turned(angles: F64, vectors: F64) -> F64:
+    c, s = np.cos(angles), np.sin(angles)
+    x, y = vectors[:, 0], vectors[:, 1]
+    return np.stack([c * x - s * y, s * x + c * y], axis=1)
+
+
+PUSHT_CONTACT = Contact(
+    {"disc": Tool(((0.0, 0.0),), DISC_RADIUS), "triangle": Tool(TRIANGLE_CORNERS)}, BLOCK_BARS
+)
