@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from recap.errors import InputError
 from recap.policies.checkpoint import from_pretrained
-from recap.policies.config import PolicyConfig
+from recap.policies.config import BLOCK_MODES, PolicyConfig
 from recap.policies.policy import TrainedPolicy
 
 
@@ -15,6 +15,8 @@ def begin_from(source: str, config: PolicyConfig) -> TrainedPolicy:
     policy = from_pretrained(source)
     for field in fields(config):
         found, wanted = getattr(policy.config, field.name), getattr(config, field.name)
+        if field.name == "mode" and {found, wanted} <= set(BLOCK_MODES):
+            continue  # the same frame: what is retrieved is only handed on otherwise
         if found != wanted:
             raise InputError(
                 f"the policy {source} to go on from has another {field.name} ({found}, now {wanted}): "

@@ -28,10 +28,15 @@ def make_accelerator(config: TrainConfig, device: str | None = None) -> Accelera
         )
     return Accelerator(
         cpu=not cuda,
-        mixed_precision="bf16" if config.bf16 and cuda else "no",
+        mixed_precision="bf16" if config.bf16 and (cuda or cpu_has_bf16()) else "no",
         gradient_accumulation_steps=config.accumulate,
         **plugin,
     )
+
+
+def cpu_has_bf16() -> bool:
+    """Whether this CPU multiplies bfloat16 in hardware: then it is twice as fast as float32."""
+    return bool(getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)())
 
 
 @contextmanager
