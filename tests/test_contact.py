@@ -7,8 +7,8 @@ import pytest
 import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.episodes import random_episode
 
+from episodes import random_episode
 from recap.contact import PUSHT_CONTACT
 from recap.errors import InputError
 from recap.evaluation.agents import make_agent

@@ -51,6 +51,15 @@ def names_checkpoint(name: str) -> bool:
     return name in SHIPPED_POLICIES or "/" in name or (Path(name) / "config.json").is_file()
 
 
+def usual_mode(agent: str) -> str:
+    """How an agent retrieves unless told otherwise: a policy as it was trained."""
+    if not names_checkpoint(agent):
+        return "aligned"
+    from recap.policies.checkpoint import read_config
+
+    return read_config(agent).mode
+
+
 def load_policy(spec: AgentSpec) -> TrainedPolicy | None:
     """The policy as the spec wants it sampled; None to replay."""
     if spec.name == REPLAY:

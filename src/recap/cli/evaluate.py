@@ -34,7 +34,7 @@ SEEDS = "42:92"
 @click.option("--wording", default="seen", show_default=True, help="Of their instructions: seen or unseen.")
 @click.option("--seeds", default=SEEDS, show_default=True, help="Starts: 42,43 or first:end (end left out).")
 @click.option(
-    "--mode", default="aligned", show_default=True, help="How to retrieve: oracle, single, aligned, contact."
+    "--mode", help="How to retrieve: oracle, single, aligned, contact.  [default: the policy's, or aligned]"
 )
 @click.option("--pool", metavar="URI", help="What to retrieve from.  [default: the standard pool]")
 @click.option(
@@ -87,7 +87,7 @@ def evaluate(
     split: str,
     wording: str,
     seeds: str,
-    mode: str,
+    mode: str | None,
     pool: str | None,
     candidates: int | None,
     objects: str,
@@ -113,17 +113,18 @@ def evaluate(
 ) -> int:
     """Roll out an agent and count its successes.
 
-    AGENT is expert, replay, still, a policy (pusht-nano, dualarm-small, or a path), or package.module:factory
-    for your own. A stopped evaluation is resumed by the same command. Results are in DIR/eval_info.json. The
-    exit code is 1 when any episode was an error.
+    AGENT is expert, replay, still, a policy (pusht-nano, pusht-small, dualarm-small, or a path), or
+    package.module:factory for your own. A stopped evaluation is resumed by the same command. Results are in
+    DIR/eval_info.json. The exit code is 1 when any episode was an error.
 
     \b
     Example:
       recap eval expert --pusher triangle --angles=-30,45 --seeds 500:505 --out runs/first
-      recap eval replay --pusher triangle --mode aligned --objects pixels --seeds 500:505 --out runs/replay
+      recap eval replay --pusher triangle --mode contact --objects pixels --seeds 500:505 --out runs/replay
       recap eval pusht-nano --pusher triangle --angles=-30,0 --seeds 500:505 --out runs/nano
       recap eval replay --env dualarm --task lift_pot --seeds 500:510 --pool pools/ur5e --out runs/pots
     """
+    from recap.assembly import usual_mode
     from recap.cli.ranges import parse_angles, parse_seeds
     from recap.cli.terminal import progress_bar, show
     from recap.evaluation.record import parse_choice
@@ -140,7 +141,7 @@ def evaluate(
         block=block,
         angles=parse_angles(angles),
         seeds=parse_seeds(seeds),
-        mode=mode,
+        mode=mode or usual_mode(agent),
         pool=pool,
         n_candidates=candidates,
         objects=objects,

@@ -19,7 +19,7 @@ import click
     "--token", metavar="KEY", help="What clients must send.  [default: the variable RECAP_TOKEN, or none]"
 )
 @click.option(
-    "--mode", default="aligned", show_default=True, help="How to retrieve: oracle, single, aligned, contact."
+    "--mode", help="How to retrieve: oracle, single, aligned, contact.  [default: the policy's, or aligned]"
 )
 @click.option("--block", default="tee", show_default=True, help="The block, where a client does not say.")
 @click.option("--pusher", help="The robot: disc or triangle.  [default: seen by its colour]")
@@ -40,7 +40,7 @@ def serve(
     port: int,
     host: str,
     token: str | None,
-    mode: str,
+    mode: str | None,
     block: str,
     pusher: str | None,
     reaction: str,
@@ -53,18 +53,19 @@ def serve(
 ) -> int:
     """Serve a policy to robots, on the openpi wire, with its pool over HTTP.
 
-    CHECKPOINT is a policy (pusht-nano, or a path), or replay. A robot connects to ws://HOST:PORT and sends
-    observations; /healthz, /metrics and /api/pool are on the same port. Demonstrations that are added while
-    it runs are used at the next step. Ctrl-C ends it.
+    CHECKPOINT is a policy (pusht-nano, pusht-small, or a path), or replay. A robot connects to ws://HOST:PORT
+    and sends observations; /healthz, /metrics and /api/pool are on the same port. Demonstrations that are
+    added while it runs are used at the next step. Ctrl-C ends it.
 
     \b
     Example:
       recap serve pusht-nano --pool pools/mine --port 8000
-      recap serve replay --port 8000
+      recap serve replay --mode contact --pusher triangle --port 8000
       RECAP_TOKEN=a-long-secret recap serve pusht-nano --host 0.0.0.0
     """
     from typing import Any
 
+    from recap.assembly import usual_mode
     from recap.serving.app import build_app, run
     from recap.serving.limits import Limits
     from recap.serving.service import ServeSpec, Service
@@ -73,7 +74,7 @@ def serve(
     spec = ServeSpec(
         agent=agent,
         pool=pool,
-        mode=mode,
+        mode=mode or usual_mode(agent),
         block=block,
         pusher=pusher,
         reaction=chosen,

@@ -14,6 +14,9 @@ import click
     "--pool", metavar="URI", help="Made if it is not there.  [default: a scratch pool in the cache]"
 )
 @click.option("--checkpoint", default="pusht-nano", show_default=True, help="A policy, or replay.")
+@click.option(
+    "--mode", help="How to retrieve: aligned, contact, single.  [default: the policy's, or aligned]"
+)
 @click.option("--port", type=int, default=8100, show_default=True, help="0 takes any that is free.")
 @click.option(
     "--runs",
@@ -23,7 +26,9 @@ import click
     help="Where evaluations lie.",
 )
 @click.option("--no-browser", is_flag=True, help="Only say where the page is.")
-def studio(pool: str | None, checkpoint: str, port: int, runs: Path, no_browser: bool) -> int:
+def studio(
+    pool: str | None, checkpoint: str, mode: str | None, port: int, runs: Path, no_browser: bool
+) -> int:
     """Open the studio: teach by dragging, watch the frozen policy use it.
 
     One page with four views: Teach, Run, Pool, Results. It is served on this machine only, together with
@@ -34,13 +39,23 @@ def studio(pool: str | None, checkpoint: str, port: int, runs: Path, no_browser:
       recap studio
       recap studio --pool pools/mine --no-browser
     """
+    from recap.assembly import usual_mode
     from recap.serving.app import build_app, run
     from recap.serving.service import ServeSpec, Service
     from recap.studio.app import add_studio
+    from recap.studio.running import PUSHER
 
     uri = pool or str(scratch_pool())
     open_or_create(uri)
-    spec = ServeSpec(agent=checkpoint, pool=uri, reaction="hold", port=port)
+    chosen = mode or usual_mode(checkpoint)
+    spec = ServeSpec(
+        agent=checkpoint,
+        pool=uri,
+        mode=chosen,
+        pusher=PUSHER if chosen == "contact" else None,
+        reaction="hold",
+        port=port,
+    )
     service = Service.open(spec)
     app = build_app(service)
     add_studio(app, runs)

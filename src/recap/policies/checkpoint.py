@@ -79,20 +79,34 @@ def save_pretrained(
         raise
 
 
+def read_config(source: str | Path) -> PolicyConfig:
+    """Of a policy on disk, without its weights."""
+    return PolicyConfig.from_json(_read_body(find_checkpoint(source)).get("policy") or {})
+
+
+def _read_body(path: Path) -> dict[str, Any]:
+    try:
+        body = json.loads((path / CONFIG).read_text("utf-8"))
+    except (ValueError, OSError) as error:
+        why = str(error).splitlines()[0]
+        raise DatasetError(f"checkpoint {path} is damaged ({why}): copy or train it again") from error
+    if not isinstance(body, dict) or body.get("format") != FORMAT:
+        raise DatasetError(f"checkpoint {path} is not of format {FORMAT}: it is of another version of recap")
+    return body
+
+
 def from_pretrained(source: str | Path, device: str = "cpu") -> TrainedPolicy:
     """Load a policy from a directory, or a shipped one by name; strictly."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     path = find_checkpoint(source)
+    body = _read_body(path)
     try:
-        body = json.loads((path / CONFIG).read_text("utf-8"))
         weights = load_file(path / WEIGHTS)
-    except (ValueError, OSError, SafetensorError) as error:
+    except (OSError, SafetensorError) as error:
         why = str(error).splitlines()[0]
         raise DatasetError(f"checkpoint {path} is damaged ({why}): copy or train it again") from error
-    if not isinstance(body, dict) or body.get("format") != FORMAT:
-        raise DatasetError(f"checkpoint {path} is not of format {FORMAT}: it is of another version of recap")
     try:
         config = PolicyConfig.from_json(body.get("policy") or {})
         stamp: RetrievalStamp = from_plain(RetrievalStamp, body.get("retrieval"), "retrieval.")

@@ -16,6 +16,7 @@ from recap.robotwin_tasks import SEEN
 LATER: Mapping[str, Mapping[str, Any]] = {
     "": {"target_tasks": (), "pool_tasks": ()},
     "augment": {"chunk_turn": 0.0, "shift": 0.0},
+    "pairs": {"sparse": 0, "sparse_share": 0.5, "offered": (5, 100)},
 }
 
 
@@ -29,6 +30,9 @@ class PairsConfig:
     n_candidates: int | None = None
     misaligned: float = 0.0  # share of the target's demonstrations that are matched at random, on purpose
     leave_out: bool = False  # demonstrations whose residual stands out are not learned from
+    sparse: int = 0  # further matches, found as at test time in random parts of the pool
+    sparse_share: float = 0.5  # of draws that are theirs
+    offered: tuple[int, int] = (5, 100)  # demonstrations in such a part, from and to
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,23 @@ class TrainConfig:
 _NANO = PolicyConfig(
     network=NANO, sampling=SamplingConfig(n_steps=2, temperature=0.5), n_action_steps=4, hindsight=True
 )
+_SMALL = TrainConfig(
+    "pusht-small",
+    policy=replace(
+        _NANO,
+        mode="contact",
+        inputs="S",
+        network=replace(NANO, num_attention_heads=2, num_layers=6),
+        n_action_steps=8,
+    ),
+    batch_size=128,
+    n_iterations=2000,
+    learning_rate=1e-3,
+    ema=0.995,
+    save_every=500,
+    bf16=False,
+    compile=False,
+)
 _ALONE = replace(_NANO, retrieval=False, residual=False)  # in the block's frame
 _ALONE_WORLD = replace(_ALONE, mode="single")
 _WORLD = AugmentConfig(image_dropout=0.5)
@@ -181,6 +202,14 @@ PRESETS: dict[str, TrainConfig] = {
     "debug": _DEBUG,
     "pusht-nano": TrainConfig("pusht-nano", policy=_NANO),
     "pusht-nano-contact": TrainConfig("pusht-nano-contact", policy=replace(_NANO, mode="contact")),
+    # Poses alone, small enough for a CPU: what comes with the package.
+    "pusht-small": _SMALL,
+    "pusht-small-single": replace(
+        _SMALL, preset="pusht-small-single", policy=replace(_SMALL.policy, mode="single", n_action_steps=4)
+    ),
+    "pusht-small-oracle": replace(
+        _SMALL, preset="pusht-small-oracle", policy=replace(_SMALL.policy, mode="oracle", n_action_steps=4)
+    ),
     "pusht-nano-state": TrainConfig("pusht-nano-state", policy=replace(_NANO, inputs="S")),
     "pusht-nano-image": TrainConfig(
         "pusht-nano-image", policy=replace(_NANO, inputs="I"), augment=AugmentConfig(image_dropout=0.0)
@@ -376,6 +405,7 @@ def from_json(values: Mapping[str, Any]) -> TrainConfig:
     """The inverse of `TrainConfig.to_json`."""
     plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
     plain["policy"] = PolicyConfig.from_json(values["policy"])
-    plain["pairs"] = PairsConfig(**values["pairs"])
+    pairs: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values["pairs"].items()}
+    plain["pairs"] = PairsConfig(**pairs)
     plain["augment"] = AugmentConfig(**values["augment"])
     return TrainConfig(**plain)
