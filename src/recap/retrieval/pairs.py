@@ -67,32 +67,13 @@ def training_preset(
     return describer.with_term("action", action), changed
 
 
-def join_pairs(first: Pairs, second: Pairs, share: float) -> Pairs:
-    """The matches of both side by side, the second's drawn in that share of all draws."""
-    assert first.target_ids == second.target_ids
-    assert first.pool_ids == second.pool_ids
-    return replace(
-        first,
-        match=np.concatenate([first.match, second.match], axis=1),
-        weight=np.concatenate([(1 - share) * first.weight, share * second.weight], axis=1),
-    )
-
-
-def find_pairs(
-    target: PoolView,
-    retriever: Retriever,
-    k: int = 3,
-    allow_twin: bool = True,
-    offered: tuple[int, int] | None = None,
-) -> Pairs:
+def find_pairs(target: PoolView, retriever: Retriever, k: int = 3, allow_twin: bool = True) -> Pairs:
     """The k best moments of the pool for each target frame, at most one an episode.
 
     Args:
         target: demonstrations of the robot.
         retriever: over the pool, with a describer and config for training.
         allow_twin: whether the pool's demonstration of the same scene may be matched.
-        offered: each target episode is shown a random part of the pool, between so few and so many
-            demonstrations, as pools that have just begun to grow are; none: all of it.
     """
     index = retriever.index()
     if not index.episode_ids:
@@ -112,8 +93,6 @@ def find_pairs(
         exclude = {episode.id} | (set() if allow_twin else {episode.scene_id})
         symmetry = int(episode.attributes.get("symmetry", 1))
         candidates = retriever.nearest_scenes(index, [scene], goal, symmetry, frozenset(exclude))
-        if offered is not None:
-            candidates = _some_of(candidates, offered, seed=number)
         for t in range(len(episode)):
             rows.append((number, t))
             found, away = _best_of_each(retriever, asked[t], candidates, k)
@@ -129,14 +108,6 @@ def find_pairs(
         np.array(matches, np.int32),
         weight.astype(np.float32),
     )
-
-
-def _some_of(candidates: NDArray[np.int64], offered: tuple[int, int], seed: int) -> NDArray[np.int64]:
-    """A random part; its size is as often between 10 and 20 as between 20 and 40."""
-    rng = np.random.default_rng(seed)
-    least, most = (min(n, len(candidates)) for n in offered)
-    n = round(float(np.exp(rng.uniform(np.log(least), np.log(most)))))
-    return candidates[np.sort(rng.permutation(len(candidates))[:n])]
 
 
 def stand_out(ratios: F64) -> NDArray[np.bool_]:

@@ -16,7 +16,6 @@ from recap.robotwin_tasks import SEEN
 LATER: Mapping[str, Mapping[str, Any]] = {
     "": {"target_tasks": (), "pool_tasks": ()},
     "augment": {"chunk_turn": 0.0, "shift": 0.0},
-    "pairs": {"sparse": 0, "sparse_share": 0.5, "offered": (5, 100)},
 }
 
 
@@ -30,9 +29,6 @@ class PairsConfig:
     n_candidates: int | None = None
     misaligned: float = 0.0  # share of the target's demonstrations that are matched at random, on purpose
     leave_out: bool = False  # demonstrations whose residual stands out are not learned from
-    sparse: int = 0  # further matches, found as at test time in random parts of the pool
-    sparse_share: float = 0.5  # of draws that are theirs
-    offered: tuple[int, int] = (5, 100)  # demonstrations in such a part, from and to
 
 
 @dataclass(frozen=True)
@@ -405,7 +401,6 @@ def from_json(values: Mapping[str, Any]) -> TrainConfig:
     """The inverse of `TrainConfig.to_json`."""
     plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
     plain["policy"] = PolicyConfig.from_json(values["policy"])
-    pairs: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values["pairs"].items()}
-    plain["pairs"] = PairsConfig(**pairs)
+    plain["pairs"] = PairsConfig(**values["pairs"])
     plain["augment"] = AugmentConfig(**values["augment"])
     return TrainConfig(**plain)

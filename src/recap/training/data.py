@@ -18,7 +18,7 @@ from recap.policies.policy import RetrievalStamp, Statistics
 from recap.policies.vectors import kinds_of
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.view import PoolView
-from recap.retrieval.pairs import Pairs, find_pairs, join_pairs, training_preset
+from recap.retrieval.pairs import Pairs, find_pairs, training_preset
 from recap.retrieval.presets import preset as retrieval_preset
 from recap.retrieval.retriever import Retriever
 from recap.run_directory import whole_file
@@ -211,10 +211,6 @@ def pairs_for(target: PoolView, pool: PoolView, config: TrainConfig, for_trainin
     if found is None:
         source = MemoryPool([pool.episode(i) for i in pool.episode_ids])
         found = find_pairs(target, Retriever(source, describer, retrieval), chosen.k, chosen.allow_twin)
-        if chosen.sparse:
-            retriever = Retriever(source, *retrieval_preset(name, chosen.n_candidates))
-            more = find_pairs(target, retriever, chosen.sparse, False, chosen.offered)
-            found = join_pairs(found, more, chosen.sparse_share)
         _write_pairs(file, found)
     return found
 
