@@ -1,7 +1,10 @@
 """Small PushT-like episodes for tests."""
 
+from dataclasses import replace
+
 import numpy as np
 
+from recap.geometry import transform_points
 from recap.types import Episode, Observation
 
 
@@ -22,8 +25,15 @@ def random_episode(name: str, seed: int, n: int = 30, goal_angle: float = 0.5, s
         actions=(start[:2] + path[:, :2] + path[:, 5:7]).astype(np.float32),
         objects={"block": block.astype(np.float32)},
         goal=np.array([256, 256, goal_angle], np.float32),
-        attributes={"symmetry": symmetry},
+        attributes={"symmetry": symmetry, "block": "tee"},
     )
+
+
+def beside_its_block(episode: Episode) -> Episode:
+    """The same block with a pusher that stays just before it."""
+    poses = episode.objects["block"].astype(np.float64)
+    places = np.array([transform_points(pose, np.array([[5.0, -17.0]]))[0] for pose in poses], np.float32)
+    return replace(episode, proprio=places, actions=places.copy())
 
 
 def observation_of(episode: Episode, t: int) -> Observation:

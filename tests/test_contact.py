@@ -7,18 +7,23 @@ import pytest
 import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shapely.ops import nearest_points
 
-from episodes import random_episode
+from episodes import beside_its_block, observation_of, random_episode
+from recap.agent import RetrievalAgent
 from recap.contact import PUSHT_CONTACT
 from recap.errors import InputError
 from recap.evaluation.agents import make_agent
 from recap.evaluation.rollouts import EvalSpec, run_trials
 from recap.geometry import transform_points
-from recap.pool.memory import MemoryView
+from recap.pool.memory import MemoryPool, MemoryView
 from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.presets import preset
+from recap.retrieval.retriever import Retriever
 from recap.shapes import BLOCK_BARS, DISC_RADIUS, TRIANGLE_CORNERS
-from recap.types import FrameRef
+from recap.training.config import preset as training_preset
+from recap.training.data import build_data
+from recap.types import Bodies, FrameRef
 
 BLOCKS = sorted(BLOCK_BARS)
 
@@ -43,7 +48,7 @@ def test_the_triangle_touches_where_the_disc_did(block: str) -> None:
     for disc, center, heading in zip(discs, centers, headings, strict=True):
         turned = transform_points(np.array([0, 0, -heading]), np.array(TRIANGLE_CORNERS))
         triangle = shapely.Polygon(turned + center)
-        spot = shapely.ops.nearest_points(shape, shapely.Point(disc))[0]
+        spot = nearest_points(shape, shapely.Point(disc))[0]
         assert triangle.distance(spot) < 1e-6  # the spot is on it, or within
         assert triangle.exterior.distance(spot) < 3.0  # and not deep
 
@@ -88,7 +93,7 @@ def test_far_from_the_block_a_shape_does_not_matter() -> None:
 
 
 def test_an_action_moves_with_the_place_it_leads_to() -> None:
-    episode = replace(random_episode("a", 0), embodiment="triangle", attributes={"block": "tee"})
+    episode = replace(beside_its_block(random_episode("a", 0)), embodiment="triangle")
     told = PUSHT_CONTACT.told_as_disc(episode)
     moved = told.proprio - episode.proprio
     np.testing.assert_allclose((told.actions - episode.actions)[:-1], moved[1:], atol=1e-3)
@@ -107,7 +112,7 @@ def test_an_unknown_shape_is_refused_in_a_line(tool: str, block: str, message: s
 
 def test_handed_to_a_disc_a_chunk_is_as_it_was() -> None:
     """Mode contact differs from mode aligned where the shapes differ, and nowhere else."""
-    demo = replace(random_episode("demo", 1), attributes={"symmetry": 1, "block": "tee"})
+    demo = beside_its_block(random_episode("demo", 1))
     ref = [FrameRef("demo", 4)]
     given = {
         (mode, robot): build_conditioning(
@@ -137,6 +142,31 @@ def test_a_triangle_is_looked_up_by_where_it_touches() -> None:
     assert np.linalg.norm(centers - discs, axis=1).mean() > 3
     assert np.median(apart) < 0.01
     assert np.quantile(apart, 0.8) < 0.5  # at the corners two discs may stand for one triangle
+
+
+def test_what_is_learned_is_a_residual_over_the_chunk_that_was_handed_on() -> None:
+    discs = [beside_its_block(random_episode(f"disc-{i}", i, n=12)) for i in range(4)]
+    robots = [replace(disc, id=f"triangle-{i}", embodiment="triangle") for i, disc in enumerate(discs)]
+    changes = ("policy.inputs=S", "n_demonstrations=0", "held_out=0.25", "pool_angles=")
+    base = {
+        mode: build_data(
+            robots, discs, training_preset("debug", (*changes, f"policy.mode={mode}"))
+        ).train.base
+        for mode in ("aligned", "contact")
+    }
+    moved = np.abs(base["contact"] - base["aligned"])
+    assert 1 < moved.max() < 25
+
+
+def test_an_agent_must_know_whose_hand_it_moves() -> None:
+    nameless = replace(random_episode("demo", 1), attributes={})
+    retriever = Retriever(MemoryPool([nameless]), *preset("pusht-contact"))
+    with pytest.raises(InputError, match="tool '' is not known"):
+        RetrievalAgent(retriever)
+    agent = RetrievalAgent(retriever, bodies=Bodies(embodiment="triangle", block="tee"))
+    agent.reset(0, None)
+    action = agent.act([0], [observation_of(random_episode("now", 2), 3)])
+    assert np.isfinite(action).all(), "the demonstration does not name its block, the query does"
 
 
 def test_a_triangle_reaches_the_narrow_goal_by_what_discs_show() -> None:

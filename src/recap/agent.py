@@ -113,6 +113,8 @@ class RetrievalAgent:
         self.n_action_steps = own if n_action_steps is None else n_action_steps
         if not 1 <= self.n_action_steps <= chunk_size:
             raise InputError(f"n_action_steps {self.n_action_steps} is not within 1…{chunk_size}")
+        if retriever.config.contact is not None:
+            retriever.config.contact.tool_named(bodies.embodiment)  # refused before anything moves
         self.retriever = retriever
         self.policy = policy
         self.bodies = bodies

@@ -57,7 +57,7 @@ class Contact:
             discs: their centres (n, 2), in the thing's frame.
             headings: of the thing in the world (n,): the tool does not turn with it.
         """
-        shape = self._tool(tool)
+        shape = self.tool_named(tool)
         bars = np.array(self._thing(thing), np.float64)  # (b, 4)
         spots = np.clip(discs[:, None], bars[:, :2], bars[:, 2:])  # (n, b, 2) of each bar the nearest
         ways = spots - discs[:, None]
@@ -86,7 +86,7 @@ class Contact:
 
     def is_disc(self, tool: str) -> bool:
         """Whether that tool is the disc that all is told as."""
-        shape = self._tool(tool)
+        shape = self.tool_named(tool)
         return len(shape.corners) == 1 and shape.radius == self.radius
 
     def told_as_disc(self, episode: Episode) -> Episode:
@@ -101,7 +101,12 @@ class Contact:
         return replace(episode, proprio=proprio, actions=actions)
 
     def steps_aside(
-        self, episode: Episode, rows: NDArray[np.int64], tool: str | None, turn: float = 0.0
+        self,
+        episode: Episode,
+        rows: NDArray[np.int64],
+        tool: str | None,
+        turn: float = 0.0,
+        thing: str = "",
     ) -> F64:
         """How far another tool is from where the episode's own was, at each row: (n, 2) in its world.
 
@@ -109,17 +114,19 @@ class Contact:
             rows: frames; those past the end are the last.
             tool: the other one; none: the disc that all is told as.
             turn: by which the other tool's world is turned from the episode's.
+            thing: what is pushed, where the episode does not say.
         """
         rows = np.minimum(rows, len(episode) - 1)
         poses = np.asarray(episode.objects[self.object_name], np.float64)[rows]
         centers = np.asarray(episode.proprio[rows, :2], np.float64)
-        thing, headings = str(episode.attributes.get("block", "")), poses[:, 2]
+        thing, headings = str(episode.attributes.get("block") or thing), poses[:, 2]
         there = self.as_disc(episode.embodiment, thing, into_frame(poses, centers), headings)
         if tool is not None:
             there = self.as_tool(tool, thing, there, headings + turn)
         return np.asarray(out_of_frame(poses, there) - centers)
 
-    def _tool(self, name: str) -> Tool:
+    def tool_named(self, name: str) -> Tool:
+        """Its shape, or an error that helps."""
         if name not in self.tools:
             raise InputError(
                 f"the shape of tool '{name}' is not known, only of {sorted(self.tools)}: "

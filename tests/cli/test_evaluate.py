@@ -113,6 +113,19 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert err.count("\n") == 1
 
 
+def test_a_policy_retrieves_as_it_was_trained_to_unless_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from recap.policies.checkpoint import save_pretrained
+    from toy_policy import toy_config, toy_policy
+
+    save_pretrained(toy_policy(toy_config(inputs="S", mode="single")), tmp_path / "policy")
+    words = ["--angles=0", "--seeds", "500", "--workers", "1", "--out", tmp_path / "run"]
+    code, _, _ = call(capsys, "eval", tmp_path / "policy", *words)
+    assert code == 0
+    assert json.loads((tmp_path / "run" / "config.json").read_text("utf-8"))["mode"] == "single"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from served import EPISODES, board, replay_service
 
-from episodes import observation_of, random_episode
+from episodes import beside_its_block, observation_of, random_episode
 from recap.errors import InputError
 from recap.pool.memory import MemoryPool
 from recap.pool.store import Pool
@@ -146,6 +146,19 @@ def test_the_symmetry_is_that_of_the_connections_block() -> None:
         distances[block] = ask(service, session, turned).message["retrieval"]["distance"]
     assert distances["zed"] < 1e-2
     assert distances["tee"] > 10
+
+
+def test_mode_contact_needs_the_robots_shape() -> None:
+    with pytest.raises(InputError, match="give --pusher"):
+        ServeSpec(agent="replay", mode="contact", port=0)
+    demos = [beside_its_block(episode) for episode in EPISODES]
+    seen = observation_of(demos[2], 5)
+    spec = ServeSpec(agent="replay", mode="contact", pusher="triangle", port=0)
+    chunks = {}
+    for name, chosen in {"contact": spec, "aligned": replace(spec, mode="aligned")}.items():
+        service = Service(chosen, MemoryPool(demos))
+        chunks[name] = ask(service, service.new_session(), seen).message["actions"]
+    assert not np.array_equal(chunks["contact"], chunks["aligned"])
 
 
 def test_a_chunk_that_was_hardly_begun_is_hardly_avoided() -> None:

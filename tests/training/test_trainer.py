@@ -195,6 +195,18 @@ def test_a_policy_of_another_kind_is_nothing_to_go_on_from(
         run(config, tmp_path / "run", state_data)
 
 
+def test_a_fine_tune_may_change_how_a_chunk_is_handed_on(
+    configure: Configure, straight: Path, tmp_path: Path
+) -> None:
+    """From aligned to contact: the frame is the same, and the new checkpoint retrieves the new way."""
+    config = configure(*STATE, f"init={straight / 'last'}", "policy.mode=contact", "n_iterations=1")
+    data = load_data(config)
+    run(config, tmp_path / "run", data)
+    assert from_pretrained(tmp_path / "run/last").stamp.preset == "pusht-contact"
+    with pytest.raises(InputError, match="has another mode"):
+        run(configure(*STATE, f"init={straight / 'last'}", "policy.mode=single"), tmp_path / "other", data)
+
+
 def test_accumulated_steps_are_one_batch(
     configure: Configure, state_data: TrainingData, straight: Path, tmp_path: Path
 ) -> None:

@@ -89,7 +89,8 @@ def build_conditioning(
             been = episode.proprio[ahead].astype(np.float64)
             if config.contact is not None:
                 rows, turn = ref.t + np.arange(horizon + 1), float(frame[2] - own[2])
-                aside = config.contact.steps_aside(episode, rows, query.embodiment, turn)
+                thing = str(query.attributes.get("block", ""))
+                aside = config.contact.steps_aside(episode, rows, query.embodiment, turn, thing)
                 been[:, :2] += aside[:-1]
                 acted[:, :2] += aside[1:]  # an action leads to the next place
             actions[i], proprio[i] = into(own, acted), into(own, been)
