@@ -8,6 +8,8 @@ another start uses the demonstration of the start before it. Without any demonst
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from report import arguments, finish
 
 from recap.agent import RetrievalAgent
@@ -55,7 +57,13 @@ def main() -> None:
     tasks = [Task("tee", ANGLE, i) for i in range(N_QUICK if options.quick else N_STARTS)]
     shown = {task: teach(task) for task in tasks}
     others = dict(zip(tasks, [*tasks[1:], tasks[0]], strict=True))
-    specs = {name: AgentSpec(name, reaction="hold") for name in ("pusht-nano", "replay")}
+    contact = AgentSpec("replay", mode="contact", pusher="triangle", reaction="hold")
+    specs = {
+        "pusht-small": replace(contact, name="pusht-small"),
+        "replay, contact": contact,
+        "pusht-nano": replace(contact, name="pusht-nano", mode="aligned"),
+        "replay, aligned": replace(contact, mode="aligned"),
+    }
     policies = {name: load_policy(spec) for name, spec in specs.items()}
     rows = {}
     for name, spec in specs.items():

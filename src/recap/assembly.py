@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recap.errors import InputError
+from recap.policies.config import SHIPPED
 from recap.types import Bodies
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 REPLAY = "replay"
 ARMS_ACTION_STEPS = 8  # of a replayed chunk of 16, before the next look
-SHIPPED_POLICIES = ("pusht-nano", "dualarm-small")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def names_checkpoint(name: str) -> bool:
     """Whether that is a policy's name; by its files, for whether it can be used is seen with torch."""
     if ":" in name or name == REPLAY:
         return False
-    return name in SHIPPED_POLICIES or "/" in name or (Path(name) / "config.json").is_file()
+    return name in SHIPPED or "/" in name or (Path(name) / "config.json").is_file()
 
 
 def usual_mode(agent: str) -> str:

@@ -10,7 +10,8 @@ from recap.envs.dualarm.collection import demonstrate
 from recap.errors import InputError
 from recap.evaluation.agents import make_agent
 from recap.evaluation.rollouts import EvalSpec, run_trials
-from recap.policies.checkpoint import SHIPPED, find_checkpoint, from_pretrained, n_parameters
+from recap.policies.checkpoint import find_checkpoint, from_pretrained, n_parameters
+from recap.policies.config import SHIPPED
 from recap.pool.memory import MemoryView
 from recap.pool.packed import write_packed
 from recap.retrieval.hindsight import HindsightPool
@@ -54,6 +55,12 @@ def test_it_solves_an_easy_scene(agent: RetrievalAgent) -> None:
     plan = agent.plan(0)
     assert plan is not None
     assert plan.chunk.residual.any(), "it says more than what was retrieved"
+
+
+def test_the_small_one_reaches_the_narrow_goal_at_angles_it_never_saw() -> None:
+    spec = EvalSpec("pusht-small", pusher="triangle", angles=(-30.0, 15.0), seeds=(510, 511), mode="contact")
+    results = list(run_trials(make_agent("pusht-small", spec), spec, spec.trials(), 4))
+    assert sum(result.first_step["0.95"] is not None for result in results) >= 3
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import click
 @click.option(
     "--pool", metavar="URI", help="Made if it is not there.  [default: a scratch pool in the cache]"
 )
-@click.option("--checkpoint", default="pusht-nano", show_default=True, help="A policy, or replay.")
+@click.option("--checkpoint", default="pusht-small", show_default=True, help="A policy, or replay.")
 @click.option(
     "--mode", help="How to retrieve: aligned, contact, single.  [default: the policy's, or aligned]"
 )

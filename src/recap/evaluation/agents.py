@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from recap.assembly import REPLAY, SHIPPED_POLICIES, AgentSpec, assemble_agent, load_policy, names_checkpoint
+from recap.assembly import REPLAY, AgentSpec, assemble_agent, load_policy, names_checkpoint
 from recap.envs.pusht.gaze import Gaze
 from recap.errors import InputError, RecapError, did_you_mean
 from recap.plugins import import_factory
+from recap.policies.config import SHIPPED
 from recap.types import F64, Observation
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def find_factory(name: str) -> Factory:
     if ":" in name:
         return import_factory(name, "agent")
     raise InputError(
-        f"unknown agent '{name}': {did_you_mean(name, (*AGENTS, *SHIPPED_POLICIES))} "
+        f"unknown agent '{name}': {did_you_mean(name, (*AGENTS, *SHIPPED))} "
         "(a policy is named by its path, your own agent package.module:factory)"
     )
 

@@ -17,14 +17,13 @@ from torch import Tensor, nn
 from recap.errors import DatasetError, InputError, did_you_mean
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder
 from recap.policies.backbones import MODELS, build_model, build_policy
-from recap.policies.config import LATER, PolicyConfig, from_plain
+from recap.policies.config import LATER, SHIPPED, PolicyConfig, from_plain
 from recap.policies.domain import domain_named
 from recap.policies.network import load_strictly
 from recap.policies.policy import RetrievalStamp, Statistics, TrainedPolicy
 
 FORMAT = "recap-policy-1"
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
-SHIPPED = ("pusht-nano", "dualarm-small")
 
 
 def save_pretrained(

@@ -14,6 +14,7 @@ INPUTS = ("I", "S", "I+S")
 Sampler: TypeAlias = Literal["euler", "unipc"]
 SAMPLERS = ("euler", "unipc")
 VIEWS = ("board", "camera")
+SHIPPED = ("pusht-nano", "pusht-small", "dualarm-small")  # policies that come with the package
 BLOCK_MODES = ("aligned", "contact")  # in which all is in the block's frame
 
 # Settings that came after the first checkpoints, with what they mean where they are not written.

@@ -6,10 +6,11 @@ import ipaddress
 from dataclasses import dataclass, field
 
 from recap.agent import Reaction
-from recap.assembly import REPLAY, SHIPPED_POLICIES, AgentSpec, names_checkpoint
+from recap.assembly import REPLAY, AgentSpec, names_checkpoint
 from recap.envs.pusht.blocks import block_named
 from recap.envs.pusht.pushers import pusher_named
 from recap.errors import InputError, did_you_mean, one_of
+from recap.policies.config import SHIPPED
 from recap.serving.limits import Limits
 
 MODES = ("aligned", "contact", "single", "oracle", "published")
@@ -38,7 +39,7 @@ class ServeSpec:
 
     def __post_init__(self) -> None:
         if self.agent != REPLAY and not names_checkpoint(self.agent):
-            hint = did_you_mean(self.agent, (REPLAY, *SHIPPED_POLICIES))
+            hint = did_you_mean(self.agent, (REPLAY, *SHIPPED))
             raise InputError(f"unknown policy '{self.agent}': {hint} (your own is named by its path)")
         one_of("mode", self.mode, MODES)
         one_of("reaction", self.reaction, REACTIONS)

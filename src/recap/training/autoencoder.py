@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from recap.errors import DatasetError, InputError
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder, latent_statistics
-from recap.policies.checkpoint import SHIPPED, from_pretrained
+from recap.policies.checkpoint import from_pretrained
+from recap.policies.config import SHIPPED
 from recap.training.schedule import cosine
 from recap.types import U8
 
