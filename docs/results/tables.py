@@ -555,6 +555,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "settings-block": settings("Baselines in the block's frame"),
     "settings-world": settings("Baselines in the world's frame"),
     "plan-policy": plan("plan_policy"),
+    "plan-contact": plan("plan_contact"),
     "plan-baselines": plan("plan_baselines"),
     "policy-future": future,
     "cosmos-2b": big_network,

@@ -141,3 +141,19 @@ def test_samples_are_fixed_by_their_noise(model: WorldActionModel) -> None:
     a, b = (model.sample(batch, noise_of(model, 2), config)["action"] for _ in range(2))
     assert torch.equal(a, b)
     assert not torch.equal(a, model.sample(batch, noise_of(model, 2, 1), config)["action"])
+
+
+def test_a_future_told_as_a_change_begins_from_the_present_picture(model: WorldActionModel) -> None:
+    """The same network, told otherwise: losses are of the difference, and samples come back whole."""
+    other = WorldActionModel(replace(model.config, future_change=True), model.network)
+    batch = random_batch(model, 3)
+    noise = model.draw_noise(3, torch.Generator().manual_seed(0), torch.device("cpu"))
+    present, future = batch.values["frame/top"], batch.values["future_frame/top"]
+    changed = replace(batch, values={**batch.values, "future_frame/top": future - present})
+    level = torch.tensor([0.2, 0.5, 0.9])
+    for name, loss in other.losses(batch, noise, level).items():
+        assert torch.allclose(loss, model.losses(changed, noise, level)[name]), name
+    sampling = SamplingConfig(n_steps=2)
+    whole, change = (m.sample(batch, noise, sampling) for m in (other, model))
+    assert torch.allclose(whole["future_frame/top"], change["future_frame/top"] + present)
+    assert torch.equal(whole["action"], change["action"])

@@ -96,11 +96,12 @@ class SlotModel(nn.Module, ABC):
 
     def losses(self, batch: Batch, noise: dict[str, Tensor], level: Tensor) -> dict[str, Tensor]:
         """Flow-matching loss of each denoised slot, a row a sample: (B,)."""
-        moving = {s.name: noisy(batch.values[s.name], noise[s.name], level) for s in self.denoised}
+        clean = {s.name: batch.values[s.name] - self._from(batch, s) for s in self.denoised}
+        moving = {name: noisy(value, noise[name], level) for name, value in clean.items()}
         found = self(batch, moving, level)
         losses: dict[str, Tensor] = {}
         for name, value in found.items():
-            error = (value - velocity(batch.values[name], noise[name])) ** 2
+            error = (value - velocity(clean[name], noise[name])) ** 2
             if name == "action" and batch.weight is not None:
                 losses[name] = (error * batch.weight).sum(1) / batch.weight.sum(1).clamp_min(1.0)
             else:
@@ -123,4 +124,11 @@ class SlotModel(nn.Module, ABC):
         def field(x: Tensor, level: float) -> Tensor:
             return join(self(batch, split(x), torch.full((n,), level, device=x.device), known))
 
-        return split(solve(field, join(noise), config))
+        found = split(solve(field, join(noise), config))
+        return {slot.name: found[slot.name] + self._from(batch, slot) for slot in self.denoised}
+
+    def _from(self, batch: Batch, slot: Slot) -> Tensor | float:
+        """What a predicted slot is told from: the present picture, or nothing."""
+        if slot.kind != "image" or not self.config.future_change:
+            return 0.0
+        return batch.values[slot.name.removeprefix("future_")]

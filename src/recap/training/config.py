@@ -197,7 +197,9 @@ _DEBUG = TrainConfig(
 PRESETS: dict[str, TrainConfig] = {
     "debug": _DEBUG,
     "pusht-nano": TrainConfig("pusht-nano", policy=_NANO),
-    "pusht-nano-contact": TrainConfig("pusht-nano-contact", policy=replace(_NANO, mode="contact")),
+    "pusht-nano-contact": TrainConfig(
+        "pusht-nano-contact", policy=replace(_NANO, mode="contact", future_change=True)
+    ),
     # Poses alone, small enough for a CPU: what comes with the package.
     "pusht-small": _SMALL,
     "pusht-small-single": replace(
