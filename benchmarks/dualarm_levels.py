@@ -17,7 +17,6 @@ from typing import Any
 from report import arguments, finish
 
 from recap.cli.terminal import progress_bar
-from recap.robotwin_tasks import LEVELS, UNSEEN, pool_tasks
 from recap.envs.dualarm.tasks import FIRST_COLLECTION_SEED
 from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.run_directory import read_info
@@ -26,6 +25,7 @@ from recap.evaluation.statistics import wilson
 from recap.plans.dualarm import POOL, demonstrate_all
 from recap.pool.memory import MemoryView
 from recap.pool.packed import PackedPool, write_packed
+from recap.robotwin_tasks import LEVELS, UNSEEN, pool_tasks
 from recap.types import Episode
 from recap.workers import run_in_workers
 

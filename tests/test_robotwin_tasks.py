@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from recap.robotwin_tasks import LEFT_OUT, LEVELS, PAIRED_EPISODES, SEEN, STEP_LIMITS, UNSEEN, pool_tasks
 from recap.errors import InputError
+from recap.robotwin_tasks import LEFT_OUT, LEVELS, PAIRED_EPISODES, SEEN, STEP_LIMITS, UNSEEN, pool_tasks
 
 
 def test_five_tasks_are_trained_on_and_five_are_unseen() -> None:

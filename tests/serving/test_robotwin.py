@@ -23,12 +23,12 @@ from robotwin_task import Task, evaluate
 import recap
 from recap.cli import main
 from recap.cli.robotwin import robotwin
-from recap.robotwin_tasks import pool_tasks
 from recap.errors import InputError, RunDirectoryError
 from recap.geometry3 import decode_arms
 from recap.pool.memory import MemoryPool
 from recap.pool.robotwin_write import write_robotwin
 from recap.pool.store import Pool
+from recap.robotwin_tasks import pool_tasks
 from recap.serving.robotwin import deploy_policy
 from recap.serving.robotwin.folder import init_folder
 from recap.serving.robotwin.pilot import Pilot, to_ee

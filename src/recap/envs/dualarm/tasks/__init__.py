@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from recap.robotwin_tasks import LEVELS, SEEN, UNSEEN
 from recap.envs.dualarm.tasks.cans import MOVE_CAN_POT, PLACE_CANS_PLASTICBOX
 from recap.envs.dualarm.tasks.doors import OPEN_MICROWAVE
 from recap.envs.dualarm.tasks.grasps import GRAB_ROLLER, PICK_DUAL_BOTTLES
@@ -18,6 +17,7 @@ from recap.envs.dualarm.tasks.task import Task
 from recap.envs.dualarm.tasks.tools import BEAT_BLOCK_HAMMER, MOVE_PLAYINGCARD_AWAY, OPEN_LAPTOP
 from recap.envs.dualarm.tasks.vessels import ADJUST_BOTTLE, DUMP_BIN_BIGBIN, SHAKE_BOTTLE
 from recap.errors import InputError, one_of
+from recap.robotwin_tasks import LEVELS, SEEN, UNSEEN
 
 __all__ = (
     "FIRST_COLLECTION_SEED",
