@@ -563,7 +563,6 @@ SETTINGS = {  # of two arms, by what a run's name adds
     "10mm": "poses off by 10 mm and 4°",
     "1": "one demonstration a task",
     "single": "in the world's frame",
-    "single-without-twins": "… trained without twins",
 }
 
 TABLES: dict[str, Callable[[], str]] = {
