@@ -3,9 +3,11 @@
     python benchmarks/policy_rows.py runs/policy/* --json docs/results/policy.json
     python benchmarks/policy_rows.py --models runs/nano-0 runs/nano-1 runs/nano-2 --against runs/replay \\
         --json docs/results/policy_seeds.json
+    python benchmarks/policy_rows.py --pair runs/replay runs/nano --json docs/results/pairs_of_runs.json
 
 Each argument is a directory that `recap eval --out` wrote; rows of equal names are replaced. With `--models`
-the runs are of one recipe trained with several seeds, and the file holds their mean.
+the runs are of one recipe trained with several seeds, and the file holds their mean; with `--pair`, as often
+as there are settings, what the second run has that the first has not, scene by scene.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from recap.envs.pusht.tasks import SEEN_ANGLES, angle_key
+from recap.evaluation.comparison import GROUPS, compare
+from recap.evaluation.rollouts import threshold_key
 from recap.evaluation.run_directory import read_info
 from recap.evaluation.statistics import bootstrap_models, seed_table
 from recap.evaluation.summary import Summary, succeeded, summarise
@@ -52,23 +55,25 @@ def _by_task(summary: Summary) -> dict[str, Any]:
     return {task.name: next(iter(task.rates.values())).to_json() for task in summary.angles}
 
 
-def table_of(folder: Path, threshold: str, angles: Collection[float]) -> F64:
-    """Successes (n_seeds, n_angles) at these goals."""
+def table_of(folder: Path, threshold: str, tasks: Collection[str]) -> F64:
+    """Successes (n_seeds, n_tasks) at these goals or tasks."""
     _, results = read_info(folder)
-    wanted = {angle_key(a) for a in angles}
-    return seed_table({(r.task, r.seed): float(succeeded(r, threshold)) for r in results if r.task in wanted})
+    return seed_table({(r.task, r.seed): float(succeeded(r, threshold)) for r in results if r.task in tasks})
 
 
 def mean_over_models(folders: list[Path], against: Path) -> dict[str, Any]:
     """Means of a recipe over training seeds, alone and less another agent's on the same starts."""
     spec, _ = read_info(folders[0])
-    unseen = [a for a in spec.angles if a not in SEEN_ANGLES]
-    groups = {"seen": SEEN_ANGLES, "unseen": unseen, "all": spec.angles}
+    groups = {
+        "seen": [key for key in spec.task_keys if key in spec.seen_keys],
+        "unseen": [key for key in spec.task_keys if key not in spec.seen_keys],
+        "all": spec.task_keys,
+    }
     rows = []
-    for group, angles in groups.items():
-        for threshold in ("0.85", "0.95"):
-            models = np.stack([table_of(f, threshold, angles) for f in folders])
-            base = table_of(against, threshold, angles)
+    for group, tasks in groups.items():
+        for threshold in map(threshold_key, spec.thresholds):
+            models = np.stack([table_of(f, threshold, tasks) for f in folders])
+            base = table_of(against, threshold, tasks)
             gain = models - base
             rows.append(
                 {
@@ -86,16 +91,29 @@ def mean_over_models(folders: list[Path], against: Path) -> dict[str, Any]:
     return {"folders": [f.name for f in folders], "against": against.name, "rows": rows}
 
 
+def pair_of(a: Path, b: Path) -> dict[str, Any]:
+    """Two agents in one setting, paired by start: B less A by group, at the last threshold."""
+    found = compare(read_info(a), read_info(b)).to_json()
+    differences = [*found["b_minus_a"].values()][-1]
+    groups = {group: differences[group] for group in GROUPS if group in differences}
+    return {"name": b.name, "against": a.name, "seeds": row_of(b)["seeds"], "groups": groups}
+
+
 def main() -> None:
     """Read the directories, write the file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--models", nargs="+", type=Path, help="runs of one recipe with several seeds")
     parser.add_argument("--against", type=Path, help="the run of another agent on the same starts")
+    parser.add_argument("--pair", nargs=2, action="append", type=Path, metavar=("A", "B"), default=[])
     parser.add_argument("--json", type=Path, required=True)
     arguments = parser.parse_args()
     if arguments.models:
         found = mean_over_models(arguments.models, arguments.against)
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+        return
+    if arguments.pair:
+        found = {"rows": [pair_of(a, b) for a, b in arguments.pair]}
         arguments.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
         return
     old = json.loads(arguments.json.read_text("utf-8"))["rows"] if arguments.json.exists() else []

@@ -136,3 +136,12 @@ def test_look_alikes_in_space_have_one_canonical_pose(pose: F64, symmetry: int, 
     near = [abs(float(p[3])) / np.linalg.norm(p[3:]) for p in (a, b)]
     assert near[0] == pytest.approx(near[1], abs=1e-9)  # equally near; at an edge there are two such
     assert a[:3] == pytest.approx(pose[:3])
+
+
+def test_poses_turn_on_the_spot_about_the_axes_of_the_world() -> None:
+    quarter = np.sqrt(0.5)
+    lying = np.array([0.1, 0.2, 0.3, quarter, quarter, 0.0, 0.0])  # its z axis along -y
+    turned = g3.turn_poses(np.stack([lying, lying]), np.array([[0.0, 0.0, np.pi / 2], [0.0, 0.0, 0.0]]))
+    assert turned[:, :3] == pytest.approx(np.stack([lying, lying])[:, :3])
+    assert g3.quaternion_to_matrix(turned[0, 3:])[:, 2] == pytest.approx([1.0, 0.0, 0.0])
+    assert turned[1] == pytest.approx(lying)

@@ -220,25 +220,33 @@ def policies() -> str:
     return table(["run", "seeds", "seen > 0.85", "seen > 0.95", "unseen > 0.85", "unseen > 0.95"], out)
 
 
-def over_seeds() -> str:
+def over_seeds(name: str) -> Callable[[], str]:
     """Means over training seeds, and the gain over replay on the same starts."""
 
-    def share(value: float, interval: list[float], sign: str = "") -> str:
-        low, high = (f"{100 * bound:{sign}.0f}" for bound in interval)
-        return f"{100 * value:{sign}.1f} [{low}, {high}]"
+    def rows() -> str:
+        found = load(name)["rows"]
+        several = len({r["threshold"] for r in found}) > 1
+        body = [
+            (
+                f"{r['group']} > {r['threshold']}" if several else r["group"],
+                r["n"],
+                ", ".join(f"{100 * m:.1f}" for m in r["models"]),
+                share(r["mean"], r["interval"]),
+                f"{100 * r['against']:.1f}",
+                share(r["gain"], r["gain_interval"], "+"),
+            )
+            for r in found
+        ]
+        head = ["success, %", "episodes a seed", "training seeds 0, 1, 2", "mean", "replay", "gain"]
+        return table(head, body)
 
-    rows = [
-        (
-            f"{r['group']} > {r['threshold']}",
-            r["n"],
-            ", ".join(f"{100 * m:.1f}" for m in r["models"]),
-            share(r["mean"], r["interval"]),
-            f"{100 * r['against']:.1f}",
-            share(r["gain"], r["gain_interval"], "+"),
-        )
-        for r in load("policy_seeds")["rows"]
-    ]
-    return table(["success, %", "episodes a seed", "training seeds 0, 1, 2", "mean", "replay", "gain"], rows)
+    return rows
+
+
+def share(value: float, interval: Sequence[float], sign: str = "") -> str:
+    """Per cent with its interval."""
+    low, high = (f"{100 * bound:{sign}.0f}" for bound in interval)
+    return f"{100 * value:{sign}.1f} [{low}, {high}]"
 
 
 def tried() -> str:
@@ -510,6 +518,22 @@ def dual_arm_policy() -> str:
     return table(["", *(row["name"] for row in rows)], body)
 
 
+def dual_arm_settings() -> str:
+    """The policy beside replay, scene by scene, in one setting a row."""
+    rows = []
+    for row in load("dualarm_settings")["rows"]:
+        pairs, whole = row["groups"], row["groups"]["all"]
+        cells = []
+        for group in ("seen", "unseen"):
+            pair = pairs[group]
+            cells += [f"{pair['both'] + pair[only]}/{pair['n']}" for only in ("only_a", "only_b")]
+        difference = share(whole["difference"], (whole["low"], whole["high"]), "+")
+        setting = SETTINGS[row["name"].removeprefix("dualarm-small").lstrip("-")]
+        rows.append((setting, row["seeds"], *cells, difference, whole["only_a"], whole["only_b"]))
+    head = ["setting", "scenes", "seen: replay", "seen: ours", "unseen: replay", "unseen: ours"]
+    return table([*head, "ours − replay, points", "only replay", "only ours"], rows)
+
+
 def counts(cell: dict[str, Any]) -> str:
     """Successes of how many."""
     return f"{cell['successes']}/{cell['n']}"
@@ -529,6 +553,17 @@ def dual_arm_levels() -> str:
             rows.append((agent.rsplit("/", 1)[-1], task, *bold))
     return table(["agent", "unseen task", *(f"level {n}" for n in range(1, 7))], rows)
 
+
+SETTINGS = {  # of two arms, by what a run's name adds
+    "": "as above",
+    "fresh": "fresh scenes",
+    "every-step": "a new chunk every step",
+    "randomised": "other looks",
+    "5mm": "poses off by 5 mm and 2°",
+    "10mm": "poses off by 10 mm and 4°",
+    "1": "one demonstration a task",
+    "single": "in the world's frame",
+}
 
 TABLES: dict[str, Callable[[], str]] = {
     "environment": environment,
@@ -550,7 +585,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "live": live,
     "stress": stress,
     "policies": policies,
-    "policy-seeds": over_seeds,
+    "policy-seeds": over_seeds("policy_seeds"),
     "policy-tried": tried,
     "settings-block": settings("Baselines in the block's frame"),
     "settings-world": settings("Baselines in the world's frame"),
@@ -567,6 +602,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "dual-arm-replay": dual_arm_replay,
     "dual-arm-replay-rows": dual_arm_replay_rows,
     "dual-arm-policy": dual_arm_policy,
+    "dual-arm-seeds": over_seeds("dualarm_seeds"),
+    "dual-arm-settings": dual_arm_settings,
     "dual-arm-levels": dual_arm_levels,
     "studio-one-demo": one_demonstration,
     "serve-delay": delay,

@@ -168,6 +168,15 @@ def canonical_poses3(poses: NDArray[Any], reference: NDArray[Any], symmetry: int
     return out
 
 
+def turn_poses(poses: NDArray[Any], turns: NDArray[Any]) -> F64:
+    """Poses (..., 7) turned on the spot by rotation vectors (..., 3), rad, about the axes of the world."""
+    half = np.linalg.norm(turns, axis=-1, keepdims=True) / 2
+    spin = np.concatenate([np.cos(half), np.sinc(half / np.pi) * np.asarray(turns, np.float64) / 2], axis=-1)
+    out = np.array(poses, np.float64)
+    out[..., 3:] = _multiplied(spin, out[..., 3:])
+    return out
+
+
 def _multiplied(p: F64, q: F64) -> F64:
     """The product of quaternions, w first."""
     w1, x1, y1, z1 = np.moveaxis(p, -1, 0)

@@ -72,6 +72,9 @@ def test_specs_hold_the_settings_of_their_own_environment() -> None:
     assert not {"tasks", "embodiment", "wording"} & set(board)
     assert command_of(SPEC) == "recap eval expert --env dualarm --task lift_pot --seeds 500:502"
     assert len(summarise(SPEC, []).angles) == 1
+    blurred = replace(SPEC, pose_noise_mm=5.0, pose_noise_deg=2.0)
+    assert EvalSpec.from_json(blurred.to_json()) == blurred
+    assert command_of(blurred).startswith("recap eval expert --env dualarm --pose-noise 5,2 ")
 
 
 @pytest.mark.parametrize(
@@ -79,6 +82,8 @@ def test_specs_hold_the_settings_of_their_own_environment() -> None:
     [
         ({"tasks": ("lift_pan",)}, "lift_pot"),
         ({"objects": "pixels"}, "of pusht"),
+        ({"pose_noise_px": 4.0}, "in px are of pusht"),
+        ({"pose_noise_mm": -1.0}, "no deviation"),
         ({"wording": "rude"}, "wording"),
         ({"tasks": (TASK, TASK)}, "given twice"),
         ({"angles": (0.0,)}, "goal angles are of pusht"),

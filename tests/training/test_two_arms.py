@@ -181,6 +181,16 @@ def test_presets_keep_what_they_say() -> None:
     assert all_pools.co_training
     assert (all_pools.target_tasks, all_pools.pool_tasks) == (ours.target_tasks, ())
     assert (ceiling.target_tasks, ceiling.co_training) == ((), False)
+    for config in (ours, single, alone, all_pools, ceiling):
+        small = PRESETS[config.preset.replace("nano", "small")]
+        assert small.policy == replace(config.policy, inputs="S", network=small.policy.network)
+        assert (small.pairs, small.augment, small.co_training) == (
+            config.pairs,
+            config.augment,
+            config.co_training,
+        )
+        assert (small.target_tasks, small.pool_tasks) == (config.target_tasks, config.pool_tasks)
+        assert (small.policy.sees, small.compile) == (False, False), "for a CPU"
     for config in (ours, single, alone, all_pools, ceiling, PRESETS["pusht-nano"]):
         assert from_json(config.to_json()) == config
     assert "target_tasks" not in PRESETS["pusht-nano"].to_json(), "runs begun before go on"

@@ -62,7 +62,7 @@ SEEDS = "42:92"
 @click.option("--device", default="cpu", show_default=True, help="Where a policy computes.")
 @click.option("--noise-seed", type=int, default=0, show_default=True, help="Other noise, the same starts.")
 @click.option("--mask", metavar="WHAT@LAYER", help="Block a policy's attention: retrieved@3, sham@all.")
-@click.option("--pose-noise", metavar="PX,DEG", help="Add noise to the block's pose: 4,4.")
+@click.option("--pose-noise", metavar="A,DEG", help="Blur poses by A px, of two arms by A mm: 4,4.")
 @click.option("--workers", type=int, metavar="N", help="Processes on this machine.  [default: one a core]")
 @click.option("--batch-size", type=int, metavar="N", default=8, show_default=True, help="Episodes in each.")
 @click.option("--ray", "ray_address", metavar="ADDRESS", help="Run on this Ray cluster instead: host:port.")
@@ -133,7 +133,7 @@ def evaluate(
     from recap.evaluation.runner import evaluate as run_evaluation
     from recap.evaluation.summary import render_summary
 
-    blur = _pose_noise(pose_noise)
+    place, turn_deg = _pose_noise(pose_noise)
     spec = EvalSpec(
         agent=agent,
         env=env,
@@ -157,8 +157,9 @@ def evaluate(
         device=device,
         noise_seed=noise_seed,
         mask=mask,
-        pose_noise_px=blur[0],
-        pose_noise_deg=blur[1],
+        pose_noise_px=0.0 if env == "dualarm" else place,
+        pose_noise_mm=place if env == "dualarm" else 0.0,
+        pose_noise_deg=turn_deg,
         tasks=_tasks(tasks),
         embodiment=embodiment,
         split=split,
@@ -241,14 +242,16 @@ def _tasks(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _pose_noise(text: str | None) -> tuple[float, float]:
-    """`4,4` as px and degrees."""
+    """`4,4` as px or mm, and degrees."""
     if text is None:
         return 0.0, 0.0
     try:
-        px, deg = (float(part) for part in text.split(","))
+        place, deg = (float(part) for part in text.split(","))
     except ValueError:
-        raise InputError(f"cannot read --pose-noise '{text}': give px and degrees, such as 4,4") from None
-    return px, deg
+        raise InputError(
+            f"cannot read --pose-noise '{text}': give px (or mm) and degrees, such as 4,4"
+        ) from None
+    return place, deg
 
 
 def _record(spec: EvalSpec, results: Sequence[EpisodeResult], out: Path) -> None:

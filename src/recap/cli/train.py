@@ -51,10 +51,11 @@ def train(
     pusht-nano-single, pusht-nano-oracle or cosmos-2b; a baseline: pusht-nano-no-retrieval,
     pusht-nano-no-retrieval-block, pusht-nano-co-training or pusht-nano-co-training-block; with a π0-type
     network: debug-pi0, pusht-pi0-tiny, pusht-pi0-tiny-no-retrieval or pi0-base; for two arms: debug-dualarm,
-    dualarm-small, dualarm-nano, dualarm-nano-single, dualarm-nano-no-retrieval, dualarm-nano-co-training or
-    dualarm-nano-supervised. A stopped training is resumed by the same command. DIR/best is the checkpoint
-    that did best on held-out demonstrations, DIR/last the newest. On several GPUs: torchrun
-    --nproc-per-node 8 -m recap train PRESET.
+    dualarm-nano, dualarm-nano-single, dualarm-nano-no-retrieval, dualarm-nano-co-training,
+    dualarm-nano-supervised, and the same in small, on poses alone: dualarm-small, dualarm-small-single,
+    dualarm-small-no-retrieval, dualarm-small-co-training, dualarm-small-supervised. A stopped training is
+    resumed by the same command. DIR/best is the checkpoint that did best on held-out demonstrations, DIR/last
+    the newest. On several GPUs: torchrun --nproc-per-node 8 -m recap train PRESET.
 
     \b
     Example:

@@ -13,6 +13,7 @@ import numpy as np
 from recap.assembly import REPLAY, AgentSpec, assemble_agent, load_policy, names_checkpoint
 from recap.envs.pusht.gaze import Gaze
 from recap.errors import InputError, RecapError, did_you_mean
+from recap.geometry3 import turn_poses
 from recap.plugins import import_factory
 from recap.policies.config import SHIPPED
 from recap.types import F64, Observation
@@ -118,10 +119,10 @@ class Eyes:
 class Blur:
     """Adds noise to the pose of every object, anew at each look, from the trial's seed."""
 
-    def __init__(self, agent: Agent, deviation_px: float, deviation_deg: float) -> None:
+    def __init__(self, agent: Agent, deviation: float, deviation_deg: float) -> None:
         self.agent = agent
         self.image_size: int | None = agent.image_size
-        self._deviation = np.array([deviation_px, deviation_px, math.radians(deviation_deg)])
+        self._place, self._turn = deviation, math.radians(deviation_deg)  # px on a board, metres on a table
         self._dice: dict[int, np.random.Generator] = {}
 
     def reset(self, slot: int, trial: Trial) -> None:
@@ -133,13 +134,20 @@ class Blur:
         """Let the agent act on what it is told."""
         told = []
         for slot, observation in zip(slots, observations, strict=True):
-            noise = self._dice[slot].normal(size=3) * self._deviation
+            poses = observation.objects.items()
             told.append(
-                replace(
-                    observation, objects={name: pose + noise for name, pose in observation.objects.items()}
-                )
+                replace(observation, objects={name: self._blurred(slot, pose) for name, pose in poses})
             )
         return self.agent.act(slots, told)
+
+    def _blurred(self, slot: int, pose: F64) -> F64:
+        """A pose in the plane (3,), or in space (7,)."""
+        noise = self._dice[slot].normal(size=len(pose) - len(pose) % 3)
+        if len(pose) == 3:
+            return pose + noise * [self._place, self._place, self._turn]
+        moved = turn_poses(pose, self._turn * noise[3:])
+        moved[:3] += self._place * noise[:3]
+        return moved
 
 
 class ArmsExperts:
@@ -208,8 +216,8 @@ def make_agent(name: str, spec: EvalSpec) -> Agent:
     if spec.objects == "pixels":
         return Eyes(_batched(name, agent, make), spec.block, spec.pusher)
     batched = _batched(name, agent, make)
-    if spec.pose_noise_px or spec.pose_noise_deg:
-        return Blur(batched, spec.pose_noise_px, spec.pose_noise_deg)
+    if spec.pose_noise_px or spec.pose_noise_mm or spec.pose_noise_deg:
+        return Blur(batched, spec.pose_noise_px or spec.pose_noise_mm / 1000, spec.pose_noise_deg)
     return batched
 
 

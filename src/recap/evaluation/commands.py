@@ -46,8 +46,9 @@ def command_of(spec: EvalSpec) -> str:
         words.append("--hindsight" if spec.hindsight else "--no-hindsight")
     if not spec.residual:
         words.append("--no-residual")
-    if spec.pose_noise_px or spec.pose_noise_deg:
-        words += ["--pose-noise", f"{spec.pose_noise_px:g},{spec.pose_noise_deg:g}"]
+    place = spec.pose_noise_mm if arms else spec.pose_noise_px
+    if place or spec.pose_noise_deg:
+        words += ["--pose-noise", f"{place:g},{spec.pose_noise_deg:g}"]
     if arms:
         tasks = [word for task in spec.tasks for word in ("--task", task)]
         return shlex.join([*words, *tasks, "--seeds", seeds_text(spec.seeds)])

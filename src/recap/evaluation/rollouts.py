@@ -35,9 +35,9 @@ _OF_PUSHT = (
     "thresholds",
     "hindsight",
     "pose_noise_px",
-    "pose_noise_deg",
 )
-_OF_ARMS = ("tasks", "embodiment", "split", "wording")
+_OF_ARMS = ("tasks", "embodiment", "split", "wording", "pose_noise_mm")
+_LATER = ("pose_noise_mm", "pose_noise_deg")  # with two arms: not written where there is none
 
 
 def threshold_key(threshold: float) -> str:
@@ -80,12 +80,13 @@ class EvalSpec:
     mask: str | None = (
         None  # what a policy's action slot may not look at: `retrieved@3`, see policies.attention
     )
-    pose_noise_px: float = 0.0  # standard deviation of what is added to the object's place, anew at each look
-    pose_noise_deg: float = 0.0  # and to its angle
+    pose_noise_px: float = 0.0  # standard deviation of what is added to the block's place, anew at each look
+    pose_noise_deg: float = 0.0  # and to its angle; with two arms to each object's, about each axis
     tasks: tuple[str, ...] = ()  # of two arms, by key; none are all ten
     embodiment: str = "viperx"
     split: str = "clean"  # how the scenes look: clean or randomised
     wording: str = "seen"  # of the instructions: seen or unseen
+    pose_noise_mm: float = 0.0  # as pose_noise_px, of the places of their objects
 
     def __post_init__(self) -> None:
         one_of("env", self.env, ENVS)
@@ -99,7 +100,7 @@ class EvalSpec:
             raise InputError(
                 f"min_confidence {self.min_confidence} is out of range: give 0 to 1, such as 0.05"
             )
-        for name in ("pose_noise_px", "pose_noise_deg"):
+        for name in ("pose_noise_px", "pose_noise_mm", "pose_noise_deg"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InputError(f"{name} {getattr(self, name)} is no deviation: give 0 or more, such as 4")
         if (self.pose_noise_px or self.pose_noise_deg) and self.objects == "pixels":
@@ -115,8 +116,8 @@ class EvalSpec:
     def _check_arms(self) -> None:
         from recap.envs.dualarm.tasks import SEEN, UNSEEN, task_named
 
-        if self.objects == "pixels" or self.pose_noise_px or self.pose_noise_deg:
-            raise InputError("poses from pixels and pose noise are of pusht: leave them out for dualarm")
+        if self.objects == "pixels" or self.pose_noise_px:
+            raise InputError("poses from pixels and noise in px are of pusht: leave them out for dualarm")
         if self.angles not in ((), ANGLES):
             raise InputError("goal angles are of pusht: give --task for dualarm, such as lift_pot")
         one_of("wording", self.wording, WORDINGS)
@@ -131,6 +132,8 @@ class EvalSpec:
     def _check_pusht(self) -> None:
         if self.tasks:
             raise InputError(f"task {self.tasks[0]} is of dualarm: give --env dualarm, or leave --task out")
+        if self.pose_noise_mm:
+            raise InputError("pose noise in mm is of dualarm: give pose_noise_px for pusht")
         pusher_named(self.pusher)
         block_named(self.block)
         for angle in self.angles:
@@ -164,7 +167,8 @@ class EvalSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a JSON file, without the settings of the other environment."""
-        other = _OF_ARMS if self.env == "pusht" else _OF_PUSHT
+        unused = [name for name in _LATER if not getattr(self, name)]
+        other = _OF_ARMS if self.env == "pusht" else (*_OF_PUSHT, *unused)
         values = asdict(self)
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if k not in other}
 

@@ -178,6 +178,53 @@ _TWO_ARMS = TrainConfig(
     n_iterations=2400,
 )
 
+_OF_TWO_ARMS = (
+    _TWO_ARMS,
+    replace(_TWO_ARMS, preset="dualarm-nano-single", policy=replace(_ARMS, mode="single")),
+    replace(_TWO_ARMS, preset="dualarm-nano-no-retrieval", policy=_ARMS_ALONE, pairs=PairsConfig()),
+    replace(
+        _TWO_ARMS,
+        preset="dualarm-nano-co-training",
+        policy=_ARMS_ALONE,
+        pairs=PairsConfig(),
+        co_training=True,
+        pool_tasks=(),
+    ),
+    # Not a method but a ceiling: it learns from the robot's own demonstrations of every task.
+    replace(
+        _TWO_ARMS,
+        preset="dualarm-nano-supervised",
+        policy=_ARMS_ALONE,
+        pairs=PairsConfig(),
+        target_tasks=(),
+    ),
+)
+
+
+def _small(config: TrainConfig) -> TrainConfig:
+    """The same on poses alone, small enough for a CPU."""
+    network = replace(
+        NANO,
+        text_embed_dim=128,
+        num_attention_heads=2,
+        attention_head_dim=48,
+        num_layers=4,
+        adaln_lora_dim=16,
+    )
+    return replace(
+        config,
+        preset=config.preset.replace("nano", "small"),
+        policy=replace(config.policy, inputs="S", network=network),
+        batch_size=64,
+        n_iterations=1500,
+        warm_up=100,
+        ema=0.99,
+        save_every=500,
+        bf16=False,
+        compile=False,
+    )
+
+
 _DEBUG = TrainConfig(
     "debug",
     policy=PolicyConfig(network=TINY, image=ImageConfig(size=16)),
@@ -227,53 +274,7 @@ PRESETS: dict[str, TrainConfig] = {
     "pusht-nano-co-training-block": TrainConfig(
         "pusht-nano-co-training-block", policy=_ALONE, co_training=True, pool_angles=()
     ),
-    "dualarm-nano": _TWO_ARMS,
-    # Poses alone, small enough for a CPU: what comes with the package.
-    "dualarm-small": replace(
-        _TWO_ARMS,
-        preset="dualarm-small",
-        policy=replace(
-            _ARMS,
-            inputs="S",
-            network=replace(
-                NANO,
-                text_embed_dim=128,
-                num_attention_heads=2,
-                attention_head_dim=48,
-                num_layers=4,
-                adaln_lora_dim=16,
-            ),
-        ),
-        batch_size=64,
-        n_iterations=1500,
-        warm_up=100,
-        ema=0.99,
-        save_every=500,
-        bf16=False,
-        compile=False,
-    ),
-    "dualarm-nano-single": replace(
-        _TWO_ARMS, preset="dualarm-nano-single", policy=replace(_ARMS, mode="single")
-    ),
-    "dualarm-nano-no-retrieval": replace(
-        _TWO_ARMS, preset="dualarm-nano-no-retrieval", policy=_ARMS_ALONE, pairs=PairsConfig()
-    ),
-    "dualarm-nano-co-training": replace(
-        _TWO_ARMS,
-        preset="dualarm-nano-co-training",
-        policy=_ARMS_ALONE,
-        pairs=PairsConfig(),
-        co_training=True,
-        pool_tasks=(),
-    ),
-    # Not a method but a ceiling: it learns from the robot's own demonstrations of every task.
-    "dualarm-nano-supervised": replace(
-        _TWO_ARMS,
-        preset="dualarm-nano-supervised",
-        policy=_ARMS_ALONE,
-        pairs=PairsConfig(),
-        target_tasks=(),
-    ),
+    **{config.preset: config for config in (*_OF_TWO_ARMS, *map(_small, _OF_TWO_ARMS))},
     "debug-dualarm": replace(
         _DEBUG,
         preset="debug-dualarm",
