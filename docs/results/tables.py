@@ -482,14 +482,14 @@ def settings(title: str) -> Callable[[], str]:
     return rows
 
 
-def plan(name: str) -> Callable[[], str]:
+def plan(name: str, device: str = "GPU") -> Callable[[], str]:
     """The rows of a plan: success over training seeds, beside what it cost."""
 
     def rows() -> str:
         found = load(name)["rows"]
         kinds = list(found[0]["success"])
         return table(
-            ["", "training seeds", "starts", *(f"{kind}, %" for kind in kinds), "GPU, s"],
+            ["", "training seeds", "starts", *(f"{kind}, %" for kind in kinds), f"{device}, s"],
             [
                 (
                     row["label"],
@@ -590,7 +590,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "settings-block": settings("Baselines in the block's frame"),
     "settings-world": settings("Baselines in the world's frame"),
     "plan-policy": plan("plan_policy"),
-    "plan-contact": plan("plan_contact"),
+    "plan-contact": plan("plan_contact", "CPU"),
+    "plan-beyond": plan("plan_beyond", "CPU"),
     "plan-baselines": plan("plan_baselines"),
     "policy-future": future,
     "cosmos-2b": big_network,

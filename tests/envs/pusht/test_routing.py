@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recap.envs.pusht.blocks import BLOCKS
-from recap.envs.pusht.pushers import DISC_RADIUS, TRIANGLE
+from recap.envs.pusht.pushers import TRIANGLE
 from recap.envs.pusht.routing import obstacles, route
 from recap.envs.pusht.simulator import make_body
 from recap.geometry import transform_points
+from recap.shapes import DISC_RADIUS
 
 points = st.tuples(st.floats(20, 490), st.floats(20, 490)).map(np.array)
 
