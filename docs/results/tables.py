@@ -492,7 +492,7 @@ def plan(name: str, device: str = "GPU") -> Callable[[], str]:
             ["", "training seeds", "starts", *(f"{kind}, %" for kind in kinds), f"{device}, s"],
             [
                 (
-                    row["label"],
+                    row["label"] + (", fresh starts" if row["evaluation"] == "fresh" else ""),
                     row["seeds"] if row["gpu_s"] is not None else "–",
                     row["success"][kinds[-1]]["n"] // 7,
                     *(row["success"][kind]["text"] for kind in kinds),
