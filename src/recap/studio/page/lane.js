@@ -25,7 +25,8 @@ export class Lane {
     this.meter = meter(shapes);
     this.badge = make("p", { class: "badge" });
     this.camera = picture("Camera", "What the camera sees now");
-    this.foreseen = picture(`Predicted, in ${ahead} s`, "The future that the policy predicts");
+    this.ahead = `Predicted, in ${ahead} s`;
+    this.foreseen = picture(this.ahead, "The future that the policy predicts");
     this.first = picture("Retrieved: first", "First retrieved frame");
     this.last = picture("Retrieved: last", "Last retrieved frame");
     this.source = make("a", { class: "source" }, this.first.element, this.last.element);
@@ -89,6 +90,8 @@ export class Lane {
     this.plan = plan;
     this.held = holding;
     this.foreseen.set(plan?.foreseen);
+    // Not every policy predicts a picture.
+    this.foreseen.name(plan && !plan.foreseen ? "Not predicted" : this.ahead);
     this.first.set(plan?.frames[0]);
     this.last.set(plan?.frames[1]);
     if (!plan) {
@@ -130,8 +133,12 @@ export class Lane {
 function picture(words, alt) {
   const image = make("img", { alt, width: 96, height: 96, hidden: true });
   const empty = make("span", { class: "empty", "aria-hidden": "true" });
+  const caption = make("figcaption", { text: words });
   return {
-    element: make("figure", {}, image, empty, make("figcaption", { text: words })),
+    element: make("figure", {}, image, empty, caption),
+    name(text) {
+      caption.textContent = text;
+    },
     set(source) {
       image.hidden = !source;
       empty.hidden = Boolean(source);
