@@ -26,7 +26,7 @@ from policy_inference import gpu_ceilings, inference
 from policy_training import training, training_eager, training_in_half, training_nano
 
 from recap.policies.config import ImageConfig, NetworkConfig
-from recap.training.config import PRESETS
+from recap.training.presets import PRESETS
 
 
 def run_gpu(options: argparse.Namespace) -> None:

@@ -18,7 +18,7 @@ from policy_floor import (
 )
 
 from recap.policies.wam import WorldActionModel
-from recap.training.config import PRESETS
+from recap.training.presets import PRESETS
 
 
 def quantiles(

@@ -18,8 +18,8 @@ import torch
 from recap.policies.checkpoint import from_pretrained
 from recap.training.autoencoder import psnr
 from recap.training.batches import NO_AUGMENT, BatchSource
-from recap.training.config import preset
 from recap.training.data import build_data, demonstrations, of_goals, split
+from recap.training.presets import preset
 
 N_MOMENTS = 192
 

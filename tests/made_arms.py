@@ -14,7 +14,7 @@ from recap.policies.wam import WorldActionModel
 from recap.pool.memory import MemoryView
 from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.presets import preset as retrieval_preset
-from recap.training.config import preset
+from recap.training.presets import preset
 from recap.types import Conditioning, Episode, FrameRef, Observation
 from toy_policy import toy_encoder, toy_statistics
 from two_arms import lift_pot, place_in_box, pose

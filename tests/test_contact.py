@@ -21,8 +21,8 @@ from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.presets import preset
 from recap.retrieval.retriever import Retriever
 from recap.shapes import BLOCK_BARS, DISC_RADIUS, TRIANGLE_CORNERS
-from recap.training.config import preset as training_preset
 from recap.training.data import build_data
+from recap.training.presets import preset as training_preset
 from recap.types import Bodies, FrameRef
 
 BLOCKS = sorted(BLOCK_BARS)

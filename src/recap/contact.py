@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ from recap.errors import InputError
 from recap.geometry import into_frame, out_of_frame
 from recap.shapes import BLOCK_BARS, DISC_RADIUS, TRIANGLE_CORNERS, Bars, Corners
 from recap.types import F64, Episode
+
+_Shape = TypeVar("_Shape")
 
 N_ROUNDS = 12  # of looking for the disc that a tool stands for
 
@@ -58,7 +61,7 @@ class Contact:
             headings: of the thing in the world (n,): the tool does not turn with it.
         """
         shape = self.tool_named(tool)
-        bars = np.array(self._thing(thing), np.float64)  # (b, 4)
+        bars = np.array(_known("block", thing, self.things), np.float64)  # (b, 4)
         spots = np.clip(discs[:, None], bars[:, :2], bars[:, 2:])  # (n, b, 2) of each bar the nearest
         ways = spots - discs[:, None]
         away = np.linalg.norm(ways, axis=2)
@@ -127,20 +130,16 @@ class Contact:
 
     def tool_named(self, name: str) -> Tool:
         """Its shape, or an error that helps."""
-        if name not in self.tools:
-            raise InputError(
-                f"the shape of tool '{name}' is not known, only of {sorted(self.tools)}: "
-                "say which it is, or retrieve in mode aligned"
-            )
-        return self.tools[name]
+        return _known("tool", name, self.tools)
 
-    def _thing(self, name: str) -> Bars:
-        if name not in self.things:
-            raise InputError(
-                f"the shape of block '{name}' is not known, only of {sorted(self.things)}: "
-                "say which it is, or retrieve in mode aligned"
-            )
-        return self.things[name]
+
+def _known(kind: str, name: str, shapes: Mapping[str, _Shape]) -> _Shape:
+    if name not in shapes:
+        raise InputError(
+            f"the shape of {kind} '{name}' is not known, only of {sorted(shapes)}: "
+            "say which it is, or retrieve in mode aligned"
+        )
+    return shapes[name]
 
 
 def _turned(angles: F64, vectors: F64) -> F64:

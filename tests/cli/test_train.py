@@ -9,7 +9,7 @@ import pytest
 from recap.cli import main
 from recap.cli import train as command
 from recap.policies.checkpoint import from_pretrained
-from recap.training.config import PRESETS
+from recap.training.presets import PRESETS
 from recap.training.records import read_metrics
 from toy_policy import write_demonstrations
 

@@ -13,8 +13,8 @@ from recap.errors import InputError
 from recap.plans.ledger import COMPILE_S, DATA_S, Ledger, data_kind, describe, estimate
 from recap.plans.plan import Plan, read_plan, select
 from recap.plans.pools import collect_pools
-from recap.training.config import preset
 from recap.training.data import demonstrations
+from recap.training.presets import preset
 
 PLANS = sorted((Path(__file__).parents[2] / "scripts" / "plans").glob("*.json"))
 SEEDS = {"seeds": [500, 502]}

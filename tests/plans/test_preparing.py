@@ -8,8 +8,8 @@ import pytest
 
 from recap.errors import InputError
 from recap.plans.preparing import Preparation
-from recap.training.config import preset
 from recap.training.data import load_data
+from recap.training.presets import preset
 
 STATE = preset("debug", ["policy.inputs=S", "n_demonstrations=3"])
 

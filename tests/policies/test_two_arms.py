@@ -24,7 +24,7 @@ from recap.policies.wam import WorldActionModel
 from recap.pool.memory import MemoryPool
 from recap.retrieval.presets import preset as retrieval_preset
 from recap.retrieval.retriever import Retriever
-from recap.training.config import preset
+from recap.training.presets import preset
 from recap.types import Episode
 from toy_policy import demonstrations as pushes
 from toy_policy import random_batch

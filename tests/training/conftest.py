@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from recap.training.config import TrainConfig, preset
+from recap.training.config import TrainConfig
 from recap.training.data import TrainingData, load_data
+from recap.training.presets import preset
 from toy_policy import write_demonstrations
 
 Configure = Callable[..., TrainConfig]

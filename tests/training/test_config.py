@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from recap.errors import InputError
-from recap.training.config import PRESETS, from_json, preset
+from recap.training.config import from_json
+from recap.training.presets import PRESETS, preset
 
 
 def test_settings_reach_into_every_group() -> None:

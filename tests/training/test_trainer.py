@@ -19,9 +19,10 @@ from recap.errors import InputError, RunDirectoryError
 from recap.policies.checkpoint import from_pretrained
 from recap.run_directory import hold_run_directory
 from recap.training import trainer
-from recap.training.config import TrainConfig, preset
+from recap.training.config import TrainConfig
 from recap.training.data import TrainingData, load_data
 from recap.training.plan import describe_plan
+from recap.training.presets import preset
 from recap.training.records import read_metrics
 from recap.training.schedule import cosine
 from recap.training.trainer import Outcome, train
@@ -255,7 +256,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from recap.training import trainer
-from recap.training.config import preset
+from recap.training.presets import preset
 from dataclasses import replace
 target, pool, out = sys.argv[1:]
 changes = ["policy.inputs=S", "n_iterations=2", "validate_every=1", "patience=5", "batch_size=8"]

@@ -13,8 +13,9 @@ from recap.policies.checkpoint import from_pretrained
 from recap.pool.memory import MemoryView
 from recap.pool.packed import write_packed
 from recap.training.batches import NO_AUGMENT, BatchSource
-from recap.training.config import PRESETS, AugmentConfig, TrainConfig, from_json, preset
+from recap.training.config import AugmentConfig, TrainConfig, from_json
 from recap.training.data import TrainingData, build_data, load_data, of_tasks
+from recap.training.presets import PRESETS, preset
 from recap.training.trainer import train
 from recap.types import Episode
 from toy_policy import demonstrations as pushes

@@ -64,7 +64,7 @@ def train(
       recap train cosmos-2b --dry-run
     """
     from recap.errors import InputError, one_of
-    from recap.training.config import preset as find_preset
+    from recap.training.presets import preset as find_preset
 
     is_main = int(os.environ.get("RANK", "0")) == 0  # torchrun starts this command once a process
     one_of("device", device, DEVICES)

@@ -15,7 +15,8 @@ from recap.plans.plan import POOLS, Evaluation, Log, Part, Plan, Run, checkpoint
 from recap.policies.network import TINY
 from recap.pool.memory import MemoryView
 from recap.pool.packed import PackedPool, write_packed
-from recap.training.config import TrainConfig, preset
+from recap.training.config import TrainConfig
+from recap.training.presets import preset
 from recap.types import Episode
 from recap.workers import run_in_workers
 

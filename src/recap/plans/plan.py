@@ -17,7 +17,8 @@ from recap.evaluation.rollouts import EvalSpec
 from recap.plans.pools import Selection
 from recap.policies.config import BLOCK_MODES, PolicyConfig
 from recap.run_directory import read_json
-from recap.training.config import TrainConfig, preset
+from recap.training.config import TrainConfig
+from recap.training.presets import preset
 
 PLAN_KEYS = ("title", "lead", "autoencoder", "pools", "evaluate", "runs", "agents", "parts")
 RUN_KEYS = ("name", "preset", "set", "seeds", "evaluate", "label", "paper")
