@@ -47,7 +47,7 @@ def train(
     """Train a policy on pairs of the robot's and the pool's demonstrations.
 
     PRESET is debug (a minute on any machine), pusht-small (ten minutes on a CPU core), pusht-small-single,
-    pusht-small-oracle, pusht-nano, pusht-nano-contact, pusht-nano-state, pusht-nano-image,
+    pusht-small-oracle, pusht-small-image, pusht-nano, pusht-nano-aligned, pusht-nano-state, pusht-nano-image,
     pusht-nano-single, pusht-nano-oracle or cosmos-2b; a baseline: pusht-nano-no-retrieval,
     pusht-nano-no-retrieval-block, pusht-nano-co-training or pusht-nano-co-training-block; with a π0-type
     network: debug-pi0, pusht-pi0-tiny, pusht-pi0-tiny-no-retrieval or pi0-base; for two arms: debug-dualarm,

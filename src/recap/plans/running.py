@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recap.errors import RunDirectoryError
 from recap.plans.contents import write_contents
@@ -23,6 +23,9 @@ from recap.plans.rollouts import Rollouts, is_finished
 from recap.run_directory import read_json, write_whole
 from recap.training.config import TrainConfig
 from recap.training.data import TrainingData, demonstrations, of_tasks, spread, statistics_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CONFIGS, DATA, TRAINING = "configs", "data", "training"
 SAVE_S = 20.0  # to write down where a training stands
@@ -113,6 +116,7 @@ class _Trainer:
         self.out, self.ledger, self.rollouts, self.deadline = out, ledger, rollouts, deadline
         self.preparation, self.log, self.device = preparation, log, device
         self._data: dict[TrainConfig, TrainingData] = {}
+        self._latents: tuple[TrainConfig | None, dict[str, Tensor]] = (None, {})  # of the newest kind
         self._compiled: set[tuple[str, ...]] = set()
 
     def foresee(self, runs: Sequence[Run]) -> None:
@@ -137,9 +141,17 @@ class _Trainer:
         data, data_s = self._data_of(run)
         self._autoencoder(run, data)
         clock = _Clock(run.name, self.log, lambda: self.rollouts.gather(0))
-        place, left = self.out / TRAINING / run.name, self._left()
+        kind = data_kind(run.config)
+        if self._latents[0] != kind:
+            self._latents = (kind, {})
         outcome = train(
-            run.config, place, data=data, progress=clock.tick, max_seconds=left, device=self.device
+            run.config,
+            self.out / TRAINING / run.name,
+            data=data,
+            kept=self._latents[1],
+            progress=clock.tick,
+            max_seconds=self._left(),
+            device=self.device,
         )
         self._compiled.add(layout_of(run.config))
         gc.collect()  # before the next one needs the memory

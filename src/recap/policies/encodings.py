@@ -13,9 +13,9 @@ from recap.geometry3 import ARM_DIM, GRIPPER, ROTATION, quaternion_to_rotation6
 from recap.types import F32, F64
 
 # What each number is, a letter each: X, Y, Z a place in the canonical frame; x, y, z a place relative to
-# another; c, s a direction; r one of a 6-D rotation; g a gripper; "." anything else. A mirror turns the signs
-# of X, x and s.
-PLACES, TURNS = "XYZxyz", "csr"
+# another; C, S a direction in the canonical frame; c, s one relative to another; r one of a 6-D rotation; g a
+# gripper; "." anything else. A mirror turns the signs of X, x, S and s.
+PLACES, TURNS = "XYZxyz", "CScsr"
 RELATIVE = str.maketrans("XYZ", "xyz")
 
 
@@ -74,11 +74,11 @@ class PlanarEncoding:
 
     def state_kinds(self, n_objects: int) -> str:
         """Object and goal, the object's turn in the world, and each relative to another."""
-        return "XYcs" + "XYcs" + "cs" + "xy" + "xycs"
+        return "XYCS" + "XYCS" + "CS" + "xy" + "xycs"
 
     def pose_kinds(self, n_objects: int) -> str:
         """The object."""
-        return "XYcs"
+        return "XYCS"
 
     def state(self, now: F32, things: F64, goal: F64, frame: F64, n_objects: int) -> F64:
         """(16,)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -54,6 +55,7 @@ class BatchSource:
         kinds = kinds_of(config)
         kinds["absolute"] = config.world.encoding.body_kinds(config.action_dim) * config.chunk_size
         self._flips = {name: _mirror_table(text, world, device) for name, text in kinds.items()}
+        self._pairs = {name: _turn_table(text, world, device) for name, text in kinds.items()}
         self._kinds = {
             name: (_where(text, PLACES, device), _where(text, TURNS, device)) for name, text in kinds.items()
         }
@@ -92,12 +94,17 @@ class BatchSource:
         seeing = uniform() >= augment.image_dropout
         horizon, width = self.config.chunk_size, self.config.action_dim
 
-        aside = torch.zeros(n, 2, device=device)
-        if augment.shift > 0:  # elsewhere on the table, where no image says otherwise
+        # Elsewhere, and turned, where no image says otherwise.
+        aside = angle = torch.zeros(0)
+        if augment.shift > 0:
             aside = augment.shift * normal(n, 2) * ~seeing[:, None]
+        if augment.turn > 0:
+            angle = math.radians(augment.turn) * (2 * uniform() - 1) * ~seeing
 
         def varied(name: str, table: Tensor) -> Tensor:
             moved = self._flip(name, table, mirrored)
+            if augment.turn > 0:
+                moved = self._turn(name, moved, angle)
             return moved + aside @ self._sides[name] if augment.shift > 0 else moved
 
         values = {name: varied(name, table[rows]) for name, table in self._fixed.items()}
@@ -141,6 +148,16 @@ class BatchSource:
         sign, offset = self._flips[name]
         return torch.where(mirrored[:, None], values * sign + offset, values)
 
+    def _turn(self, name: str, values: Tensor, angle: Tensor) -> Tensor:
+        """Everything turned about the middle of the world, by an angle (B,) each."""
+        pairs, middle = self._pairs[name]
+        first, second = values[:, pairs] - middle, values[:, pairs + 1] - middle  # (B, p)
+        cos, sin = angle.cos()[:, None], angle.sin()[:, None]
+        turned = values.clone()
+        turned[:, pairs] = cos * first - sin * second + middle
+        turned[:, pairs + 1] = sin * first + cos * second + middle
+        return turned
+
     def _shaken(
         self, name: str, values: Tensor, augment: AugmentConfig, normal: Callable[..., Tensor]
     ) -> Tensor:
@@ -179,9 +196,16 @@ class BatchSource:
 
 def _mirror_table(kinds: str, world: float, device: torch.device) -> tuple[Tensor, Tensor]:
     """Sign and offset of each number under a mirror that swaps left and right."""
-    sign = torch.tensor([-1.0 if kind in "Xxs" else 1.0 for kind in kinds], device=device)
+    sign = torch.tensor([-1.0 if kind in "XxSs" else 1.0 for kind in kinds], device=device)
     offset = torch.tensor([world if kind == "X" else 0.0 for kind in kinds], device=device)
     return sign, offset
+
+
+def _turn_table(kinds: str, world: float, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Where pairs of numbers begin that turn with the world, and the middle that each is turned about."""
+    found = [i for i in range(len(kinds) - 1) if kinds[i : i + 2] in ("XY", "CS")]
+    middle = [world / 2 if kinds[i] == "X" else 0.0 for i in found]
+    return torch.tensor(found, dtype=torch.long, device=device), torch.tensor(middle, device=device)
 
 
 def _where(kinds: str, which: str, device: torch.device) -> Tensor:

@@ -12,7 +12,7 @@ from recap.policies.config import PolicyConfig, without_usual
 # Settings that came later, with what they mean where they are not written.
 LATER: Mapping[str, Mapping[str, Any]] = {
     "": {"target_tasks": (), "pool_tasks": ()},
-    "augment": {"chunk_turn": 0.0, "shift": 0.0},
+    "augment": {"chunk_turn": 0.0, "shift": 0.0, "turn": 0.0},
 }
 
 
@@ -41,6 +41,7 @@ class AugmentConfig:
     latent_noise: float = 0.1  # of a latent's deviation
     chunk_turn: float = 0.0  # by which numbers of 6-D rotations of the retrieved chunk are off, smoothly
     shift: float = 0.0  # of everything sideways, in samples that see no image: only in the world's frame
+    turn: float = 0.0  # degrees, either way, by which everything is turned, likewise; only in the plane
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,25 @@ _SMALL = TrainConfig(
     bf16=False,
     compile=False,
 )
+# Images alone, small enough to train dozens of them on one GPU: 36 tokens.
+_SMALL_IMAGE = TrainConfig(
+    "pusht-small-image",
+    policy=replace(
+        _NANO,
+        inputs="I",
+        network=replace(NANO, num_attention_heads=2, num_layers=6, patch_size=(1, 4, 4)),
+        n_action_steps=8,
+    ),
+    augment=AugmentConfig(image_dropout=0.0),
+    batch_size=256,
+    n_iterations=1000,
+    learning_rate=1e-3,
+    ema=0.995,
+)
 _ALONE = replace(_NANO, retrieval=False, residual=False)  # in the block's frame
 _ALONE_WORLD = replace(_ALONE, mode="single")
 _WORLD = AugmentConfig(image_dropout=0.5)
+_TURNED = AugmentConfig(image_dropout=1.0, turn=60.0)  # poses alone, towards goals that were never shown
 _PI0 = replace(
     _NANO,
     network=PI0_TINY,
@@ -148,18 +164,29 @@ _DEBUG = TrainConfig(
 
 PRESETS: dict[str, TrainConfig] = {
     "debug": _DEBUG,
-    "pusht-nano": TrainConfig("pusht-nano", policy=_NANO),
-    "pusht-nano-contact": TrainConfig(
-        "pusht-nano-contact", policy=replace(_NANO, mode="contact", future_change=True)
+    # With images: what comes with the package.
+    "pusht-nano": TrainConfig(
+        "pusht-nano",
+        policy=replace(_NANO, mode="contact", future_change=True, n_action_steps=8),
+        augment=AugmentConfig(image_dropout=0.6),
+        n_iterations=3000,
     ),
+    "pusht-nano-aligned": TrainConfig("pusht-nano-aligned", policy=_NANO),
     # Poses alone, small enough for a CPU: what comes with the package.
     "pusht-small": _SMALL,
     "pusht-small-single": replace(
-        _SMALL, preset="pusht-small-single", policy=replace(_SMALL.policy, mode="single", n_action_steps=4)
+        _SMALL,
+        preset="pusht-small-single",
+        policy=replace(_SMALL.policy, mode="single", n_action_steps=4),
+        augment=_TURNED,
     ),
     "pusht-small-oracle": replace(
-        _SMALL, preset="pusht-small-oracle", policy=replace(_SMALL.policy, mode="oracle", n_action_steps=4)
+        _SMALL,
+        preset="pusht-small-oracle",
+        policy=replace(_SMALL.policy, mode="oracle", n_action_steps=4),
+        augment=_TURNED,
     ),
+    "pusht-small-image": _SMALL_IMAGE,
     "pusht-nano-state": TrainConfig("pusht-nano-state", policy=replace(_NANO, inputs="S")),
     "pusht-nano-image": TrainConfig(
         "pusht-nano-image", policy=replace(_NANO, inputs="I"), augment=AugmentConfig(image_dropout=0.0)

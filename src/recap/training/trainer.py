@@ -68,6 +68,7 @@ def train(
     rollout: Rollout | None = None,
     rollout_every: int = 0,
     data: TrainingData | None = None,
+    kept: dict[str, Tensor] | None = None,
     max_seconds: float = math.inf,
     device: str | None = None,
 ) -> Outcome:
@@ -76,6 +77,7 @@ def train(
     Args:
         rollout: called with the policy so far every `rollout_every` iterations; what it returns is recorded.
         data: given instead of loaded.
+        kept: latents of these data by autoencoder: found there, or put there for the next run.
         max_seconds: after so long the run stops as if interrupted, but without complaint.
         device: cpu, or what accelerate finds.
     """
@@ -83,7 +85,8 @@ def train(
     report = progress or (lambda what, done, total: None)
     with _held(out, config, accelerator):
         data = data or load_data(config, lambda done, total: report("moments", done, total))
-        return _Run(config, out, data, accelerator, report).train(rollout, rollout_every, max_seconds)
+        run = _Run(config, out, data, accelerator, report, {} if kept is None else kept)
+        return run.train(rollout, rollout_every, max_seconds)
 
 
 @contextmanager
@@ -111,15 +114,16 @@ class _Run:
     """One run's moving parts."""
 
     def __init__(
-        self, config: TrainConfig, out: Path, data: TrainingData, accelerator: Accelerator, report: Progress
+        self,
+        config: TrainConfig,
+        out: Path,
+        data: TrainingData,
+        accelerator: Accelerator,
+        report: Progress,
+        kept: dict[str, Tensor],
     ) -> None:
-        self.config, self.out, self.data, self.accelerator, self.report = (
-            config,
-            out,
-            data,
-            accelerator,
-            report,
-        )
+        self.config, self.out, self.data = config, out, data
+        self.accelerator, self.report = accelerator, report
         self.device: torch.device = accelerator.device
         world = accelerator.num_processes * config.accumulate
         if config.batch_size % world:
@@ -135,7 +139,10 @@ class _Run:
         latents = torch.zeros(0)
         if self.encoder is not None:
             self.encoder.to(self.device)
-            latents = frozen_latents(self.encoder, data.pictures, self.device, config.augment.mirror)
+            eye = str((config.autoencoder or str(out), config.init, config.augment.mirror))
+            if eye not in kept:
+                kept[eye] = frozen_latents(self.encoder, data.pictures, self.device, config.augment.mirror)
+            latents = kept[eye]
         elif config.policy.sees:
             latents = torch.from_numpy(data.pictures).permute(0, 3, 1, 2).to(self.device)  # as they are
         torch.manual_seed(config.seed)
@@ -149,7 +156,7 @@ class _Run:
         if config.checkpointing:
             model.recompute_activations()
         if config.compile and self.device.type == "cuda":
-            model.network.compile(dynamic=False)
+            _compile_blocks(model, config.policy.network.blocks)
         self.raw = model
         optimizer = torch.optim.AdamW(
             _groups(model, config.weight_decay), lr=config.learning_rate, betas=(0.9, 0.99)
@@ -360,6 +367,13 @@ class _Run:
                 "best_iteration": self.best_iteration,
             }
             save_state(self.out, self.raw, self.smooth, self.optimizer, facts)
+
+
+def _compile_blocks(model: nn.Module, names: tuple[str, ...]) -> None:
+    """Block by block: they are alike, so that one is compiled and serves all, in every run of a process."""
+    for part in model.modules():
+        if type(part).__name__ in names:
+            part.compile(dynamic=False)
 
 
 def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
