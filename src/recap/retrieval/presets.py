@@ -36,6 +36,7 @@ from recap.features.vision import make_image_encoder
 from recap.retrieval.config import RetrievalConfig
 
 BOARD = 512.0  # px; the published code divides positions by it
+STALL = 6.0  # px that a moment counts as further away once it was acted on
 ARM = 80.0  # px that a unit of direction counts for: about the reach of a block
 
 _WORLD_TERMS = TermDescriber(
@@ -72,7 +73,7 @@ _ALIGNED = RetrievalConfig(
     scales={"turn": 1 / ARM, "world_turn": 1 / ARM},
     align="object",
     trim=3,
-    stall_penalty=6.0,
+    stall_penalty=STALL,
 )
 
 # Two arms, as the paper has it: the world's frame, five candidates. Its object weight and the weights of
@@ -124,6 +125,7 @@ PRESETS: dict[str, tuple[TermDescriber, RetrievalConfig]] = {
             weights=_WORLD_WEIGHTS,
             scales=_WORLD_SCALES,
             same_goal=True,
+            stall_penalty=STALL,
         ),
     ),
     "pusht-single": (
@@ -133,6 +135,7 @@ PRESETS: dict[str, tuple[TermDescriber, RetrievalConfig]] = {
             scene_weights={**_WORLD_WEIGHTS, "goal": 1.0},
             weights={**_WORLD_WEIGHTS, "goal": 1.0},
             scales=_WORLD_SCALES,
+            stall_penalty=STALL,
         ),
     ),
     "pusht-aligned": (
