@@ -482,6 +482,9 @@ def settings(title: str) -> Callable[[], str]:
     return rows
 
 
+TITLES = {"fresh": ", fresh starts", "pixels": ", poses from pixels"}
+
+
 def plan(name: str, device: str = "GPU") -> Callable[[], str]:
     """The rows of a plan: success over training seeds, beside what it cost."""
 
@@ -492,7 +495,7 @@ def plan(name: str, device: str = "GPU") -> Callable[[], str]:
             ["", "training seeds", "starts", *(f"{kind}, %" for kind in kinds), f"{device}, s"],
             [
                 (
-                    row["label"] + (", fresh starts" if row["evaluation"] == "fresh" else ""),
+                    row["label"] + TITLES.get(row["evaluation"], ""),
                     row["seeds"] if row["gpu_s"] is not None else "–",
                     row["success"][kinds[-1]]["n"] // 7,
                     *(row["success"][kind]["text"] for kind in kinds),
@@ -589,6 +592,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "policy-tried": tried,
     "settings-block": settings("Baselines in the block's frame"),
     "settings-world": settings("Baselines in the world's frame"),
+    "plan-nano": plan("plan_nano"),
+    "plan-world": plan("plan_world", "CPU"),
+    "plan-ablation": plan("plan_ablation"),
     "plan-policy": plan("plan_policy"),
     "plan-contact": plan("plan_contact", "CPU"),
     "plan-beyond": plan("plan_beyond", "CPU"),

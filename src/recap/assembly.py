@@ -60,6 +60,15 @@ def usual_mode(agent: str) -> str:
     return read_config(agent).mode
 
 
+def usual_robot(agent: str) -> str | None:
+    """The embodiment that a policy drives; None where it does not say."""
+    if not names_checkpoint(agent):
+        return None
+    from recap.policies.checkpoint import read_config
+
+    return read_config(agent).robot or None
+
+
 def load_policy(spec: AgentSpec) -> TrainedPolicy | None:
     """The policy as the spec wants it sampled; None to replay."""
     if spec.name == REPLAY:

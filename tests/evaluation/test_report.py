@@ -263,6 +263,7 @@ def test_a_spec_is_written_as_the_command_that_has_it(monkeypatch: pytest.Monkey
     spec = EvalSpec(
         "pusht-nano",
         pusher="triangle",
+        mode="contact",
         angles=(-30.0, 7.5),
         seeds=(500, 502),
         hindsight=False,

@@ -43,6 +43,11 @@ def test_every_plan_that_comes_along_can_be_run(file: Path, tmp_path: Path) -> N
     assert "minutes on one GPU" in list(describe(plan))[-1]
 
 
+def test_a_policy_that_comes_along_retrieves_as_it_was_trained(read: Read) -> None:
+    (found,) = read(agents={"shipped": {"agent": "pusht-small", **SEEDS}}).agents
+    assert found.spec.mode == "contact"
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [

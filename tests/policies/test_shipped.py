@@ -16,7 +16,9 @@ from recap.pool.memory import MemoryView
 from recap.pool.packed import write_packed
 from recap.retrieval.hindsight import HindsightPool
 
-SPEC = EvalSpec("pusht-nano", pusher="triangle", angles=(45.0,), seeds=(501,), thresholds=(0.85,))
+SPEC = EvalSpec(
+    "pusht-nano", pusher="triangle", angles=(45.0,), seeds=(501,), mode="contact", thresholds=(0.85,)
+)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,7 @@ def test_it_is_found_by_its_path_too(agent: RetrievalAgent) -> None:
 
 
 def test_another_mode_is_refused() -> None:
-    with pytest.raises(InputError, match="'pusht-nano' was trained in mode aligned: give --mode aligned"):
+    with pytest.raises(InputError, match="'pusht-nano' was trained in mode contact: give --mode contact"):
         make_agent("pusht-nano", EvalSpec("pusht-nano", mode="single"))
 
 

@@ -14,7 +14,7 @@ from recap.training.autoencoder import frozen_latents
 from recap.training.batches import NO_AUGMENT, BatchSource, _mirror_table
 from recap.training.config import AugmentConfig, TrainConfig
 from recap.training.data import TrainingData, build_data
-from recap.types import Episode
+from recap.types import F32, Episode
 from toy_policy import demonstrations, toy_encoder
 
 Configure = Callable[..., TrainConfig]
@@ -94,6 +94,56 @@ def test_a_mirrored_sample_is_a_sample_of_the_mirrored_scene(mode: str, configur
         assert same != swapped
         n_swapped += swapped
     assert 0.2 * len(source) < n_swapped < 0.8 * len(source)
+
+
+def turned(episode: Episode, angle: float) -> Episode:
+    """The scene turned about the middle of the board."""
+    middle = np.array([256.0, 256.0])
+    cos, sin = np.cos(angle), np.sin(angle)
+    turn = np.array([[cos, -sin], [sin, cos]])
+
+    def place(values: F32) -> F32:
+        return ((values[..., :2] - middle) @ turn.T + middle).astype(np.float32)
+
+    def pose(values: F32) -> F32:
+        return np.concatenate([place(values), values[..., 2:] + angle], axis=-1).astype(np.float32)
+
+    assert episode.goal is not None
+    return replace(
+        episode,
+        proprio=place(episode.proprio),
+        actions=place(episode.actions),
+        objects={"block": pose(episode.objects["block"])},
+        goal=pose(episode.goal),
+    )
+
+
+def test_a_turned_sample_is_a_sample_of_the_turned_scene(configure: Configure) -> None:
+    config = configure("policy.inputs=S", "policy.mode=single", "pairs.k=1")
+    target, pool = demonstrations("triangle", range(6)), demonstrations("disc", range(10, 18))
+    data = build_data(target, pool, config)
+    other = build_data([turned(e, 0.7) for e in target], [turned(e, 0.7) for e in pool], config)
+    source = source_of(data, config)
+    angle = torch.full((len(source),), 0.7)
+    for name in ("proprio", "future_proprio"):
+        found = source._turn(name, source._fixed[name], angle)
+        assert torch.allclose(found, torch.from_numpy(other.train.fixed[name]), atol=2e-2), name
+    for name in ("retrieved_proprio", "retrieved_action"):
+        found = source._turn(name, source._matched[name][:, 0], angle)
+        assert torch.allclose(found, torch.from_numpy(other.train.matched[name][:, 0]), atol=2e-2), name
+
+
+def test_only_what_is_not_seen_is_turned_and_the_residual_turns_with_it(configure: Configure) -> None:
+    config = configure("policy.inputs=S", "policy.mode=single", "pairs.k=1")
+    data = build_data(demonstrations("triangle", range(6)), demonstrations("disc", range(10, 18)), config)
+    source = source_of(data, config)
+    plain = world_action(source, everything(source, NO_AUGMENT)).view(len(source), -1, 2)
+    blind = replace(NO_AUGMENT, turn=60.0, image_dropout=1.0)
+    found = world_action(source, everything(source, blind)).view(len(source), -1, 2)
+    assert torch.allclose(found.norm(dim=-1), plain.norm(dim=-1), atol=0.05)
+    assert not torch.allclose(found, plain, atol=1.0)
+    seeing = world_action(source, everything(source, replace(NO_AUGMENT, turn=60.0)))
+    assert torch.allclose(seeing.view_as(plain), plain, atol=1e-4)
 
 
 def test_the_same_dice_give_the_same_batch(seeing: BatchSource) -> None:

@@ -73,7 +73,7 @@ def test_the_paper_s_batch() -> None:
     assert (config.policy.chunk_size, config.action_loss, config.learning_rate) == (16, 16.0, 1e-4)
 
 
-BLOCK = ("pusht-nano", "pusht-nano-no-retrieval-block", "pusht-nano-co-training-block")
+BLOCK = ("pusht-nano-aligned", "pusht-nano-no-retrieval-block", "pusht-nano-co-training-block")
 WORLD = ("pusht-nano-single", "pusht-nano-no-retrieval", "pusht-nano-co-training")
 
 

@@ -22,7 +22,7 @@ import click
     "--mode", help="How to retrieve: oracle, single, aligned, contact.  [default: the policy's, or aligned]"
 )
 @click.option("--block", default="tee", show_default=True, help="The block, where a client does not say.")
-@click.option("--pusher", help="The robot: disc or triangle.  [default: seen by its colour]")
+@click.option("--pusher", help="The robot: disc or triangle.  [default: the policy's, or by its colour]")
 @click.option("--reaction", default="hold", show_default=True, help="To low confidence: ignore, hold, stop.")
 @click.option("--min-confidence", type=float, default=0.0, show_default=True, help="Below it, react.")
 @click.option(
@@ -65,7 +65,6 @@ def serve(
     """
     from typing import Any
 
-    from recap.assembly import usual_mode
     from recap.serving.app import build_app, run
     from recap.serving.limits import Limits
     from recap.serving.service import ServeSpec, Service
@@ -74,7 +73,7 @@ def serve(
     spec = ServeSpec(
         agent=agent,
         pool=pool,
-        mode=mode or usual_mode(agent),
+        mode=mode or "",
         block=block,
         pusher=pusher,
         reaction=chosen,

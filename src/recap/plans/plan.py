@@ -15,7 +15,8 @@ from recap.evaluation.agents import find_factory
 from recap.evaluation.published import ROWS
 from recap.evaluation.rollouts import EvalSpec
 from recap.plans.pools import Selection
-from recap.policies.config import BLOCK_MODES, PolicyConfig
+from recap.policies.checkpoint import read_config
+from recap.policies.config import BLOCK_MODES, SHIPPED, PolicyConfig
 from recap.run_directory import read_json
 from recap.training.config import TrainConfig
 from recap.training.presets import preset
@@ -153,7 +154,9 @@ def _plan(body: Any, out: Path, device: str) -> Plan:
     agents = []
     for name, entry in body.get("agents", {}).items():
         chosen = {key: value for key, value in entry.items() if key not in ("agent", "label", "paper")}
-        spec = _evaluation(str(entry.get("agent", name)), chosen, {"device": device})
+        agent = str(entry.get("agent", name))
+        known = {"mode": read_config(agent).mode} if agent in SHIPPED else {}  # another may not be trained yet
+        spec = _evaluation(agent, chosen, {**known, "device": device})
         find_factory(spec.agent)
         agents.append(Evaluation(str(name), spec))
         _tell(str(name), entry, labels, papers)

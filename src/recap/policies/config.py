@@ -19,7 +19,7 @@ BLOCK_MODES = ("aligned", "contact")  # in which all is in the block's frame
 
 # Settings that came after the first checkpoints, with what they mean where they are not written.
 LATER: Mapping[str, Mapping[str, Any]] = {
-    "": {"domain": "pusht", "n_objects": 1, "future_change": False},
+    "": {"domain": "pusht", "n_objects": 1, "future_change": False, "robot": ""},
     "image": {"retrieved_cameras": (), "future_cameras": ()},
 }
 
@@ -200,6 +200,7 @@ class PolicyConfig:
     domain: str = "pusht"  # where it acts: what its numbers mean
     n_objects: int = 1  # that are told apart; those after them are not seen
     future_change: bool = False  # the future image is predicted as a change of the present one
+    robot: str = ""  # the embodiment that it drives, where its shape matters
 
     def __post_init__(self) -> None:
         one_of("inputs", self.inputs, INPUTS)

@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import dataclass, field
 
 from recap.agent import Reaction
-from recap.assembly import REPLAY, AgentSpec, names_checkpoint
+from recap.assembly import REPLAY, AgentSpec, names_checkpoint, usual_mode, usual_robot
 from recap.envs.pusht.blocks import block_named
 from recap.envs.pusht.pushers import pusher_named
 from recap.errors import InputError, did_you_mean, one_of
@@ -23,9 +23,9 @@ class ServeSpec:
 
     agent: str = "pusht-nano"  # a policy by shipped name or path, or `replay`
     pool: str | None = None  # None: the standard pool, which cannot be changed
-    mode: str = "aligned"
+    mode: str = ""  # how to retrieve; empty: as the policy was trained
     block: str = "tee"  # where a connection does not say otherwise
-    pusher: str | None = None  # found by its colour when None
+    pusher: str | None = None  # None: the policy's robot, or found by its colour
     reaction: Reaction = "hold"  # to nothing found, or to a confidence below the next
     min_confidence: float = 0.0
     n_action_steps: int | None = None  # how much of a chunk a robot should carry out; None: the agent's own
@@ -41,6 +41,8 @@ class ServeSpec:
         if self.agent != REPLAY and not names_checkpoint(self.agent):
             hint = did_you_mean(self.agent, (REPLAY, *SHIPPED))
             raise InputError(f"unknown policy '{self.agent}': {hint} (your own is named by its path)")
+        object.__setattr__(self, "mode", self.mode or usual_mode(self.agent))
+        object.__setattr__(self, "pusher", self.pusher or usual_robot(self.agent))
         one_of("mode", self.mode, MODES)
         one_of("reaction", self.reaction, REACTIONS)
         block_named(self.block)

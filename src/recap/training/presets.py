@@ -21,6 +21,7 @@ _SMALL = TrainConfig(
     policy=replace(
         _NANO,
         mode="contact",
+        robot="triangle",
         inputs="S",
         network=replace(NANO, num_attention_heads=2, num_layers=6),
         n_action_steps=8,
@@ -167,7 +168,7 @@ PRESETS: dict[str, TrainConfig] = {
     # With images: what comes with the package.
     "pusht-nano": TrainConfig(
         "pusht-nano",
-        policy=replace(_NANO, mode="contact", future_change=True, n_action_steps=8),
+        policy=replace(_NANO, mode="contact", robot="triangle", future_change=True, n_action_steps=8),
         augment=AugmentConfig(image_dropout=0.6),
         n_iterations=3000,
     ),
