@@ -125,6 +125,7 @@ class RobotwinReader:
             numbers=values,
             images=frames,
             task=_instruction(task) if task else self._instruction_beside(path),
+            embodiment=str(attributes.get("scene.embodiment", "unknown")),  # as we export it
             action_space=_POSE_SPACE if any("pose" in key for key in numbers) else _JOINT_SPACE,
             source=f"robotwin:{path.name}",
             attributes=attributes,
