@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from recap.pool.view import PoolSource
 
 REPLAY = "replay"
-ARMS_ACTION_STEPS = 8  # of a replayed chunk of 16, before the next look
 
 
 @dataclass(frozen=True)
@@ -99,6 +98,7 @@ def assemble_agent(
 ) -> RetrievalAgent:
     """The agent over that pool."""
     from recap.agent import RetrievalAgent
+    from recap.retrieval.config import ARMS_ACTION_STEPS, looking_after
     from recap.retrieval.hindsight import HindsightPool
     from recap.retrieval.presets import preset
     from recap.retrieval.retriever import Retriever
@@ -110,11 +110,13 @@ def assemble_agent(
     if wanted:
         source = HindsightPool(source, config.object_name)
     arms = spec.env == "dualarm"
+    own = policy.config.n_action_steps if policy is not None else ARMS_ACTION_STEPS if arms else None
+    n_action_steps = spec.n_action_steps or own
     bodies, limits = (Bodies(), (-math.inf, math.inf)) if arms else _board(spec)
     return RetrievalAgent(
-        Retriever(source, describer, config),
+        Retriever(source, describer, looking_after(config, n_action_steps)),
         policy,
-        n_action_steps=spec.n_action_steps or (ARMS_ACTION_STEPS if arms and policy is None else None),
+        n_action_steps=n_action_steps,
         bodies=bodies,
         reaction=spec.reaction,
         min_confidence=spec.min_confidence,

@@ -94,10 +94,19 @@ def collect(
 
     Until all is there it lies in `out`.partial, each demonstration whole or absent.
     """
-    from recap.staging import collect_staged  # PyAV, which demonstrating can do without
+    from recap.pool.lerobot import assemble, staged_indices  # PyAV, which demonstrating can do without
+    from recap.staging import collect_staged
 
-    work = partial(_stage_demos, spec)
-    collect_staged(asdict(spec), spec.demos(), work, out, spec.pusher, workers=workers, progress=progress)
+    collect_staged(
+        asdict(spec),
+        spec.demos(),
+        partial(_stage_demos, spec),
+        out,
+        staged_indices,
+        partial(assemble, robot_type=spec.pusher),
+        workers=workers,
+        progress=progress,
+    )
 
 
 def _stage_demos(spec: CollectSpec, staging: Path, demos: Iterator[Demo]) -> Iterator[int]:

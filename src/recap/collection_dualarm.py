@@ -1,4 +1,4 @@
-"""Dual-arm demonstrations from the scripted experts to LeRobot datasets, one a task."""
+"""Dual-arm demonstrations from the scripted experts to datasets, one a task: LeRobot's or RoboTwin's."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from recap.envs.dualarm.robots import robot_named
 from recap.envs.dualarm.tasks import check_collection_seeds, task_named
-from recap.errors import InputError, RecapError, one_of
+from recap.errors import InputError, RecapError, RunDirectoryError, one_of
 from recap.types import Episode
 
 if TYPE_CHECKING:
     from recap.envs.dualarm.env import DualArmEnv
+    from recap.pool.robotwin_write import Layout
 
 MAX_DEMOS = 1_000_000
 N_SCENES = 5  # and then in another scene
@@ -61,20 +62,79 @@ def collect_dualarm(
     spec: DualArmSpec, out: Path, *, workers: int = 1, progress: Callable[[int, int], None] | None = None
 ) -> None:
     """Collect what is missing and write the dataset `out`; the same call resumes after a stop."""
-    from recap.staging import collect_staged  # PyAV, which demonstrating can do without
+    from recap.pool.lerobot import assemble, staged_indices  # PyAV, which demonstrating can do without
+    from recap.staging import collect_staged
 
-    work = partial(_stage_demos, spec)
-    collect_staged(asdict(spec), spec.demos(), work, out, spec.embodiment, workers=workers, progress=progress)
+    collect_staged(
+        asdict(spec),
+        spec.demos(),
+        partial(_stage_demos, spec),
+        out,
+        staged_indices,
+        partial(assemble, robot_type=spec.embodiment),
+        workers=workers,
+        progress=progress,
+    )
+
+
+def collect_robotwin(
+    spec: DualArmSpec,
+    out: Path,
+    *,
+    layout: Layout = "release",
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """The same as RoboTwin 2.0 has it; `out` is `DIR/TASK/CONFIG`, whose names it gives the episodes."""
+    from recap.pool.robotwin_stage import assemble_robotwin, staged_robotwin
+    from recap.pool.robotwin_write import LAYOUTS
+    from recap.staging import collect_staged
+
+    one_of("layout", layout, LAYOUTS)
+    for place in out.parents[:2]:
+        if is_lerobot(place):
+            raise RunDirectoryError(f"{place} is a LeRobot dataset: give another --out for RoboTwin's files")
+    collect_staged(
+        {**asdict(spec), "layout": layout},
+        spec.demos(),
+        partial(_stage_robotwin, spec, layout),
+        out,
+        staged_robotwin,
+        assemble_robotwin,
+        workers=workers,
+        progress=progress,
+    )
+
+
+def is_lerobot(folder: Path) -> bool:
+    """Whether a LeRobot dataset is there."""
+    return (folder / "meta/info.json").is_file()
 
 
 def _stage_demos(spec: DualArmSpec, staging: Path, demos: Iterator[DualArmDemo]) -> Iterator[int]:
-    from recap.envs.dualarm.env import DualArmEnv
     from recap.pool.lerobot import stage_episode
+
+    for index, episode in _demonstrations(spec, demos):
+        stage_episode(staging, index, episode)
+        yield index
+
+
+def _stage_robotwin(
+    spec: DualArmSpec, layout: Layout, staging: Path, demos: Iterator[DualArmDemo]
+) -> Iterator[int]:
+    from recap.pool.robotwin_stage import stage_robotwin
+
+    for index, episode in _demonstrations(spec, demos):
+        stage_robotwin(staging, index, layout, episode)
+        yield index
+
+
+def _demonstrations(spec: DualArmSpec, demos: Iterator[DualArmDemo]) -> Iterator[tuple[int, Episode]]:
+    from recap.envs.dualarm.env import DualArmEnv
 
     env = DualArmEnv(spec.task, spec.embodiment, split=spec.split, image_size=0)
     for demo in demos:
-        stage_episode(staging, demo.index, _successful(spec, demo, env))
-        yield demo.index
+        yield demo.index, _successful(spec, demo, env)
     env.close()
 
 

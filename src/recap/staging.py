@@ -1,4 +1,4 @@
-"""Demonstrations made in parallel, kept one by one, and put together as a LeRobot dataset at the end."""
+"""Demonstrations made in parallel, kept one by one, and put together as a dataset at the end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from recap.errors import RunDirectoryError
-from recap.pool.lerobot import assemble, staged_indices
 from recap.run_directory import hold_run_directory
 from recap.workers import run_in_workers
 
@@ -30,7 +29,8 @@ def collect_staged(
     demos: Sequence[Demo],
     work: Callable[[Path, Iterator[Demo]], Iterator[int]],
     out: Path,
-    robot_type: str,
+    staged: Callable[[Path], set[int]],
+    assemble: Callable[[Path, int, Path], None],
     *,
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
@@ -38,14 +38,15 @@ def collect_staged(
     """Make what is missing and write the dataset `out`; the same call resumes after a stop.
 
     Until all is there it lies in `out`.partial, each demonstration whole or absent. `work` stages the
-    demonstrations that it is given in that directory and yields their indices.
+    demonstrations that it is given in that directory and yields their indices; `staged` finds those that are
+    whole there, and `assemble` makes so many of them the dataset.
     """
     if out.exists():
         raise RunDirectoryError(f"output {out} exists already: give another --out, or remove it first")
     staging = out.with_name(out.name + ".partial")
     report = progress or (lambda done, total: None)
     with hold_run_directory(staging, config):  # from here on it is ours, to keep or to remove
-        done = staged_indices(staging)
+        done = staged(staging)
         missing = [demo for demo in demos if demo.index not in done]
         report(len(done), len(demos))
         try:
@@ -53,11 +54,11 @@ def collect_staged(
                 for index in indices:
                     done.add(index)
                     report(len(done), len(demos))
-            assemble(staging, len(demos), out, robot_type=robot_type)
+            assemble(staging, len(demos), out)
             shutil.rmtree(staging)
         except KeyboardInterrupt:
             kept = f"{len(done)} of {len(demos)} demonstrations are done and kept in {staging}"
             raise KeyboardInterrupt(f"stopped: {kept}; the same command resumes") from None
         finally:
-            if staging.exists() and not staged_indices(staging):
+            if staging.exists() and not staged(staging):
                 shutil.rmtree(staging, ignore_errors=True)

@@ -18,6 +18,8 @@ from recap.evaluation.run_directory import open_run, read_info
 from recap.evaluation.runner import evaluate
 from recap.evaluation.summary import summarise
 from recap.pool.memory import MemoryPool
+from recap.retrieval.config import looking_after
+from recap.retrieval.presets import preset
 
 TASK = "lift_pot"
 SPEC = EvalSpec(agent="expert", env="dualarm", tasks=(TASK,), seeds=(500, 501))
@@ -46,11 +48,24 @@ def test_an_evaluation_is_resumed_counted_and_compared(tmp_path: Path) -> None:
     assert (pairs.n, pairs.both, pairs.only_b) == (2, 1, 1)
 
 
-def test_other_arms_do_what_the_pool_shows_wherever_the_pot_stands(pool: MemoryPool) -> None:
+@pytest.mark.parametrize("n_action_steps", [1, 8])
+def test_other_arms_do_what_the_pool_shows_wherever_the_pot_stands(
+    pool: MemoryPool, n_action_steps: int
+) -> None:
     spec = EvalSpec(agent="replay", env="dualarm", tasks=(TASK,), seeds=(500, 501, 502), pool="made")
-    agent = assemble_agent(AgentSpec("replay", env="dualarm"), pool)
+    agent = assemble_agent(AgentSpec("replay", env="dualarm", n_action_steps=n_action_steps), pool)
     results = list(run_trials(agent, spec, spec.trials(), 3))
     assert sum(r.outcome == "success" for r in results) >= 2
+
+
+def test_only_two_arms_that_look_often_retrieve_otherwise() -> None:
+    arms, board = preset("dualarm-aligned")[1], preset("pusht-aligned")[1]
+    assert looking_after(arms, 8) is looking_after(arms, 16) is looking_after(arms, None) is arms
+    assert looking_after(board, 1) is board
+    often = looking_after(arms, 1)
+    assert often.lead == 2
+    assert often.stall_penalty * 8 == arms.stall_penalty
+    assert often.metric_fingerprint == arms.metric_fingerprint, "a policy may look as often as it likes"
 
 
 def test_pictures_are_taken_only_when_a_chunk_is_planned(pool: MemoryPool) -> None:

@@ -105,6 +105,21 @@ def test_it_takes_the_can_where_it_stands_and_puts_it_where_the_box_is() -> None
     np.testing.assert_allclose(grip, rotation6_to_matrix(demo.proprio[0, 3:9]), atol=1e-3)
 
 
+def test_looked_up_after_each_action_a_tool_gets_there_only_with_a_lead() -> None:
+    demo = place_in_box(pose(-0.2, 0.3), pose(-0.1, 0.6))
+    scene = {"can": pose(-0.3, 0.2)[None], "box": pose(-0.1, 0.6)[None]}
+    missed = {}
+    for lead in (0, 2):
+        tools = demo.proprio[0].copy()
+        for t in range(2 * STEPS):
+            query = replace(demo, proprio=tools[None], objects=scene)
+            actions, _ = transport(demo, t + np.arange(16), query, 0, ("can",), lead)
+            tools = actions[0].astype(np.float32)
+        missed[lead] = np.linalg.norm(tools[:3] - scene["can"][0, :3])
+    assert missed[0] > 0.1
+    assert missed[2] < 0.02
+
+
 def test_what_sinks_in_the_hand_is_brought_up_again() -> None:
     demo, t = lift_pot(pose(0.0, 0.4)), 4 * STEPS - 8
     sunk = {name: values.copy() for name, values in (("proprio", demo.proprio), ("pot", demo.objects["pot"]))}

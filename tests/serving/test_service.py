@@ -104,7 +104,9 @@ def test_connections_do_not_see_each_other_and_a_batch_changes_nothing() -> None
 def test_one_that_is_wrong_does_not_spoil_the_others() -> None:
     policy = toy_policy()
     service = Service(
-        ServeSpec(agent="pusht-nano", port=0), MemoryPool([drawn(e) for e in EPISODES[:4]]), policy
+        ServeSpec(agent="pusht-nano", mode="aligned", port=0),
+        MemoryPool([drawn(e) for e in EPISODES[:4]]),
+        policy,
     )
     good = replace(observation_of(EPISODES[0], 2), images={"top": drawn(EPISODES[0]).images["top"][2]})
     bad = replace(good, images={"top": np.zeros((64, 64, 3), np.uint8)})
@@ -116,7 +118,9 @@ def test_one_that_is_wrong_does_not_spoil_the_others() -> None:
 def test_a_reset_begins_an_episode_with_its_seed() -> None:
     policy = toy_policy()
     service = Service(
-        ServeSpec(agent="pusht-nano", port=0), MemoryPool([drawn(e) for e in EPISODES[:4]]), policy
+        ServeSpec(agent="pusht-nano", mode="aligned", port=0),
+        MemoryPool([drawn(e) for e in EPISODES[:4]]),
+        policy,
     )
     session = service.new_session()
     image = drawn(EPISODES[0]).images["top"][2]

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from recap.cli.exporting import FORMATS
 from recap.cli.ranges import parse_angles
+
+if TYPE_CHECKING:
+    from recap.pool.robotwin_write import Layout
 
 
 @click.group()
@@ -105,6 +111,9 @@ def pusht(
 @click.option("--split", default="clean", show_default=True, help="clean or randomised.")
 @click.option("--seed", type=int, default=100_000, show_default=True, help="Seed of the first scene.")
 @click.option("--image-size", type=int, default=128, show_default=True, metavar="PX", help="0: no video.")
+@click.option("--format", "format_", default="lerobot", show_default=True, help="lerobot or robotwin.")
+@click.option("--config", metavar="NAME", help="robotwin: its folder.  [default: EMBODIMENT_SPLIT]")
+@click.option("--layout", default="release", show_default=True, help="robotwin: release or v1.0.")
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes.  [default: one a core]")
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The dataset.")
 def dualarm(
@@ -114,32 +123,47 @@ def dualarm(
     split: str,
     seed: int,
     image_size: int,
+    format_: str,
+    config: str | None,
+    layout: Layout,
     workers: int | None,
     out: Path,
 ) -> int:
-    """Write dual-arm demonstrations as LeRobotDatasets v3.
+    """Write dual-arm demonstrations as LeRobotDatasets v3, or as RoboTwin 2.0 has them.
 
-    One task makes the dataset DIR; several make one each, DIR/TASK. Two embodiments given the same tasks,
-    number, split and seed start from the same scenes. A stopped collection is resumed by the same command.
+    One task makes the dataset DIR; several make one each, DIR/TASK. RoboTwin's files go to DIR/TASK/CONFIG,
+    also of one task; its release keeps no actions, v1.0 does. Two embodiments given the same tasks, number,
+    split and seed start from the same scenes. A stopped collection is resumed by the same command.
 
     \b
     Example:
       recap collect dualarm --task lift_pot --embodiment ur5e --episodes 50 --out data/lift_pot
       recap collect dualarm --task seen --embodiment viperx --episodes 50 --out data/viperx
+      recap collect dualarm --task lift_pot --format robotwin --config ur5e_clean --out RoboTwin/data
     """
     from recap.cli.terminal import progress_bar
-    from recap.collection_dualarm import DualArmSpec, collect_dualarm
+    from recap.collection_dualarm import DualArmSpec, collect_dualarm, collect_robotwin, is_lerobot
     from recap.envs.dualarm.tasks import tasks_named
+    from recap.errors import one_of
+    from recap.pool.robotwin_write import folder_named
 
+    one_of("format", format_, FORMATS)
     keys = tasks_named(tasks)
     specs = [DualArmSpec(key, embodiment, episodes, split, seed, image_size) for key in keys]
+    to_lerobot = partial(collect_dualarm, workers=workers or os.cpu_count() or 1)
+    to_robotwin = partial(collect_robotwin, layout=layout, workers=workers or os.cpu_count() or 1)
     try:
         for spec in specs:
-            place = out if len(specs) == 1 else out / spec.task
-            if len(specs) > 1 and place.exists():
+            if format_ == "robotwin":
+                place = folder_named(out, spec.task, config or f"{embodiment}_{split}")
+                there, run = place.exists(), to_robotwin
+            else:
+                place = out if len(specs) == 1 else out / spec.task
+                there, run = is_lerobot(place), to_lerobot
+            if there and len(specs) > 1:
                 continue  # a whole dataset of an earlier, stopped call
             with progress_bar(f"demonstrations of {spec.task}") as progress:
-                collect_dualarm(spec, place, workers=workers or os.cpu_count() or 1, progress=progress)
+                run(spec, place, progress=progress)
             click.echo(f"Dataset: {place} ({spec.episodes} demonstrations)")
     except KeyboardInterrupt as stop:
         click.echo(f"recap: {stop or 'stopped'}", err=True)

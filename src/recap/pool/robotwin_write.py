@@ -29,6 +29,7 @@ from recap.types import F32, F64, U8, Episode
 Layout: TypeAlias = Literal["release", "v1.0"]
 LAYOUTS = ("release", "v1.0")
 Joints: TypeAlias = tuple[NDArray[Any], NDArray[Any]]  # angles of the left and the right arm, (t, n) each
+Note: TypeAlias = Mapping[str, Any]  # what the files beside the episodes say of one
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _MAX_ROTATION_ERROR = 1e-2
@@ -55,12 +56,7 @@ def write_robotwin(
         progress: told how many are written.
     """
     one_of("layout", layout, LAYOUTS)
-    for what, name in (("task", task), ("config", config)):
-        if not _NAME.fullmatch(name):
-            raise InputError(f"'{name}' is no {what} name: use letters, digits, _ and -, as in lift_pot")
-    folder = out / task / config
-    if folder.exists():
-        raise RunDirectoryError(f"{folder} exists already: give another --config or DIR, or remove it first")
+    folder = _check_free(out, task, config)
     made = [parent for parent in (folder.parent, out) if not parent.exists()]
     folder.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{config}.", dir=folder.parent))
@@ -116,10 +112,15 @@ def write_tasks(
     return folders
 
 
-def _check_free(out: Path, task: str, config: str) -> Path:
+def folder_named(out: Path, task: str, config: str) -> Path:
+    """Where RoboTwin keeps the episodes of a task; an InputError where a name is none."""
     _check_names("task", [task])
     _check_names("config", [config])
-    folder = out / task / config
+    return out / task / config
+
+
+def _check_free(out: Path, task: str, config: str) -> Path:
+    folder = folder_named(out, task, config)
     if folder.exists():
         raise RunDirectoryError(f"{folder} exists already: give another --config or DIR, or remove it first")
     return folder
@@ -132,26 +133,39 @@ def _write_all(
     joints: Mapping[str, Joints],
     progress: Callable[[int], None],
 ) -> int:
-    (folder / "data").mkdir()
-    (folder / "instructions").mkdir()
-    scenes: dict[str, Any] = {}
-    seeds: list[object] = []
+    notes = []
     for i, episode in enumerate(episodes):
-        with h5py.File(folder / f"data/episode{i}.hdf5", "w") as file:
-            _write_episode(file, episode, layout, joints.get(episode.id))
-        words = {"seen": [episode.task], "unseen": []}
-        (folder / f"instructions/episode{i}.json").write_text(json.dumps(words, indent=1) + "\n", "utf-8")
-        info = {key.removeprefix("scene."): value for key, value in episode.attributes.items()}
-        scenes[f"episode_{i}"] = {"info": info, "id": episode.id, "embodiment": episode.embodiment}
-        seeds.append(episode.attributes.get("seed"))
+        notes.append(write_episode(folder, i, episode, layout, joints.get(episode.id)))
         progress(i + 1)
+    write_notes(folder, notes)
+    return len(notes)
+
+
+def write_episode(
+    folder: Path, index: int, episode: Episode, layout: Layout, joints: Joints | None = None
+) -> Note:
+    """Write the files of one episode, and return what `write_notes` must know of it."""
+    for name in ("data", "instructions"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    with h5py.File(folder / f"data/episode{index}.hdf5", "w") as file:
+        _write_arrays(file, episode, layout, joints)
+    words = {"seen": [episode.task], "unseen": []}
+    (folder / f"instructions/episode{index}.json").write_text(json.dumps(words, indent=1) + "\n", "utf-8")
+    info = {key.removeprefix("scene."): value for key, value in episode.attributes.items()}
+    scene = {"info": info, "id": episode.id, "embodiment": episode.embodiment}
+    return {"scene": scene, "seed": episode.attributes.get("seed")}
+
+
+def write_notes(folder: Path, notes: Sequence[Note]) -> None:
+    """Write what lies beside the files of all episodes, whose notes come in their order."""
+    scenes = {f"episode_{i}": note["scene"] for i, note in enumerate(notes)}
     (folder / "scene_info.json").write_text(json.dumps(scenes, indent=1) + "\n", "utf-8")
+    seeds = [note["seed"] for note in notes]
     if all(type(seed) is int for seed in seeds):  # a made-up seed would claim a scene that nobody saw
         (folder / "seed.txt").write_text(" ".join(map(str, seeds)), "utf-8")
-    return len(scenes)
 
 
-def _write_episode(file: Any, episode: Episode, layout: Layout, joints: Joints | None) -> None:
+def _write_arrays(file: Any, episode: Episode, layout: Layout, joints: Joints | None) -> None:
     state = _arms(episode, "proprioception", episode.proprio)
     _check_names("camera", episode.images)
     _check_names("object", episode.objects)
@@ -243,4 +257,4 @@ def _jpegs(episode: Episode, camera: str, frames: Sequence[U8]) -> NDArray[np.by
 def _check_names(what: str, names: Iterable[str]) -> None:
     for name in names:
         if not _NAME.fullmatch(name):
-            raise InputError(f"'{name}' is no {what} name: use letters, digits, _ and -")
+            raise InputError(f"'{name}' is no {what} name: use letters, digits, _ and -, as in lift_pot")

@@ -83,7 +83,7 @@ def build_conditioning(
         last.append(FrameRef(ref.episode_id, int(ahead[-1])))
         actions[i], proprio[i] = episode.actions[ahead], episode.proprio[ahead]
         if config.align == "parts":
-            actions[i], proprio[i] = transport(episode, ahead, query, t, config.round_objects)
+            actions[i], proprio[i] = transport(episode, ahead, query, t, config.round_objects, config.lead)
         elif config.align != "off":
             acted = episode.actions[ahead].astype(np.float64)
             been = episode.proprio[ahead].astype(np.float64)

@@ -17,6 +17,8 @@ from recap.types import Descriptors
 
 Alignment: TypeAlias = Literal["off", "object", "goal", "parts"]  # parts: see `retrieval.transport`
 ALIGNMENTS = ("off", "object", "goal", "parts")
+ARMS_ACTION_STEPS = 8  # of a replayed chunk of 16, before the next look: what penalty and fade are set for
+SERVO_LAG = 2  # frames at 20 Hz after which a tool is where an action sent it
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class RetrievalConfig:
     follow_bonus: float = 0.0  # how much nearer the moment counts to which the last chunk led
     follow_fade: float = 0.0  # and how much less of it for each frame before or after
     max_distance: float = math.inf  # beyond it nothing is retrieved
+    lead: int = 0  # frames by which actions run ahead of the tool, for align="parts" and frequent looks
     contact: Contact | None = None  # by whose shapes what is retrieved is handed from tool to tool
 
     @property
@@ -76,6 +79,24 @@ class RetrievalConfig:
             )
         if self.chunk_size < 1 or self.trim < 0:
             raise InputError("chunk_size must be 1 or more, and trim 0 or more")
+
+
+def looking_after(config: RetrievalConfig, n_action_steps: int | None) -> RetrievalConfig:
+    """The config of two arms for looks after so few actions; any other, and any after eight, as it is.
+
+    Of a chunk that is looked up again at once only its first actions count, so what the tool is off must fade
+    in these. Whatever is counted by the look is brought to what it is for eight actions.
+    """
+    share = (n_action_steps or ARMS_ACTION_STEPS) / ARMS_ACTION_STEPS
+    if config.align != "parts" or share >= 1:
+        return config
+    return replace(
+        config,
+        lead=SERVO_LAG,
+        stall_penalty=config.stall_penalty * share,
+        stall_decay=config.stall_decay**share,
+        follow_fade=config.follow_fade / share,
+    )
 
 
 def with_scales(config: RetrievalConfig, descriptors: Descriptors) -> RetrievalConfig:

@@ -52,6 +52,7 @@ def transport(
     query: Episode,
     t: int,
     round_objects: tuple[str, ...] = (),
+    lead: int = 0,
 ) -> tuple[F64, F64]:
     """Actions and proprioception (h, 20) of the demonstration's `frames`, moved to moment t of the query.
 
@@ -60,6 +61,7 @@ def transport(
         query: a demonstration, or what was observed: its tools and objects at t are the scene, and its first
             row is how it began.
         round_objects: names of objects whose turn about z means nothing.
+        lead: frames by which an action is ahead of where the tool is: in it so much more is faded.
     """
     parts = parts_of(demonstration)
     actions = np.array(demonstration.actions[frames], np.float64)
@@ -68,7 +70,7 @@ def transport(
     for arm in range(len(parts.arms)):
         columns = slice(arm * ARM_DIM, (arm + 1) * ARM_DIM)
         tool = np.asarray(query.proprio[t, columns], np.float64)
-        _move_arm(scene, arm, frames, tool, (proprio[:, columns], actions[:, columns]))
+        _move_arm(scene, arm, frames, tool, (proprio[:, columns], actions[:, columns]), lead)
     return actions, proprio
 
 
@@ -109,7 +111,12 @@ class _Scene:
 
 
 def _move_arm(
-    scene: _Scene, arm: int, frames: NDArray[np.int64], tool: F64, rows: tuple[NDArray[Any], NDArray[Any]]
+    scene: _Scene,
+    arm: int,
+    frames: NDArray[np.int64],
+    tool: F64,
+    rows: tuple[NDArray[Any], NDArray[Any]],
+    lead: int,
 ) -> None:
     """Move one arm's proprioception and actions (h, 10) in place, part after part."""
     begin, first = (
@@ -124,11 +131,11 @@ def _move_arm(
         shift = tool[:3] - moved.points(begin[:3])
         twist = rotation6_to_matrix(tool[ROTATION]) @ (moved.turn @ rotation6_to_matrix(begin[ROTATION])).T
         lasting = _grasp(scene, part, moved, begin[:3], tool[:3]) if first == 0 else np.zeros(3)
-        off = 1 - _faded(part, frames[first], np.arange(last - first))
         begin = rows[0][last - 1].copy()
-        turned = _fractions(twist, np.ones_like(off) if part.reference == part.held != NOTHING else off)
-        turns, shifts = turned @ moved.turn, lasting + off[:, None] * (shift - lasting)
-        for row in rows:
+        for row, ahead in zip(rows, (0, lead), strict=True):
+            off = 1 - _faded(part, frames[first], np.arange(last - first) + ahead)
+            turned = _fractions(twist, np.ones_like(off) if part.reference == part.held != NOTHING else off)
+            turns, shifts = turned @ moved.turn, lasting + off[:, None] * (shift - lasting)
             values = row[first:last]
             axes = values[:, ROTATION].reshape(-1, 2, 3)  # two columns of a rotation turn like two vectors
             values[:, :3] = moved.points(values[:, :3]) + shifts

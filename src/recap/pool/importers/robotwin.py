@@ -114,6 +114,8 @@ class RobotwinReader:
         attributes = dict(self._scenes.get(number, {})) if number is not None else {}
         if scene is not None:
             attributes["seed"] = scene
+        if "scene.main_object" in attributes:  # as we export it: the pool may not have kept their order
+            attributes["main_object"] = attributes["scene.main_object"]
         if self._task_key:
             attributes["task_key"] = one_line("task key", self._task_key)
         task = self._instructions().get(index)
@@ -125,6 +127,7 @@ class RobotwinReader:
             numbers=values,
             images=frames,
             task=_instruction(task) if task else self._instruction_beside(path),
+            embodiment=str(attributes.get("scene.embodiment", "unknown")),  # as we export it
             action_space=_POSE_SPACE if any("pose" in key for key in numbers) else _JOINT_SPACE,
             source=f"robotwin:{path.name}",
             attributes=attributes,

@@ -107,7 +107,7 @@ class Pilot:
 def assemble(spec: PilotSpec, pool: PoolSource, policy: TrainedPolicy | None) -> RetrievalAgent:
     """The agent over that pool; a policy retrieves as it was trained to."""
     from recap.agent import RetrievalAgent
-    from recap.assembly import ARMS_ACTION_STEPS
+    from recap.retrieval.config import ARMS_ACTION_STEPS, looking_after
     from recap.retrieval.presets import preset
     from recap.retrieval.retriever import Retriever
 
@@ -123,10 +123,12 @@ def assemble(spec: PilotSpec, pool: PoolSource, policy: TrainedPolicy | None) ->
     describer, config = preset(name, spec.n_candidates)
     if policy is not None:
         config = replace(config, chunk_size=policy.config.chunk_size)
+    own = ARMS_ACTION_STEPS if policy is None else policy.config.n_action_steps
+    n_action_steps = spec.n_action_steps or own
     return RetrievalAgent(
-        Retriever(pool, describer, config),
+        Retriever(pool, describer, looking_after(config, n_action_steps)),
         policy,
-        n_action_steps=spec.n_action_steps or (ARMS_ACTION_STEPS if policy is None else None),
+        n_action_steps=n_action_steps,
         reaction=spec.reaction,
         min_confidence=spec.min_confidence,
         noise_seed=spec.seed,
