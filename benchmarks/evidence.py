@@ -34,6 +34,7 @@ from recap.analysis.failures import analyse_failures, label, oracle_matches
 from recap.analysis.masking import run_masking
 from recap.analysis.overlays import attention_strip
 from recap.analysis.traces import read_traces, trace
+from recap.assembly import usual_mode
 from recap.cli.ranges import parse_angles, parse_seeds
 from recap.cli.terminal import progress_bar
 from recap.collection import CollectSpec
@@ -317,7 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("experiment", choices=EXPERIMENTS)
     parser.add_argument("--policy", default="pusht-nano", help="a shipped name, a path, or replay")
-    parser.add_argument("--mode", default="aligned")
+    parser.add_argument("--mode", help="how to retrieve; as the policy was trained when left out")
     parser.add_argument("--pusher", default="triangle")
     parser.add_argument("--angles", default="-60:60:15")
     parser.add_argument("--seeds", default="500:510")
@@ -336,7 +337,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         pusher=options.pusher,
         angles=parse_angles(options.angles),
         seeds=parse_seeds(options.seeds),
-        mode=options.mode,
+        mode=options.mode or usual_mode(options.policy),
         device=options.device,
     )
     EXPERIMENTS[options.experiment](Task(spec, options.out, options))

@@ -61,7 +61,7 @@ def main() -> None:
     specs = {
         "pusht-small": replace(contact, name="pusht-small"),
         "replay, contact": contact,
-        "pusht-nano": replace(contact, name="pusht-nano", mode="aligned"),
+        "pusht-nano": replace(contact, name="pusht-nano"),
         "replay, aligned": replace(contact, mode="aligned"),
     }
     policies = {name: load_policy(spec) for name, spec in specs.items()}
