@@ -152,6 +152,13 @@ def test_the_symmetry_is_that_of_the_connections_block() -> None:
     assert distances["tee"] > 10
 
 
+def test_a_policy_knows_its_mode_and_its_robot() -> None:
+    spec = ServeSpec(agent="pusht-small", port=0)
+    assert (spec.mode, spec.pusher) == ("contact", "triangle")
+    assert ServeSpec(agent="pusht-small", pusher="disc").pusher == "disc"
+    assert ServeSpec(agent="replay").pusher is None
+
+
 def test_mode_contact_needs_the_robots_shape() -> None:
     with pytest.raises(InputError, match="give --pusher"):
         ServeSpec(agent="replay", mode="contact", port=0)
