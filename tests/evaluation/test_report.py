@@ -124,6 +124,19 @@ def test_paired_differences_are_those_of_compare(folder: Path, read: Reader) -> 
     assert counts == [str(n) for n in (pairs.both, pairs.only_a, pairs.only_b, pairs.neither)]
 
 
+def test_trainings_of_one_recipe_are_told_with_their_mean(folder: Path, read: Reader) -> None:
+    rates = []
+    for name in ("grow/0", "grow/1", "grow/2"):
+        summary = json.loads((folder / name / "eval_info.json").read_text("utf-8"))["summary"]
+        rates.append(100 * summary["unseen"]["success"]["0.85"]["rate"])
+    shown = read.row("seeds-0", "grown")
+    assert shown["trainings"] == "3"
+    mean, *rest = shown["unseen above 0.85"].replace(",", "").split()
+    assert float(mean) == pytest.approx(sum(rates) / 3, abs=0.06)
+    assert [float(value) for value in rest[-3:]] == pytest.approx(rates, abs=0.06)
+    assert read.row("seeds-0", "nothing retrieved")["trainings"] == "1"
+
+
 def test_a_sweep_shows_its_runs_in_order(folder: Path, read: Reader) -> None:
     head, *rows = read.tables["sweep-0"]
     assert [row[0] for row in rows] == ["0", "10", "100"]

@@ -61,6 +61,14 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Family:
+    """Runs of one recipe, a training seed each."""
+
+    label: str
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True)
 class Part:
     """Some runs that are told together."""
 
@@ -68,6 +76,7 @@ class Part:
     runs: tuple[Run, ...]
     text: str = ""
     reference: Run | None = None  # the others are compared with it
+    families: tuple[Family, ...] = ()  # with every training seed, where there are several
 
 
 @dataclass(frozen=True)
@@ -131,6 +140,10 @@ def read_material(folder: Path) -> Material:
             tuple(_named(runs, name) for name in part["runs"]),
             str(part.get("text", "")),
             _named(runs, part["reference"]) if "reference" in part else None,
+            tuple(
+                Family(str(one["label"]), tuple(_named(runs, name) for name in one["runs"]))
+                for one in part.get("families", [])
+            ),
         )
         for part in manifest.get("parts", [])
     ]

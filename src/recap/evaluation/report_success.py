@@ -14,6 +14,7 @@ from recap.evaluation.published import CAUTION, PROGRESSION
 from recap.evaluation.report_files import Analysis, Material, Part, Progression, Run, sweep_run
 from recap.evaluation.rollouts import threshold_key
 from recap.evaluation.summary import Rate
+from recap.evaluation.training_seeds import gain_text, share_of
 from recap.evaluation.worlds import SUCCESS
 from recap.pages import table
 
@@ -142,6 +143,8 @@ def point(rate: Rate | None, label: str) -> Point:
 def success_part(part: Part, number: int) -> str:
     """Tables, panels and paired differences of one part."""
     html = [f"<p>{escape(part.text)}</p>" if part.text else ""]
+    if part.families:
+        html.append(seeds_table(part, f"seeds-{number}"))
     for threshold in thresholds_of(part.runs):
         html.append(f"<h3>Success{above(threshold)}</h3>")
         html.append(success_table(part, threshold, f"success-{number}-{threshold}"))
@@ -153,6 +156,38 @@ def success_part(part: Part, number: int) -> str:
         if part.reference is not None:
             html.append(pairs(part, threshold, f"pairs-{number}-{threshold}"))
     return "".join(html) + _errors(part.runs)
+
+
+def seeds_table(part: Part, name: str) -> str:
+    """Every recipe over its training seeds: each seed, their mean, and the gain over the reference."""
+    keys = [(group, threshold) for threshold in thresholds_of(part.runs) for group in GROUPS[:2]]
+    base = next((f for f in part.families if part.reference in f.runs), None)
+    shares = {
+        family.label: [share_of([run.path for run in family.runs], *key) for key in keys]
+        for family in part.families
+    }
+    told = [i for i in range(len(keys)) if any(found[i] for found in shares.values())]
+    rows = []
+    for family in part.families:
+        row = [family.label, str(len(family.runs))]
+        for i in told:
+            share = shares[family.label][i]
+            if share is None:
+                row += ["–"] if base is None else ["–", "–"]
+                continue
+            seeds = ", ".join(f"{100 * value:.1f}" for value in share.models)
+            row.append(f"{share}\n{seeds}" if len(share.models) > 1 else str(share))
+            if base is not None:
+                ours, theirs = ([run.path for run in one.runs] for one in (family, base))
+                row.append("–" if family is base else gain_text(ours, theirs, *keys[i]))
+        rows.append(row)
+    head = ["per cent", "trainings"]
+    for group, threshold in (keys[i] for i in told):
+        head += [f"{group}{above(threshold)}"] + ([] if base is None else ["gain, points"])
+    caption = f"{part.title}: means over training seeds, which stand below; intervals draw seeds and starts"
+    caption += "" if base is None else f"; gains over {base.label}"
+    every = provenance(run for family in part.families for run in family.runs)
+    return "<h3>Over training seeds</h3>" + table(head, rows, caption=caption, name=name) + every
 
 
 def _errors(runs: Sequence[Run]) -> str:

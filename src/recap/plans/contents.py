@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ def write_contents(plan: Plan, out: Path) -> Path | None:
                 told[evaluation.name]["paper"] = plan.papers[name]
     if not told:
         return None
-    parts = [body for part in plan.parts for body in _bodies(part, plan, told)]
+    bodies = [_body(part, plan, told) for part in plan.parts]
+    parts = [body for body in bodies if body is not None]
     file = folder / MANIFEST
     old: dict[str, Any] = read_json(file) if file.exists() else {}
     ours = {part["title"] for part in parts}
@@ -41,19 +42,28 @@ def write_contents(plan: Plan, out: Path) -> Path | None:
     return file
 
 
-def _bodies(part: Part, plan: Plan, finished: Collection[str]) -> Iterator[dict[str, Any]]:
-    """The part with every first training seed; then, where there are more, the others."""
+def _body(part: Part, plan: Plan, finished: Collection[str]) -> dict[str, Any] | None:
+    """The part with every first training seed; where there are more, with all of them by recipe too."""
     first_seeds = {run.family: run.name for run in reversed(plan.runs)}
     later = {e.name for run in plan.runs if first_seeds[run.family] != run.name for e in run.evaluations}
-    named = [e.name for name in part.names for e in plan.evaluations_of(name) if e.name in finished]
-    firsts = [name for name in named if name not in later]
-    others = [name for name in named if name in later]
+    families = {
+        name: [e.name for e in plan.evaluations_of(name) if e.name in finished] for name in part.names
+    }
+    firsts = [name for names in families.values() for name in names if name not in later]
+    if not firsts:
+        return None
+    body: dict[str, Any] = {"title": part.title, "runs": firsts, "text": part.text}
     references = [] if part.reference is None else plan.evaluations_of(part.reference)
     reference = next((e.name for e in references if e.name in finished), None)
-    for title, runs in ((part.title, firsts), (f"{part.title}: more training seeds", others)):
-        if runs:
-            body: dict[str, Any] = {"title": title, "runs": runs, "text": part.text}
-            yield body if reference is None else {**body, "reference": reference}
+    if reference is not None:
+        body["reference"] = reference
+    if later & {name for names in families.values() for name in names}:
+        body["families"] = [
+            {"label": plan.labels[name.partition("/")[0]], "runs": names}
+            for name, names in families.items()
+            if names
+        ]
+    return body
 
 
 def _label(label: str, name: str, evaluation: Evaluation, n: int) -> str:

@@ -47,6 +47,8 @@ def data_kind(config: TrainConfig) -> TrainConfig:
         residual=False,  # formed when a batch is drawn
         future_image=True,  # a policy that does not predict it leaves it aside
         future_state=True,
+        future_change=False,
+        robot="",
         network=NetworkConfig(),
         sampling=SamplingConfig(),
         n_action_steps=1,

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from recap.evaluation.rollouts import EvalSpec, threshold_key
-from recap.evaluation.run_directory import read_info
-from recap.evaluation.statistics import (
-    Interval,
-    bootstrap_gain,
-    bootstrap_mean,
-    bootstrap_models,
-    seed_table,
-    wilson,
-)
-from recap.evaluation.summary import succeeded
+from recap.evaluation.training_seeds import gain_text, share_of
 from recap.plans.ledger import Ledger
 from recap.plans.plan import EVALUATIONS, Evaluation, Part, Plan
 from recap.plans.pools import seconds_of
@@ -29,28 +19,9 @@ from recap.plans.settings import as_markdown, compare_settings
 from recap.run_directory import write_whole
 from recap.standard_pools import DEFAULT
 from recap.training.data import demonstrations, of_goals, of_tasks
-from recap.types import F64
 
 RESULTS = "results"
 GROUPS = ("seen", "unseen")
-
-
-@dataclass(frozen=True)
-class Share:
-    """A mean over training seeds, starts and goals."""
-
-    models: tuple[float, ...]
-    n: int  # episodes of each
-    interval: Interval
-
-    @property
-    def mean(self) -> float:
-        """Over all."""
-        return float(np.mean(self.models))
-
-    def __str__(self) -> str:
-        low, high = (100 * bound for bound in self.interval)
-        return f"{100 * self.mean:.1f} [{low:.0f}, {high:.0f}]"
 
 
 def write_results(plan: Plan, out: Path, ledger: Ledger) -> list[dict[str, Any]]:
@@ -113,34 +84,6 @@ def _rows(plan: Plan, name: str, out: Path, ledger: Ledger) -> Iterable[dict[str
         }
 
 
-def tables_of(folders: Sequence[Path], group: str, threshold: str) -> list[F64]:
-    """Successes (n_starts, n_goals) of each run at the goals of that group, nan where there is none."""
-    tables: list[F64] = []
-    for folder in folders:
-        spec, results = read_info(folder)
-        seen = spec.seen_keys
-        wanted = [r for r in results if (r.task in seen) == (group == "seen") and r.outcome != "error"]
-        if wanted:
-            tables.append(seed_table({(r.task, r.seed): float(succeeded(r, threshold)) for r in wanted}))
-    return tables
-
-
-def share_of(folders: Sequence[Path], group: str, threshold: str) -> Share | None:
-    """Of runs of one recipe on the same starts; None where no goal is of that group.
-
-    Over several trainings it is a bootstrap of trainings and starts, over one of starts alone.
-    """
-    tables = tables_of(folders, group, threshold)
-    if not tables:
-        return None
-    models = tuple(float(np.nanmean(table)) for table in tables)
-    whole = _stacked(tables)
-    interval = bootstrap_mean(tables[0]) if whole is None else bootstrap_models(whole)
-    if interval.low == interval.high:  # all agree: only how many starts there were bounds it
-        interval = wilson(models[0] * len(tables[0]), len(tables[0]))
-    return Share(models, int((~np.isnan(tables[0])).sum()), interval)
-
-
 def gains(plan: Plan, part: Part, out: Path) -> Iterable[list[str]]:
     """Rows of a table: each family of the part less its reference on the same starts, with 95 % intervals."""
     if part.reference is None:
@@ -150,15 +93,8 @@ def gains(plan: Plan, part: Part, out: Path) -> Iterable[list[str]]:
     columns = [(group, threshold) for group in GROUPS for threshold in thresholds]
     rows = []
     for name in part.names:
-        cells = []
         folders = _finished(plan, name, out) if name != part.reference else []
-        for group, threshold in columns:
-            ours, theirs = (_stacked(tables_of(f, group, threshold)) for f in (folders, base))
-            if ours is None or theirs is None or ours.shape[1:] != theirs.shape[1:]:
-                cells.append("–")
-                continue
-            low, high = bootstrap_gain(ours, theirs)
-            cells.append(f"{100 * (ours.mean() - theirs.mean()):+.1f} [{100 * low:+.0f}, {100 * high:+.0f}]")
+        cells = [gain_text(folders, base, group, threshold) for group, threshold in columns]
         if any(cell != "–" for cell in cells):
             rows.append([plan.labels[name.partition("/")[0]], str(len(folders)), *cells])
     if rows:
@@ -184,13 +120,6 @@ def as_table(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
 
 def _finished(plan: Plan, name: str, out: Path) -> list[Path]:
     return [out / EVALUATIONS / e.name for e in plan.evaluations_of(name) if is_finished(out, e)]
-
-
-def _stacked(tables: Sequence[F64]) -> F64 | None:
-    """(n_models, n_starts, n_goals); None where there are none, or they are not of the same starts."""
-    if not tables or any(t.shape != tables[0].shape or np.isnan(t).any() for t in tables):
-        return None
-    return np.stack(tables)
 
 
 def _pool_seconds(plan: Plan, name: str, spec: EvalSpec) -> float | None:

@@ -1,0 +1,84 @@
+"""Success of one recipe over several trainings: means, and gains over another recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from recap.evaluation.run_directory import read_info
+from recap.evaluation.statistics import (
+    Interval,
+    bootstrap_gain,
+    bootstrap_mean,
+    bootstrap_models,
+    seed_table,
+    wilson,
+)
+from recap.evaluation.summary import succeeded
+from recap.types import F64
+
+
+@dataclass(frozen=True)
+class Share:
+    """A mean over training seeds, starts and goals."""
+
+    models: tuple[float, ...]
+    n: int  # episodes of each
+    interval: Interval
+
+    @property
+    def mean(self) -> float:
+        """Over all."""
+        return float(np.mean(self.models))
+
+    def __str__(self) -> str:
+        low, high = (100 * bound for bound in self.interval)
+        return f"{100 * self.mean:.1f} [{low:.0f}, {high:.0f}]"
+
+
+def tables_of(folders: Sequence[Path], group: str, threshold: str) -> list[F64]:
+    """Successes (n_starts, n_goals) of each run at the goals of that group, nan where there is none."""
+    tables: list[F64] = []
+    for folder in folders:
+        spec, results = read_info(folder)
+        seen = spec.seen_keys
+        wanted = [r for r in results if (r.task in seen) == (group == "seen") and r.outcome != "error"]
+        if wanted:
+            tables.append(seed_table({(r.task, r.seed): float(succeeded(r, threshold)) for r in wanted}))
+    return tables
+
+
+def share_of(folders: Sequence[Path], group: str, threshold: str) -> Share | None:
+    """Of runs of one recipe on the same starts; None where no goal is of that group.
+
+    Over several trainings it is a bootstrap of trainings and starts, over one of starts alone.
+    """
+    tables = tables_of(folders, group, threshold)
+    if not tables:
+        return None
+    models = tuple(float(np.nanmean(table)) for table in tables)
+    whole = _stacked(tables)
+    interval = bootstrap_mean(tables[0]) if whole is None else bootstrap_models(whole)
+    if interval.low == interval.high:  # all agree: only how many starts there were bounds it
+        interval = wilson(models[0] * len(tables[0]), len(tables[0]))
+    return Share(models, int((~np.isnan(tables[0])).sum()), interval)
+
+
+def gain_text(folders: Sequence[Path], reference: Sequence[Path], group: str, threshold: str) -> str:
+    """Points by which runs are ahead of others on the same starts, with an interval; a dash where they
+    share none."""
+    ours, theirs = (_stacked(tables_of(side, group, threshold)) for side in (folders, reference))
+    if ours is None or theirs is None or ours.shape[1:] != theirs.shape[1:]:
+        return "–"
+    low, high = bootstrap_gain(ours, theirs)
+    return f"{100 * (ours.mean() - theirs.mean()):+.1f} [{100 * low:+.0f}, {100 * high:+.0f}]"
+
+
+def _stacked(tables: Sequence[F64]) -> F64 | None:
+    """(n_models, n_starts, n_goals); None where there are none, or they are not of the same starts."""
+    if not tables or any(t.shape != tables[0].shape or np.isnan(t).any() for t in tables):
+        return None
+    return np.stack(tables)
