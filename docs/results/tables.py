@@ -508,6 +508,22 @@ def plan(name: str, device: str = "GPU") -> Callable[[], str]:
     return rows
 
 
+def fine_tune() -> str:
+    """A fine-tune a task beside a frozen policy that retrieves, and what each asks for."""
+
+    def seconds(value: float | None) -> str:
+        return "–" if value is None else f"{value:.0f}"
+
+    rows = []
+    for row in load("plan_fine_tune")["rows"]:
+        where = {"0": ", at 0°", "ell": ", the L"}.get(row["evaluation"], "")
+        cells = [next(v for k, v in row["success"].items() if k.endswith(t)) for t in ("> 0.85", "> 0.95")]
+        costs = (row["target_demonstrations_s"], row["pool_demonstrations_s"], row["gpu_s"])
+        rows.append((row["label"] + where, cells[0]["n"], *(c["text"] for c in cells), *map(seconds, costs)))
+    head = ["", "episodes", "> 0.85, %", "> 0.95, %", "robot's demonstrations, s", "pool's, s", "CPU, s"]
+    return table(head, rows)
+
+
 def dual_arm_policy() -> str:
     """Every agent's success by task."""
     rows = load("dualarm_policy")["rows"]
@@ -595,6 +611,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "plan-nano": plan("plan_nano"),
     "plan-world": plan("plan_world", "CPU"),
     "plan-ablation": plan("plan_ablation"),
+    "plan-fine-tune": fine_tune,
     "plan-policy": plan("plan_policy"),
     "plan-contact": plan("plan_contact", "CPU"),
     "plan-beyond": plan("plan_beyond", "CPU"),
