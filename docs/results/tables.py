@@ -612,6 +612,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "plan-world": plan("plan_world", "CPU"),
     "plan-ablation": plan("plan_ablation"),
     "plan-fine-tune": fine_tune,
+    "plan-progression": plan("plan_progression", "CPU"),
     "plan-policy": plan("plan_policy"),
     "plan-contact": plan("plan_contact", "CPU"),
     "plan-beyond": plan("plan_beyond", "CPU"),
