@@ -524,6 +524,15 @@ def fine_tune() -> str:
     return table(head, rows)
 
 
+def gate() -> str:
+    """Stopping when unsure."""
+    rows = [
+        (f"{p['value']:g}", f"{100 * p['abstained']:.0f}", f"{100 * p['> 0.85 of the rest']:.0f}")
+        for p in load("gate")["points"]
+    ]
+    return table(["least confidence", "abstained, %", "past 0.85 of the rest, %"], rows)
+
+
 def dual_arm_policy() -> str:
     """Every agent's success by task."""
     rows = load("dualarm_policy")["rows"]
@@ -612,6 +621,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "plan-world": plan("plan_world", "CPU"),
     "plan-ablation": plan("plan_ablation"),
     "plan-fine-tune": fine_tune,
+    "gate": gate,
     "plan-progression": plan("plan_progression", "CPU"),
     "plan-policy": plan("plan_policy"),
     "plan-contact": plan("plan_contact", "CPU"),
