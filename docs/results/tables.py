@@ -524,6 +524,16 @@ def fine_tune() -> str:
     return table(head, rows)
 
 
+def snapshots() -> str:
+    """One pool that grows by goals."""
+    keys = [(group, threshold) for group in ("seen", "unseen") for threshold in ("0.85", "0.95")]
+    rows = [
+        (row["label"], row["demonstrations"], *(rate(row["groups"][g][t]) for g, t in keys))
+        for row in load("snapshots")["rows"]
+    ]
+    return table(["goals in the pool", "demonstrations", *(f"{g} > {t}" for g, t in keys)], rows)
+
+
 def gate() -> str:
     """Stopping when unsure."""
     rows = [
@@ -622,6 +632,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "plan-ablation": plan("plan_ablation"),
     "plan-fine-tune": fine_tune,
     "gate": gate,
+    "snapshots": snapshots,
     "plan-progression": plan("plan_progression", "CPU"),
     "plan-policy": plan("plan_policy"),
     "plan-contact": plan("plan_contact", "CPU"),
