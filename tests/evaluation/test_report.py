@@ -259,6 +259,9 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path: Path) -> None:
     for manifest, words in (
         ({"parst": []}, "did you mean 'parts'"),
         ({"parts": [{"title": "x", "runs": ["on"]}]}, "did you mean 'one'"),
+        ({"parts": [{"runs": ["one"]}]}, "lacks 'title'"),
+        ({"parts": [{"title": "x", "runs": ["one"], "families": [{"runs": ["one"]}]}]}, "lacks 'label'"),
+        ({"parts": ["one"]}, "no object with a title"),
         ({"runs": {"one": {"paper": "our"}}}, "did you mean 'ours'"),
     ):
         (tmp_path / "report.json").write_text(json.dumps(manifest), "utf-8")

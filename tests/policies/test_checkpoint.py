@@ -137,6 +137,7 @@ def weights_with(change: Callable[[dict[str, Tensor]], object]) -> Callable[[Pat
         (config_with(lambda b: b["policy"]["image"].pop("span")), "lacks 'image.span'"),
         (config_with(lambda b: b["policy"].pop("network")), "lacks 'network'"),
         (config_with(lambda b: b["policy"].update(colour=1)), "has an unknown key 'colour'"),
+        (config_with(lambda b: b["policy"].update(robot=5)), "robot 5 is no name"),
         (config_with(lambda b: b["policy"].update(chunk_size="eight")), "has a value of another kind"),
         (config_with(lambda b: b["policy"].update(inputs="X")), "unknown inputs 'X'"),
         (config_with(lambda b: b.update(retrieval=None)), "lacks 'retrieval'"),

@@ -85,3 +85,10 @@ def test_baselines_differ_from_ours_only_in_what_they_learn_from_and_retrieve(na
         assert (other.policy.retrieval, other.policy.residual) == (False, False)
         alone = replace(ours.policy, retrieval=False, residual=False)
         assert replace(other, **free) == replace(ours, policy=alone, **free)
+
+
+def test_only_a_scene_of_the_worlds_frame_in_the_plane_can_be_turned() -> None:
+    assert preset("pusht-small-single").augment.turn > 0
+    for name in ("pusht-small", "dualarm-small-single"):
+        with pytest.raises(InputError, match=r"augment.turn=0"):
+            preset(name, ["augment.turn=30"])

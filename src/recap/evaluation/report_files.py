@@ -134,19 +134,7 @@ def read_material(folder: Path) -> Material:
         raise RunDirectoryError(f"{folder} holds no {INFO}: run recap eval … --out {folder}/NAME first")
     for name in told:
         _named(runs, name)
-    parts = [
-        Part(
-            str(part["title"]),
-            tuple(_named(runs, name) for name in part["runs"]),
-            str(part.get("text", "")),
-            _named(runs, part["reference"]) if "reference" in part else None,
-            tuple(
-                Family(str(one["label"]), tuple(_named(runs, name) for name in one["runs"]))
-                for one in part.get("families", [])
-            ),
-        )
-        for part in manifest.get("parts", [])
-    ]
+    parts = _parts(folder, manifest, runs)
     if "parts" not in manifest:
         own = _told_elsewhere(folder, analyses, manifest, runs)
         rest = tuple(run for name, run in runs.items() if name not in own)
@@ -170,6 +158,31 @@ def _manifest(folder: Path) -> Mapping[str, Any]:
     for key in sorted(set(body) - known):
         raise InputError(f"{file} has an unknown key '{key}': {did_you_mean(key, sorted(known))}")
     return body
+
+
+def _parts(folder: Path, manifest: Mapping[str, Any], runs: Mapping[str, Run]) -> list[Part]:
+    """The parts that someone wrote down."""
+    try:
+        return [
+            Part(
+                str(part["title"]),
+                tuple(_named(runs, name) for name in part["runs"]),
+                str(part.get("text", "")),
+                _named(runs, part["reference"]) if "reference" in part else None,
+                tuple(
+                    Family(str(one["label"]), tuple(_named(runs, name) for name in one["runs"]))
+                    for one in part.get("families", [])
+                    if one["runs"]
+                ),
+            )
+            for part in manifest.get("parts", [])
+        ]
+    except KeyError as error:
+        raise InputError(f"a part of {folder / MANIFEST} lacks {error}: give it one") from error
+    except (AttributeError, TypeError) as error:
+        raise InputError(
+            f"a part of {folder / MANIFEST} is no object with a title and a list of runs: write it so"
+        ) from error
 
 
 def _run(name: str, path: Path, told: Mapping[str, Any]) -> Run:

@@ -212,6 +212,8 @@ class PolicyConfig:
             )
         if self.n_objects < 1:
             raise InputError(f"n_objects {self.n_objects} leaves nothing to act on: give 1 or more")
+        if not isinstance(self.robot, str):
+            raise InputError(f"robot {self.robot!r} is no name: give one, such as triangle")
         if not self.retrieval and self.residual:
             raise InputError(
                 "a policy without retrieval has nothing to add a residual to: set residual=false"

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from recap.errors import InputError
-from recap.policies.config import PolicyConfig, without_usual
+from recap.policies.config import BLOCK_MODES, PolicyConfig, without_usual
+from recap.policies.encodings import PlanarEncoding
 
 # Settings that came later, with what they mean where they are not written.
 LATER: Mapping[str, Mapping[str, Any]] = {
@@ -97,6 +98,13 @@ class TrainConfig:
         if self.augment.mirror and not self.policy.world.mirrors:
             raise InputError(
                 f"left and right cannot be swapped in domain '{self.policy.domain}': set augment.mirror=false"
+            )
+        if self.augment.turn > 0 and (
+            self.policy.mode in BLOCK_MODES or self.policy.pose_dim != PlanarEncoding.pose_dim
+        ):
+            raise InputError(
+                "augment.turn turns the scene in the world's frame of the plane: set policy.mode=single or "
+                "oracle, or augment.turn=0"
             )
         if not 0 <= self.own_share < 1:
             raise InputError(f"own_share {self.own_share} is out of range: give 0 to 1, such as 0.5")
