@@ -48,6 +48,23 @@ def test_solves_a_scene_it_has_a_demonstration_of(mode: str, demos: list[Episode
         assert any(env.step(agent.act([0], [env.observe()])[0])[2] for _ in range(300))
 
 
+@pytest.mark.parametrize(("mode", "remembers"), [("oracle", True), ("single", True), ("published", False)])
+def test_a_moment_that_led_nowhere_is_left_alone_except_as_published(
+    mode: str, remembers: bool, demos: list[Episode]
+) -> None:
+    agent = replay(MemoryPool(demos), mode)
+    agent.reset(0, TRIAL)
+    env = PushTEnv(goal_angle=-30.0)
+    env.reset(seed=700)
+    standing, found = env.observe(), set()
+    for _ in range(5 * 8):  # the same sight, five chunks long
+        agent.act([0], [standing])
+        seen = agent.retrieval(0)
+        assert seen is not None
+        found.add(seen.matches[0].ref)
+    assert (len(found) > 1) == remembers
+
+
 def test_standard_pool_and_modes_through_the_harness() -> None:
     spec = EvalSpec("replay", pusher="triangle", angles=(-30.0, 15.0), seeds=(510, 511, 512), mode="aligned")
     results = list(run_trials(make_agent("replay", spec), spec, spec.trials(), 4))

@@ -16,9 +16,11 @@ import torch
 from safetensors.torch import load_file
 
 from recap.errors import InputError, RunDirectoryError
+from recap.policies.backbones import build_model
 from recap.policies.checkpoint import from_pretrained
 from recap.run_directory import hold_run_directory
 from recap.training import trainer
+from recap.training.autoencoder import frozen_latents
 from recap.training.config import TrainConfig
 from recap.training.data import TrainingData, load_data
 from recap.training.plan import describe_plan
@@ -307,3 +309,34 @@ def test_the_plan_is_made_without_the_weights() -> None:
     assert plan["slots"][-3:] == ["action *", "future_frame/top *", "future_proprio *"]
     assert plan["tokens"] == 9 * 14 * 14
     assert plan["samples"] == 20_000 * 512
+
+
+def test_pictures_are_encoded_once_for_runs_that_see_alike(
+    configure: Configure, data: TrainingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = ("n_iterations=1", "validate_every=1")
+    run(configure(*short), tmp_path / "first", data)
+    encoded: list[bool] = []
+
+    def counted(*given: Any) -> torch.Tensor:
+        encoded.append(given[-1])
+        return frozen_latents(*given)
+
+    monkeypatch.setattr(trainer, "frozen_latents", counted)
+    kept: dict[str, torch.Tensor] = {}
+    eye = f"autoencoder={tmp_path / 'first' / 'autoencoder'}"
+    for name, changes in (("a", ()), ("b", ("seed=1",)), ("c", ("augment.mirror=false",)), ("d", ())):
+        run(configure(*short, eye, *changes), tmp_path / name, data, kept=kept)
+    assert encoded == [True, False], "once with mirror images and once without"
+    run(configure(*short), tmp_path / "own", data, kept=kept)
+    assert encoded == [True, False, True], "an eye of its own sees otherwise"
+
+
+def test_every_block_is_compiled_and_nothing_around_it(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[str] = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda part, **_: compiled.append(type(part).__name__))
+    policy = configure().policy
+    trainer._compile_blocks(build_model(policy), policy.network.blocks)
+    assert compiled == ["CosmosTransformerBlock"] * policy.network.num_layers
