@@ -111,6 +111,12 @@ class BatchSource:
         picked = {name: varied(name, table[rows, passed]) for name, table in self._matched.items()}
         actions = varied("absolute", self._actions[rows])
         base = varied("absolute", self._base[rows, passed])
+        if (augment.displace > 0 or augment.displace_turn > 0) and picked:
+            away = augment.displace * normal(n, 2) * ~seeing[:, None]
+            turned = math.radians(augment.displace_turn) * (2 * uniform() - 1) * ~seeing
+            about = self._object(picked["retrieved_proprio"])
+            picked = {name: self._moved(name, table, about, away, turned) for name, table in picked.items()}
+            base = self._moved("absolute", base, about, away, turned)
         if (augment.chunk_noise > 0 or augment.chunk_turn > 0) and picked:
             ramp = torch.linspace(0, 1, horizon, device=device)[None, :, None]
             offset = normal(n, 2, width)
@@ -157,6 +163,17 @@ class BatchSource:
         turned[:, pairs] = cos * first - sin * second + middle
         turned[:, pairs + 1] = sin * first + cos * second + middle
         return turned
+
+    def _object(self, retrieved: Tensor) -> Tensor:
+        """Where the object was at the moment that was retrieved, (B, 2)."""
+        first = self.config.chunk_size * self.config.proprio_dim  # after the pusher's places
+        return retrieved[:, first : first + 2].clone()
+
+    def _moved(self, name: str, values: Tensor, about: Tensor, away: Tensor, angle: Tensor) -> Tensor:
+        """Turned about a place (B, 2) by an angle (B,), then moved away (B, 2)."""
+        to_middle = self.config.image.world / 2 - about
+        turned = self._turn(name, values + to_middle @ self._sides[name], angle)
+        return turned + (away - to_middle) @ self._sides[name]
 
     def _shaken(
         self, name: str, values: Tensor, augment: AugmentConfig, normal: Callable[..., Tensor]

@@ -13,7 +13,7 @@ from recap.policies.encodings import PlanarEncoding
 # Settings that came later, with what they mean where they are not written.
 LATER: Mapping[str, Mapping[str, Any]] = {
     "": {"target_tasks": (), "pool_tasks": ()},
-    "augment": {"chunk_turn": 0.0, "shift": 0.0, "turn": 0.0},
+    "augment": {"chunk_turn": 0.0, "shift": 0.0, "turn": 0.0, "displace": 0.0, "displace_turn": 0.0},
 }
 
 
@@ -43,6 +43,10 @@ class AugmentConfig:
     chunk_turn: float = 0.0  # by which numbers of 6-D rotations of the retrieved chunk are off, smoothly
     shift: float = 0.0  # of everything sideways, in samples that see no image: only in the world's frame
     turn: float = 0.0  # degrees, either way, by which everything is turned, likewise; only in the plane
+    # What was retrieved, its scene and all, is moved away from where it was shown, likewise: px, in deviations,
+    # and degrees, either way. The residual brings it back, and has only the poses to tell how far.
+    displace: float = 0.0
+    displace_turn: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -99,13 +103,14 @@ class TrainConfig:
             raise InputError(
                 f"left and right cannot be swapped in domain '{self.policy.domain}': set augment.mirror=false"
             )
-        if self.augment.turn > 0 and (
-            self.policy.mode in BLOCK_MODES or self.policy.pose_dim != PlanarEncoding.pose_dim
-        ):
-            raise InputError(
-                "augment.turn turns the scene in the world's frame of the plane: set policy.mode=single or "
-                "oracle, or augment.turn=0"
-            )
+        for name in ("turn", "displace", "displace_turn"):
+            if getattr(self.augment, name) > 0 and (
+                self.policy.mode in BLOCK_MODES or self.policy.pose_dim != PlanarEncoding.pose_dim
+            ):
+                raise InputError(
+                    f"augment.{name} moves scenes in the world's frame of the plane: set policy.mode=single "
+                    f"or oracle, or augment.{name}=0"
+                )
         if not 0 <= self.own_share < 1:
             raise InputError(f"own_share {self.own_share} is out of range: give 0 to 1, such as 0.5")
 
