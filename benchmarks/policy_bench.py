@@ -7,8 +7,7 @@ import json
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ class Bench:
     started: float = field(default_factory=time.perf_counter)
     result: dict[str, Any] = field(default_factory=lambda: {"rows": []})
     ceilings: Ceilings = field(default_factory=lambda: Ceilings(1e12, 1e11))
-    attention: Any = None  # its kernels, the fastest first, where that is not the default
 
     @property
     def cuda(self) -> bool:
@@ -39,10 +37,6 @@ class Bench:
     def left(self) -> float:
         """Seconds."""
         return self.seconds - (time.perf_counter() - self.started)
-
-    def compile(self, thing: Any) -> Any:
-        """A function compiled; a rehearsal traces it only."""
-        return torch.compile(thing, dynamic=False, backend="aot_eager" if self.rehearse else "inductor")
 
     def compile_blocks(self, network: Any) -> None:
         """Each block alone: compiled once, used by all."""
@@ -99,17 +93,6 @@ class Bench:
             return held
 
         return replay
-
-    @contextmanager
-    def fast_attention(self) -> Iterator[None]:
-        """Where compiling happens within it, the chosen kernel is compiled in."""
-        if self.attention is None:
-            yield
-            return
-        from torch.nn.attention import sdpa_kernel
-
-        with sdpa_kernel(self.attention, set_priority=True):
-            yield
 
     def attempt(self, name: str, needs: float, measure: Callable[[], dict[str, Any]]) -> None:
         """Measure one row; a failure or a lack of time is written down and the rest goes on."""

@@ -10,12 +10,39 @@ from typing import Any
 import torch
 from policy_bench import Bench
 from policy_floor import N_STEPS, NOMINAL, Ceilings, forward_flops, synthetic, token_parameters
-from policy_lean import InHalf, Lean, lean_block
 from torch import Tensor, nn
 from torch.nn import functional
 
-from recap.policies.config import PolicyConfig
+from recap.policies.config import NetworkConfig, PolicyConfig
+from recap.policies.lean_sampling import LeanSampler, fast_attention
+from recap.policies.network import build_network
 from recap.policies.wam import WorldActionModel
+
+
+class InHalf(nn.Module):
+    """A network of 16-bit weights for a model whose slots are float32."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        timestep: Tensor,
+        encoder_hidden_states: Tensor,
+        condition_mask: Tensor,
+        return_dict: bool = False,
+    ) -> tuple[Tensor, ...]:
+        kind = torch.bfloat16
+        found: tuple[Tensor, ...] = self.network(
+            hidden_states=hidden_states.to(kind),
+            timestep=timestep,
+            encoder_hidden_states=encoder_hidden_states.to(kind),
+            condition_mask=condition_mask.to(kind),
+            return_dict=return_dict,
+        )
+        return found
 
 
 def joined(parts: dict[str, Tensor]) -> Tensor:
@@ -67,26 +94,23 @@ def gpu_ceilings(bench: Bench) -> None:
         except RuntimeError as error:
             print(f"attention {backend.name}: {str(error).splitlines()[0][:100]}")
     bench.result["attention_ms"] = times
-    if times.get("CUDNN_ATTENTION", 1e9) < 0.95 * times.get("FLASH_ATTENTION", 1e9) and bench.cuda:
-        bench.attention = [
-            SDPBackend.CUDNN_ATTENTION,
-            SDPBackend.FLASH_ATTENTION,
-            SDPBackend.EFFICIENT_ATTENTION,
-            SDPBackend.MATH,
-        ]
-    bench.result["attention_of_lean"] = "default" if bench.attention is None else bench.attention[0].name
     bench.write()
     print(
-        json.dumps({k: bench.result[k] for k in ("ceilings", "attention_ms", "attention_of_lean")}),
+        json.dumps({k: bench.result[k] for k in ("ceilings", "attention_ms")}),
         flush=True,
     )
 
 
-def build(config: PolicyConfig, bench: Bench, dtype: torch.dtype) -> tuple[WorldActionModel, Any]:
-    """A model of random weights, made on the device."""
+def build(
+    config: PolicyConfig, bench: Bench, dtype: torch.dtype, *, stock: bool = False
+) -> tuple[WorldActionModel, Any]:
+    """A model of random weights, made on the device; `stock` as diffusers has it."""
     torch.manual_seed(0)
     with bench.device:
-        model = WorldActionModel(config)
+        assert isinstance(config.network, NetworkConfig)
+        model = WorldActionModel(
+            config, network=build_network(config.network, config.image.channels) if stock else None
+        )
     network = model.network
     if dtype != torch.float32:
         network = network.to(dtype)
@@ -107,8 +131,8 @@ def describe(model: WorldActionModel, network: nn.Module) -> dict[str, Any]:
 
 
 @torch.inference_mode()
-def inference(bench: Bench, config: PolicyConfig, label: str, ways: str = "lean") -> None:
-    """A forward and a chunk at batch 1: in `all` ways but `fp8`, in the `lean` ones, or in `fp8`."""
+def inference(bench: Bench, config: PolicyConfig, label: str, *, peers: bool = False) -> None:
+    """A chunk at batch 1: our sampler, and before it the stock network in several ways."""
     original, network = build(config, bench, torch.float32)
     facts = describe(original, network)
     bench.result[f"layout {label}"] = facts
@@ -118,73 +142,55 @@ def inference(bench: Bench, config: PolicyConfig, label: str, ways: str = "lean"
     noise = original.draw_noise(1, None, bench.device)
     sampling = replace(config.sampling, n_steps=N_STEPS, sampler="euler", temperature=1.0)
     wanted = {k: v.clone() for k, v in original.sample(batch, noise, sampling).items()}  # in float32
-    half = network.to(torch.bfloat16)
-    wrapped = InHalf(half)
-    model = WorldActionModel(config, network=wrapped)
-    bench.clean()
     n_bytes = 2 * facts["parameters"]
-    floor = bench.ceilings.floor_ms(forward_flops(half, tokens), n_bytes)
-    lean_floor = bench.ceilings.floor_ms(forward_flops(half, tokens, lean=True), n_bytes)
+    floor = bench.ceilings.floor_ms(forward_flops(network, tokens), n_bytes)
+    lean_floor = bench.ceilings.floor_ms(forward_flops(network, tokens, lean=True), n_bytes)
     level = torch.full((1,), 0.5, device=bench.device)
 
-    def forward() -> Any:
-        return model(batch, noise, level)
-
-    def chunk() -> Any:
-        return model.sample(batch, noise, sampling)
-
-    def timed(call: Callable[[], Any], floor_ms: float, *, graph: bool, check: bool) -> dict[str, Any]:
-        called = bench.capture(call) if graph else call
-        row: dict[str, Any] = {"floor_ms": floor_ms, **bench.time_ms(called)}
+    def timed(call: Callable[[], Any], floor_ms: float, *, check: bool = True) -> dict[str, Any]:
+        row: dict[str, Any] = {"floor_ms": floor_ms, **bench.time_ms(call)}
         if check:
-            row["error"] = relative_error(called(), wanted, noise)
+            row["error"] = relative_error(call(), wanted, noise)
         return row
 
-    def plain(name: str, call: Callable[[], Any], needs: float, n: int, graph: bool, check: bool) -> None:
-        bench.attempt(f"{label}: {name}", needs, lambda: timed(call, n * floor, graph=graph, check=check))
+    def attempt(name: str, needs: float, call: Callable[[], dict[str, Any]]) -> None:
+        bench.attempt(f"{label}: {name}", needs, call)
 
-    if ways == "all":
-        plain("forward, eager", forward, 5, 1, False, False)
-        plain("chunk of 5, eager", chunk, 12, N_STEPS, False, True)
-        bench.compile_blocks(half)
-        plain("forward, compiled", forward, 30, 1, False, False)
-        plain("forward, compiled, graph", forward, 20, 1, True, False)
-        plain("chunk of 5, compiled", chunk, 20, N_STEPS, False, True)
-        plain("chunk of 5, compiled, one graph", chunk, 20, N_STEPS, True, True)
+    if peers:
+        plain, inner = build(config, bench, torch.bfloat16, stock=True)
+        plain.network = InHalf(inner)
 
-        def once() -> dict[str, Any]:
-            with wrapped.projected(batch.text):
-                row = timed(chunk, N_STEPS * floor, graph=True, check=True)
-            return row
+        def forward() -> Any:
+            return plain(batch, noise, level)
 
-        bench.attempt(f"{label}: chunk of 5, compiled, one graph, text projected once", 15, once)
+        def chunk() -> Any:
+            return plain.sample(batch, noise, sampling)
 
-    def lean(cached: bool, eight: bool = False, forward_only: bool = False) -> dict[str, Any]:
-        made = Lean(original, half, block, eight=eight)
-        n = 1 if forward_only else N_STEPS
-        floor_ms = n * lean_floor
-        if cached:
-            few = len(original.denoised) * tokens // len(original.layout.slots)
-            later = bench.ceilings.floor_ms(forward_flops(half, few, tokens, lean=True), n_bytes)
-            floor_ms = lean_floor + (n - 1) * later
-        if eight:
-            floor_ms /= 2  # the matrix rate doubles, nominally
-        with bench.fast_attention():
-            return timed(
-                lambda: made.sample(batch, noise, n, cached), floor_ms, graph=True, check=not forward_only
-            )
+        attempt("forward, stock, eager", 5, lambda: timed(forward, floor, check=False))
+        attempt("chunk of 5, stock, eager", 12, lambda: timed(chunk, N_STEPS * floor))
+        bench.compile_blocks(inner)
+        attempt(
+            "chunk of 5, stock, compiled, one graph",
+            40,
+            lambda: timed(bench.capture(chunk), N_STEPS * floor),
+        )
+        del plain, inner, forward, chunk
+        bench.clean()
 
-    block = bench.compile(lean_block)
-    name = f"{label}: chunk of 5, lean"
-    if ways == "fp8":
-        bench.attempt(f"{name}, fp8, one graph", 20, lambda: lean(False, eight=True))
-        bench.attempt(f"{name}, fp8, given slots once (NOT exact)", 12, lambda: lean(True, eight=True))
-        return
-    bench.attempt(f"{name}, one graph", 25, lambda: lean(False))
-    if bench.attention is not None and "failed" in bench.result["rows"][-1]:
-        bench.attention = None
-        torch._dynamo.reset()
-        bench.attempt(f"{name}, default attention, one graph", 25, lambda: lean(False))
-    if ways == "all":
-        bench.attempt(f"{label}: forward (one step), lean, graph", 8, lambda: lean(False, forward_only=True))
-    bench.attempt(f"{name}, given slots once (NOT exact)", 15, lambda: lean(True))
+    sampler = LeanSampler(original, torch.bfloat16, compiled=bench.cuda)  # as the policy has it there
+
+    def ours(n: int, *, check: bool = True) -> dict[str, Any]:
+        steps = replace(sampling, n_steps=n)
+        return timed(lambda: sampler(batch, noise, steps), n * lean_floor, check=check)
+
+    attempt("chunk of 5, ours", 30, lambda: ours(N_STEPS))
+    attempt("chunk of 1 step, ours", 10, lambda: ours(1, check=False))
+
+    def once() -> dict[str, Any]:
+        few = len(original.denoised) * tokens // len(original.layout.slots)
+        later = bench.ceilings.floor_ms(forward_flops(network, few, tokens, lean=True), n_bytes)
+        with fast_attention():
+            captured = bench.capture(lambda: sampler.walk(batch, noise, N_STEPS, given_once=True))
+        return timed(captured, lean_floor + (N_STEPS - 1) * later)
+
+    attempt("chunk of 5, ours, given slots once (NOT exact)", 15, once)

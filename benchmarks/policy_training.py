@@ -10,10 +10,10 @@ import torch
 from policy_bench import Bench
 from policy_floor import NOMINAL, forward_flops, synthetic
 from policy_inference import build
-from policy_lean import InHalf, make_lean
 from torch import Tensor, nn
 
 from recap.policies.config import PolicyConfig
+from recap.policies.lean_sampling import fast_attention
 from recap.policies.model import Batch
 from recap.policies.wam import WorldActionModel
 
@@ -71,59 +71,31 @@ def fused_adamw(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-5, betas=(0.9, 0.99), fused=True)
 
 
-def training(bench: Bench, config: PolicyConfig, n: int) -> None:
-    """The 2B network's training step, in order of importance."""
-    model, network = build(config, bench, torch.float32)
+def training(bench: Bench, config: PolicyConfig, n: int, *, stock: bool = False) -> None:
+    """The 2B network's training step, without and with recomputed activations."""
+    model, network = build(config, bench, torch.float32, stock=stock)
     tokens = model.layout.n_tokens
-    per_slot = tokens // len(model.layout.slots)
     batch = synthetic(model, n, bench.device)
     optimizer = fused_adamw(model)
     step = training_step(model, batch, optimizer, mixed=True)
 
-    def measure(lean: bool = False, repeats: int = 5) -> dict[str, Any]:
+    def measure(repeats: int = 5) -> dict[str, Any]:
         optimizer.zero_grad(set_to_none=True)  # what a failed one left
-        with bench.fast_attention() if lean else nullcontext():
-            return train_row(bench, step, network, tokens, n, lean, repeats)
+        with nullcontext() if stock else fast_attention():
+            return train_row(bench, step, network, tokens, n, not stock, repeats)
 
-    name = f"train, batch {n}, autocast"
-    network.enable_gradient_checkpointing()
-    bench.attempt(f"{name}, eager, checkpointing", 15, lambda: measure(repeats=3))
+    name = f"train, batch {n}, {'stock' if stock else 'ours'}"
+    if stock:
+        network.enable_gradient_checkpointing()
+        bench.attempt(f"{name}, eager, checkpointing", 15, lambda: measure(repeats=3))
+        bench.compile_blocks(network)
+        bench.attempt(f"{name}, compiled, checkpointing", 35, measure)
+        return
     bench.compile_blocks(network)
-    bench.attempt(f"{name}, compiled, checkpointing", 35, measure)
-    network.disable_gradient_checkpointing()
-    bench.attempt(f"{name}, compiled", 12, measure)
-    make_lean(network, per_slot)
-    torch._dynamo.reset()
-    bench.attempt(f"{name}, compiled, lean", 35, lambda: measure(True))
+    bench.attempt(f"{name}, compiled", 35, measure)
     network.enable_gradient_checkpointing()
-    bench.attempt(f"{name}, compiled, lean, checkpointing", 60, lambda: measure(True))
+    bench.attempt(f"{name}, compiled, checkpointing", 40, measure)
     optimizer.zero_grad(set_to_none=True)
-
-
-def training_in_half(bench: Bench, config: PolicyConfig, n: int) -> None:
-    """The same with weights and moments in 16 bits: an upper bound on speed, not how one would train."""
-    model, network = build(config, bench, torch.bfloat16)
-    model.network = InHalf(network)
-    tokens = model.layout.n_tokens
-    make_lean(network, tokens // len(model.layout.slots))
-    bench.compile_blocks(network)
-    step = training_step(model, synthetic(model, n, bench.device), fused_adamw(model), mixed=False)
-
-    def measure() -> dict[str, Any]:
-        with bench.fast_attention():
-            return train_row(bench, step, network, tokens, n, True, 5)
-
-    bench.attempt(f"train, batch {n}, bf16 weights, compiled, lean", 35, measure)
-
-
-def training_eager(bench: Bench, config: PolicyConfig, n: int) -> None:
-    """Eager and nothing recomputed: whether it fits at all."""
-    model, network = build(config, bench, torch.float32)
-    step = training_step(model, synthetic(model, n, bench.device), fused_adamw(model), mixed=True)
-    tokens = model.layout.n_tokens
-    bench.attempt(
-        f"train, batch {n}, autocast, eager", 12, lambda: train_row(bench, step, network, tokens, n, False, 3)
-    )
 
 
 def training_nano(bench: Bench, config: PolicyConfig, n: int) -> None:
@@ -136,6 +108,6 @@ def training_nano(bench: Bench, config: PolicyConfig, n: int) -> None:
         how = "compiled blocks" if compiled else "eager"
 
         def measure(step: Any = step, network: Any = network, model: Any = model) -> dict[str, Any]:
-            return train_row(bench, step, network, model.layout.n_tokens, n, False, 20)
+            return train_row(bench, step, network, model.layout.n_tokens, n, True, 20)
 
         bench.attempt(f"nano, train, batch {n}, autocast, {how}", 30 if compiled else 6, measure)

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from recap.errors import InputError
+from recap.policies.config import SamplingConfig
 from recap.policies.layout import Layout
-from recap.policies.model import SlotModel
+from recap.policies.model import Batch, SlotModel
 from recap.policies.policy import Generators, TrainedPolicy, WamPolicy
 from recap.types import ActionChunk, Conditioning, Observation
 
@@ -196,6 +197,10 @@ class WatchedPolicy(WamPolicy):
         ] = []  # of the last call: (steps, layers, heads, T) a chunk
         self._masks = [mask.by_layer(self.model) for mask in masks]
         self._note = note
+
+    def sample(self, batch: Batch, noise: dict[str, Tensor], config: SamplingConfig) -> dict[str, Tensor]:
+        """By the network itself, whose layers are watched."""
+        return self.model.sample(batch, noise, config)
 
     def predict_action_chunk(
         self, observations: Sequence[Observation], given: Sequence[Conditioning], generator: Generators = None

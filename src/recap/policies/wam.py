@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from recap.errors import InputError
 from recap.features.language import ContentWords, HashedWords, TextEncoder, make_text_encoder
 from recap.policies.config import NetworkConfig, PolicyConfig
+from recap.policies.lean import make_lean
 from recap.policies.model import Batch, SlotModel, TaskEncoder
 from recap.policies.network import build_network, call_network, load_pretrained_network, text_width
 
@@ -29,7 +30,10 @@ class WorldActionModel(SlotModel):
     def __init__(self, config: PolicyConfig, network: nn.Module | None = None) -> None:
         super().__init__(config)
         self.sizes = _sizes(config)
-        self.network = build_network(self.sizes, config.image.channels) if network is None else network
+        if network is None:
+            network = build_network(self.sizes, config.image.channels)
+            make_lean(network, self.layout.n_tokens // len(self.layout.slots))
+        self.network = network
 
     @staticmethod
     def task_encoder(config: PolicyConfig) -> TaskEncoder:

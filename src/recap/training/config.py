@@ -43,8 +43,8 @@ class AugmentConfig:
     chunk_turn: float = 0.0  # by which numbers of 6-D rotations of the retrieved chunk are off, smoothly
     shift: float = 0.0  # of everything sideways, in samples that see no image: only in the world's frame
     turn: float = 0.0  # degrees, either way, by which everything is turned, likewise; only in the plane
-    # What was retrieved, its scene and all, is moved away from where it was shown, likewise: px, in deviations,
-    # and degrees, either way. The residual brings it back, and has only the poses to tell how far.
+    # What was retrieved, its scene and all, is moved away from where it was shown, likewise: a deviation in
+    # px, and degrees either way. The residual brings it back, and has only the poses to tell how far.
     displace: float = 0.0
     displace_turn: float = 0.0
 

@@ -1,0 +1,66 @@
+"""The Cosmos network without what it repeats: the same weights under the same names, equal up to rounding.
+
+A slot has one noise level, so that what modulates its tokens is the same for all of them; and to an
+instruction of one token every query attends alike. diffusers computes both for every token.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+
+class SlotNorm(nn.Module):
+    """Stands in for a block's adaptive norm: the modulation of one token a slot, spread over the slot."""
+
+    per_slot: int
+    norm: nn.Module
+    activation: nn.Module
+    linear_1: nn.Module
+    linear_2: nn.Module
+
+    def forward(
+        self, hidden_states: Tensor, embedded_timestep: Tensor, temb: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The tokens (B, S, C) modulated, and the gate of what is made of them."""
+        few = self.linear_2(self.linear_1(self.activation(embedded_timestep[:, :: self.per_slot])))
+        if temb is not None:
+            few = few + temb[:, :: self.per_slot]
+        b, s, _ = hidden_states.shape
+        wide = few[:, :, None].expand(-1, -1, self.per_slot, -1).reshape(b, s, -1)
+        shift, scale, gate = wide.chunk(3, dim=-1)
+        return self.norm(hidden_states) * (1 + scale) + shift, gate
+
+
+class OneToken:
+    """Cross-attention to one token: its value, whatever the query; more tokens go the stock way."""
+
+    def __init__(self, stock: Any) -> None:
+        self.stock = stock
+
+    def __call__(
+        self,
+        attn: Any,
+        hidden_states: Tensor,
+        encoder_hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        image_rotary_emb: Any = None,
+    ) -> Tensor:
+        if encoder_hidden_states.shape[1] != 1 or attention_mask is not None:
+            found: Tensor = self.stock(
+                attn, hidden_states, encoder_hidden_states, attention_mask, image_rotary_emb
+            )
+            return found
+        value: Tensor = attn.to_out[0](attn.to_v(encoder_hidden_states))
+        return value  # (B, 1, C), for every token
+
+
+def make_lean(network: nn.Module, per_slot: int) -> None:
+    """Let the network leave out what it repeats, slots of so many tokens given."""
+    blocks: Any = network.transformer_blocks
+    for block in blocks:
+        for norm in (block.norm1, block.norm2, block.norm3):
+            norm.__class__ = SlotNorm
+            norm.per_slot = per_slot
+        block.attn2.set_processor(OneToken(block.attn2.processor))

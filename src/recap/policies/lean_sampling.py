@@ -1,0 +1,314 @@
+"""Sampling from a large Cosmos network on a GPU: the same numbers up to rounding, with less to compute.
+
+What depends on a slot alone is computed once a slot, what depends on the step alone once a chunk, what the
+last block makes of given slots not at all; blocks are compiled, and a chunk is one CUDA graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from recap.policies.config import SamplingConfig
+from recap.policies.model import Batch
+from recap.policies.wam import WorldActionModel
+
+LARGE = 200_000_000  # parameters; a smaller network is launched faster than it is compiled
+EPSILON = 1e-6  # of every norm of the network
+
+
+@torch.library.custom_op("recap::linear_gelu", mutates_args=())
+def linear_gelu(x: Tensor, weight: Tensor) -> Tensor:
+    """A product and its activation, on a GPU in one kernel.
+
+    There it is the tanh form, whose distance from the exact one is a tenth of what 16 bits round off.
+    """
+    if x.device.type != "cuda":
+        return functional.gelu(functional.linear(x, weight))
+    flat = x.reshape(-1, x.shape[-1])
+    nothing = torch.zeros(len(weight), dtype=x.dtype, device=x.device)
+    found: Tensor = torch._addmm_activation(nothing, flat, weight.t(), use_gelu=True)
+    return found.view(*x.shape[:-1], -1)
+
+
+@linear_gelu.register_fake
+def _(x: Tensor, weight: Tensor) -> Tensor:
+    return x.new_empty(*x.shape[:-1], len(weight))
+
+
+def _rms(x: Tensor, weight: Tensor) -> Tensor:
+    scaled = x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + EPSILON)
+    return scaled.to(weight.dtype) * weight
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary positions."""
+    a, b = x.chunk(2, dim=-1)
+    return (x.float() * cos + torch.cat([-b, a], dim=-1).float() * sin).to(x.dtype)
+
+
+def _modulated(x: Tensor, modulation: Tensor) -> Tensor:
+    """Tokens (B, S, C) normalised, shifted and scaled by their slots' (B, T, 2C or 3C)."""
+    c = x.shape[-1]
+    shift, scale = _spread(modulation[..., :c], x), _spread(modulation[..., c : 2 * c], x)
+    return functional.layer_norm(x, (c,), eps=EPSILON) * (1 + scale) + shift
+
+
+def _spread(per_slot: Tensor, x: Tensor) -> Tensor:
+    """(B, T, C) for the tokens of x (B, S, C)."""
+    b, s, c = x.shape
+    n = per_slot.shape[1]
+    return per_slot[:, :, None].expand(-1, -1, s // n, -1).reshape(b, s, c)
+
+
+def lean_block(
+    x: Tensor,
+    normed: Tensor,
+    weights: tuple[Tensor, ...],
+    modulation: tuple[Tensor, ...],
+    cross: Tensor,
+    rotation: tuple[Tensor, Tensor],
+    past: tuple[Tensor, Tensor] | None,
+    n_heads: int,
+    n_kept: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A block: its tokens, the same normalised for what follows, and its keys and values.
+
+    Args:
+        x: (B, S, C), and `normed` for this block.
+        modulation: (B, T, 3C) of self-attention, cross-attention and MLP, and of what follows.
+        cross: (B, 1, C) what cross-attention gives to every token.
+        past: keys and values of tokens before these.
+        n_kept: slots, the last ones, that are needed after the attention.
+    """
+    qkv, norm_q, norm_k, out, up, down = weights
+    c = x.shape[-1]
+    per_slot = x.shape[1] // modulation[0].shape[1]
+    q, k, v = (
+        part.view(*part.shape[:2], n_heads, -1).transpose(1, 2)
+        for part in functional.linear(normed, qkv).chunk(3, dim=-1)
+    )
+    q, k = _rotate(_rms(q, norm_q), *rotation), _rotate(_rms(k, norm_k), *rotation)
+    q, x = q[..., -n_kept * per_slot :, :], x[:, -n_kept * per_slot :]
+    first, second, third, following = (m[:, -n_kept:] for m in modulation)
+    keys, values = (k, v) if past is None else (torch.cat([past[0], k], 2), torch.cat([past[1], v], 2))
+    found = functional.scaled_dot_product_attention(q, keys, values).transpose(1, 2).flatten(2, 3)
+    x = x + _spread(first[..., 2 * c :], x) * functional.linear(found, out)
+    x = x + _spread(second[..., 2 * c :], x) * cross
+    made = functional.linear(linear_gelu(_modulated(x, third), up), down)
+    x = x + _spread(third[..., 2 * c :], x) * made
+    return x, _modulated(x, following), k, v
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """A chunk's kernels, and where they read and write."""
+
+    replay: Callable[[], None]
+    batch: Batch
+    noise: dict[str, Tensor]
+    found: dict[str, Tensor]
+
+
+class LeanSampler:
+    """Draws chunks from a world-action model whose instruction is one token; the weights are copied.
+
+    Args:
+        dtype: of the weights it computes with.
+        compiled: whether blocks are compiled and each chunk is one graph; only on a GPU.
+    """
+
+    def __init__(self, model: WorldActionModel, dtype: torch.dtype, *, compiled: bool = False) -> None:
+        self.model, self.dtype, self.compiled = model, dtype, compiled
+        self._network: Any = model.network
+        self._like: Tensor = cast(Any, model.network).proj_out.weight  # of the network's own device and type
+        self.n_heads = model.sizes.num_attention_heads
+        slots = model.layout.slots
+        self.n_given = sum(not slot.denoised for slot in slots)
+        assert not any(slot.denoised for slot in slots[: self.n_given])  # the denoised ones come last
+        self.block: Any = torch.compile(lean_block, dynamic=False) if compiled else lean_block
+        self._graphs: dict[int, _Graph] = {}
+        self._copy_weights()
+
+    @classmethod
+    def of(cls, model: WorldActionModel) -> LeanSampler:
+        """As fits the model: a large one on a GPU in 16 bits and compiled, any other as it is."""
+        large = sum(p.numel() for p in model.network.parameters()) >= LARGE
+        if large and next(model.parameters()).is_cuda:
+            return cls(model, torch.bfloat16, compiled=True)
+        return cls(model, next(model.parameters()).dtype)
+
+    def _copy_weights(self) -> None:
+        network, dtype = self._network, self.dtype
+
+        def own(*weights: Tensor) -> Tensor:
+            return torch.cat([w.detach() for w in weights]).to(dtype)
+
+        self.weights, ones, twos, both = [], [], [], []
+        for block in network.transformer_blocks:
+            a, norms = block.attn1, (block.norm1, block.norm2, block.norm3)
+            qkv = own(a.to_q.weight, a.to_k.weight, a.to_v.weight)
+            last = (a.to_out[0].weight, block.ff.net[0].proj.weight, block.ff.net[2].weight)
+            self.weights.append((qkv, own(a.norm_q.weight), own(a.norm_k.weight), *map(own, last)))
+            ones += [own(norm.linear_1.weight).t() for norm in norms]
+            twos += [own(norm.linear_2.weight).t() for norm in norms]
+            both.append(own(block.attn2.to_v.weight.t() @ block.attn2.to_out[0].weight.t()))
+        self.one, self.two = torch.stack(ones), torch.stack(twos)  # (3L, C, r), (3L, r, 3C)
+        self.cross = torch.stack(both)  # (L, d, C)
+        end = network.norm_out
+        self.last_one, self.last_two = own(end.linear_1.weight).t(), own(end.linear_2.weight).t()
+        self.last = own(network.proj_out.weight)
+
+    @torch.inference_mode()
+    def __call__(self, batch: Batch, noise: dict[str, Tensor], config: SamplingConfig) -> dict[str, Tensor]:
+        """As `SlotModel.sample`."""
+        if config.sampler != "euler" or batch.text.shape[1] != 1:
+            return self.model.sample(batch, noise, config)
+        start = {name: value * config.temperature for name, value in noise.items()}
+        walk = self._one_by_one if self.compiled else self.walk
+        found = walk(batch, start, config.n_steps)
+        return {s.name: found[s.name] + self.model.told_from(batch, s) for s in self.model.denoised}
+
+    def _one_by_one(self, batch: Batch, noise: dict[str, Tensor], n_steps: int) -> dict[str, Tensor]:
+        """A large network has its hands full with one chunk, and one graph serves any number of them."""
+        rows = []
+        for i in range(len(batch)):
+            values = {name: value[i : i + 1] for name, value in batch.values.items()}
+            one = Batch(values, batch.present[i : i + 1], batch.text[i : i + 1])
+            rows.append(self._replay(one, {k: v[i : i + 1] for k, v in noise.items()}, n_steps))
+        return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+
+    def _replay(self, batch: Batch, noise: dict[str, Tensor], n_steps: int) -> dict[str, Tensor]:
+        """One chunk, by the graph of so many steps; captured when it is asked for first."""
+        if n_steps not in self._graphs:
+            self._graphs[n_steps] = self._capture(batch, noise, n_steps)
+        graph = self._graphs[n_steps]
+        for name, value in batch.values.items():
+            graph.batch.values[name].copy_(value)
+        graph.batch.present.copy_(batch.present)
+        graph.batch.text.copy_(batch.text)
+        for name, value in noise.items():
+            graph.noise[name].copy_(value)
+        graph.replay()
+        return {name: value.clone() for name, value in graph.found.items()}
+
+    def _capture(self, batch: Batch, noise: dict[str, Tensor], n_steps: int) -> _Graph:
+        own = Batch(
+            {k: v.clone() for k, v in batch.values.items()}, batch.present.clone(), batch.text.clone()
+        )
+        start = {name: value.clone() for name, value in noise.items()}
+        with fast_attention():
+            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(3):  # compiles, and lets the libraries choose
+                    self.walk(own, start, n_steps)
+            torch.cuda.current_stream().wait_stream(side)
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                found = self.walk(own, start, n_steps)
+        return _Graph(graph.replay, own, start, found)
+
+    def walk(
+        self, batch: Batch, noise: dict[str, Tensor], n_steps: int, *, given_once: bool = False
+    ) -> dict[str, Tensor]:
+        """Euler steps from noise; `given_once` computes given slots in the first step only: not exact."""
+        model, n_given = self.model, self.n_given
+        steps = torch.linspace(1, 0, n_steps + 1).tolist()
+        frames, given, levels = model.assemble(batch, noise, torch.ones(len(batch), device=self.one.device))
+        modulation, last = self._modulations(levels, steps[:-1])
+        crosses = self._crosses(batch)
+        rotation = self._network.rope(frames)
+        fixed = self._embed(frames[:, :, :n_given], given[:, :n_given])
+        per_slot = fixed.shape[1] // n_given
+        moving = dict(noise)
+        pasts: list[tuple[Tensor, Tensor]] = []
+        for i, (at, following) in enumerate(pairwise(steps)):
+            parts = [
+                model.layout.write(moving[s.name]) if s.kind == "vector" else moving[s.name]
+                for s in model.denoised
+            ]
+            x = self._embed(torch.stack(parts, dim=2), torch.zeros_like(given[:, n_given:]))
+            again = given_once and i > 0
+            first = n_given if again else 0
+            x = x if again else torch.cat([fixed, x], dim=1)
+            turned = (rotation[0][first * per_slot :], rotation[1][first * per_slot :])
+            here = [*modulation[:, i, :, first:], last[i, :, first:]]
+            normed = _modulated(x, here[0])
+            for j, weights in enumerate(self.weights):
+                final = j == len(self.weights) - 1
+                x, normed, k, v = self.block(
+                    x,
+                    normed,
+                    weights,
+                    tuple(here[3 * j : 3 * j + 4]),
+                    crosses[j],
+                    turned,
+                    pasts[j] if again else None,
+                    self.n_heads,
+                    len(model.denoised) if final else here[0].shape[1],
+                )
+                if given_once and i == 0:
+                    pasts.append((k[:, :, : n_given * per_slot], v[:, :, : n_given * per_slot]))
+            out = self._unpatch(functional.linear(normed, self.last)).float()
+            for k, slot in enumerate(model.denoised):
+                found = out[:, :, k] if slot.kind == "image" else model.layout.read(out[:, :, k], slot.width)
+                moving[slot.name] = moving[slot.name] + (following - at) * found
+        return moving
+
+    def _modulations(self, levels: Tensor, steps: list[float]) -> tuple[Tensor, Tensor]:
+        """At each step: (3L, n, B, T, 3C) for the blocks, (n, B, T, 2C) for the last layer."""
+        network = self._network
+        each = levels.repeat(len(steps), 1, 1)
+        for i, at in enumerate(steps):
+            each[i, :, self.n_given :] = at
+        flat = (each * self.model.sizes.time_scale).flatten()
+        shift, embedded = network.time_embed(self._like, flat)
+        shift, embedded = shift.to(self.dtype), functional.silu(embedded.to(self.dtype))
+        made = torch.bmm(torch.bmm(embedded.expand(len(self.one), -1, -1), self.one), self.two) + shift
+        out = embedded @ self.last_one @ self.last_two
+        out = out + shift[:, : out.shape[-1]]
+        return made.view(len(made), *each.shape, -1), out.view(*each.shape, -1)
+
+    def _crosses(self, batch: Batch) -> Tensor:
+        """What cross-attention to the one token gives: (L, B, 1, C)."""
+        text = batch.text.to(self._like.dtype)
+        if self.model.sizes.use_crossattn_projection:
+            text = self._network.crossattn_proj(text)
+        rows = text[:, 0].to(self.dtype).expand(len(self.cross), -1, -1)
+        return torch.bmm(rows, self.cross)[:, :, None]
+
+    def _embed(self, frames: Tensor, given: Tensor) -> Tensor:
+        """Latent frames (B, c, T, h, w) as tokens, with the mask channels of `call_network`."""
+        b, _, t, h, w = frames.shape
+        mask = given.to(frames.dtype)[:, None, :, None, None].expand(b, 1, t, h, w)
+        parts = [frames, mask]
+        if self.model.sizes.concat_padding_mask:
+            parts.append(torch.zeros_like(mask))
+        tokens: Tensor = self._network.patch_embed(torch.cat(parts, dim=1).to(self._like.dtype))
+        return tokens.flatten(1, 3).to(self.dtype)
+
+    def _unpatch(self, tokens: Tensor) -> Tensor:
+        """Tokens of the last slots as latent frames (B, c, n, h, w)."""
+        layout, n = self.model.layout, len(self.model.denoised)
+        side = layout.size // layout.patch
+        grid = tokens.view(len(tokens), n, side, side, layout.patch, layout.patch, -1)
+        return grid.permute(0, 6, 1, 2, 4, 3, 5).reshape(len(tokens), -1, n, layout.size, layout.size)
+
+
+@contextmanager
+def fast_attention() -> Iterator[None]:
+    """Kernels of attention in the order in which they are fast on present GPUs."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    order = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
+    with sdpa_kernel([getattr(SDPBackend, name) for name in order], set_priority=True):
+        yield
