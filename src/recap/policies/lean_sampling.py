@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, cast
 
@@ -133,7 +134,10 @@ class LeanSampler:
         slots = model.layout.slots
         self.n_given = sum(not slot.denoised for slot in slots)
         assert not any(slot.denoised for slot in slots[: self.n_given])  # the denoised ones come last
-        self.block: Any = torch.compile(lean_block, dynamic=False) if compiled else lean_block
+        made = partial(torch.compile, dynamic=False) if compiled else (lambda part: part)
+        self.block: Any = made(lean_block)
+        self._enter: Any = made(self._to_tokens)
+        self._leave: Any = made(self._to_velocities)
         self._graphs: dict[int, _Graph] = {}
         self._copy_weights()
 
@@ -232,17 +236,11 @@ class LeanSampler:
         moving = dict(noise)
         pasts: list[tuple[Tensor, Tensor]] = []
         for i, (at, following) in enumerate(pairwise(steps)):
-            parts = [
-                model.layout.write(moving[s.name]) if s.kind == "vector" else moving[s.name]
-                for s in model.denoised
-            ]
-            x = self._embed(torch.stack(parts, dim=2), torch.zeros_like(given[:, n_given:]))
             again = given_once and i > 0
             first = n_given if again else 0
-            x = x if again else torch.cat([fixed, x], dim=1)
             turned = (rotation[0][first * per_slot :], rotation[1][first * per_slot :])
             here = [*modulation[:, i, :, first:], last[i, :, first:]]
-            normed = _modulated(x, here[0])
+            x, normed = self._enter(moving, fixed[:, :0] if again else fixed, here[0])
             for j, weights in enumerate(self.weights):
                 final = j == len(self.weights) - 1
                 x, normed, k, v = self.block(
@@ -258,11 +256,36 @@ class LeanSampler:
                 )
                 if given_once and i == 0:
                     pasts.append((k[:, :, : n_given * per_slot], v[:, :, : n_given * per_slot]))
-            out = self._unpatch(functional.linear(normed, self.last)).float()
-            for k, slot in enumerate(model.denoised):
-                found = out[:, :, k] if slot.kind == "image" else model.layout.read(out[:, :, k], slot.width)
-                moving[slot.name] = moving[slot.name] + (following - at) * found
+            for name, velocity in self._leave(normed).items():
+                moving[name] = moving[name] + (following - at) * velocity
         return moving
+
+    def _to_tokens(
+        self, moving: dict[str, Tensor], fixed: Tensor, modulation: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The tokens of given slots and of what is denoised, and the same normalised for the first block."""
+        layout = self.model.layout
+        parts = [
+            layout.write(moving[s.name]) if s.kind == "vector" else moving[s.name]
+            for s in self.model.denoised
+        ]
+        frames = torch.stack(parts, dim=2)
+        x = torch.cat([fixed, self._embed(frames, frames.new_zeros(len(frames), len(parts)))], dim=1)
+        return x, _modulated(x, modulation)
+
+    def _to_velocities(self, normed: Tensor) -> dict[str, Tensor]:
+        """Of each denoised slot, from the last block's tokens."""
+        layout, slots = self.model.layout, self.model.denoised
+        side = layout.size // layout.patch
+        tokens = functional.linear(normed, self.last)
+        grid = tokens.view(len(tokens), len(slots), side, side, layout.patch, layout.patch, -1)
+        frames = (
+            grid.permute(1, 0, 6, 2, 4, 3, 5).reshape(len(slots), len(tokens), -1, *[layout.size] * 2).float()
+        )
+        return {
+            slot.name: frame if slot.kind == "image" else layout.read(frame, slot.width)
+            for slot, frame in zip(slots, frames, strict=True)
+        }
 
     def _modulations(self, levels: Tensor, steps: list[float]) -> tuple[Tensor, Tensor]:
         """At each step: (3L, n, B, T, 3C) for the blocks, (n, B, T, 2C) for the last layer."""
@@ -295,13 +318,6 @@ class LeanSampler:
             parts.append(torch.zeros_like(mask))
         tokens: Tensor = self._network.patch_embed(torch.cat(parts, dim=1).to(self._like.dtype))
         return tokens.flatten(1, 3).to(self.dtype)
-
-    def _unpatch(self, tokens: Tensor) -> Tensor:
-        """Tokens of the last slots as latent frames (B, c, n, h, w)."""
-        layout, n = self.model.layout, len(self.model.denoised)
-        side = layout.size // layout.patch
-        grid = tokens.view(len(tokens), n, side, side, layout.patch, layout.patch, -1)
-        return grid.permute(0, 6, 1, 2, 4, 3, 5).reshape(len(tokens), -1, n, layout.size, layout.size)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ def describe_plan(config: TrainConfig, n_processes: int = 1) -> dict[str, Any]:
     network = config.policy.network
     tokens = model.n_tokens
     micro = config.batch_size // (config.accumulate * n_processes)
-    kept = 2 if config.checkpointing else 34  # activations of width `width` kept a token and layer, roughly
+    kept = 2 if config.checkpointing else 20  # activations of width `width` kept a token and layer, roughly
     activations = micro * tokens * network.width * network.num_layers * kept * (2 if config.bf16 else 4)
     weights = n * 4 * 5  # weights, gradients, two moments and the smoothed copy
     return {
