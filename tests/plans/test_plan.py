@@ -108,6 +108,11 @@ def test_a_policy_is_rolled_out_in_its_own_mode_from_where_it_is_kept(read: Read
     )
 
 
+def test_a_policy_that_sees_pixels_is_given_no_autoencoder(read: Read) -> None:
+    (run,) = read(runs=[{**RUN, "preset": "pusht-pi0-tiny"}], autoencoder={"block": "pusht-nano"}).runs
+    assert run.config.autoencoder is None
+
+
 def test_runs_that_differ_in_what_they_predict_share_their_data() -> None:
     settings = ["policy.residual=false", "policy.future_image=false", "policy.future_state=false", "seed=3"]
     ours = data_kind(preset("pusht-nano"))

@@ -188,7 +188,8 @@ def _seeds(
 ) -> list[Run]:
     """One run a seed."""
     config = preset(str(entry["preset"]), entry.get("set", []))
-    if config.policy.sees and config.init is None and config.autoencoder is None:
+    latent = config.policy.sees and not config.policy.network.sees_pixels
+    if latent and config.init is None and config.autoencoder is None:
         frame = frame_of(config.policy)
         given = autoencoder.get(frame) if isinstance(autoencoder, dict) else autoencoder
         config = replace(config, autoencoder=str(given or out / "autoencoders" / frame))

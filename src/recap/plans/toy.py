@@ -14,6 +14,7 @@ from recap.evaluation.rollouts import EvalSpec
 from recap.plans.plan import POOLS, Evaluation, Plan, Run, frame_of
 from recap.plans.pools import Selection, pack
 from recap.policies.network import TINY
+from recap.policies.pi0 import PI0_DEBUG
 from recap.standard_pools import DEFAULT, open_pool
 from recap.training.config import TrainConfig
 from recap.types import Episode
@@ -38,7 +39,8 @@ def shrink(plan: Plan, out: Path) -> Plan:
 
 
 def _config(config: TrainConfig, out: Path) -> TrainConfig:
-    policy = replace(config.policy, network=TINY, image=replace(config.policy.image, size=16))
+    network = PI0_DEBUG if config.policy.network.sees_pixels else TINY
+    policy = replace(config.policy, network=network, image=replace(config.policy.image, size=16))
     encoder = config.autoencoder and str(out / "autoencoders" / frame_of(policy))
     return replace(
         config,
