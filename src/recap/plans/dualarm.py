@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 
+from recap.envs.dualarm.collection import Wanted, demonstrate_all
 from recap.envs.dualarm.tasks import FIRST_COLLECTION_SEED, SEEN, TASKS, task_named
 from recap.errors import InputError, one_of
 from recap.evaluation.rollouts import EvalSpec
@@ -37,8 +37,6 @@ LABELS = {
     "replay": "retrieval only",
     "replay-single": "retrieval only, in the world's frame",
 }
-
-Wanted = tuple[str, str, int]  # task, embodiment, seed
 
 
 @dataclass(frozen=True)
@@ -124,18 +122,6 @@ def collect(plan: ArmsPlan, out: Path, workers: int, log: Log) -> None:
 
 def _name(task: str, embodiment: str, seed: int) -> str:
     return f"dualarm/{task}/clean/{seed}/{embodiment}"
-
-
-def demonstrate_all(image_size: int, cameras: tuple[str, ...], items: Iterator[Wanted]) -> Iterator[Episode]:
-    """What one worker does: each demonstration, whether it succeeds or not."""
-    from recap.envs.dualarm.collection import demonstrate_patiently
-    from recap.envs.dualarm.env import DualArmEnv
-
-    for (task, embodiment), same in groupby(items, lambda item: item[:2]):
-        env = DualArmEnv(task, embodiment, image_size=0)
-        for _, _, seed in same:
-            yield demonstrate_patiently(task, embodiment, seed, image_size, env=env, cameras=cameras)
-        env.close()
 
 
 def make_plan(plan: ArmsPlan, out: Path) -> Plan:

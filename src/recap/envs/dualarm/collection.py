@@ -1,6 +1,9 @@
-"""One demonstration of a task by its scripted expert."""
+"""Demonstrations of tasks by their scripted experts."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
 
 import numpy as np
 
@@ -10,6 +13,7 @@ from recap.envs.dualarm.scenes import CAMERAS
 from recap.types import Episode
 
 ACTION_SPACE = "absolute 20-D tool poses"
+Wanted = tuple[str, str, int]  # task, embodiment, seed
 SPEEDS = (1.0, 0.8, 0.6)  # a demonstration that fails is tried anew, more slowly
 
 
@@ -78,3 +82,12 @@ def demonstrate_patiently(
         if episode.success:
             break
     return episode
+
+
+def demonstrate_all(image_size: int, cameras: tuple[str, ...], items: Iterator[Wanted]) -> Iterator[Episode]:
+    """What one worker does: each demonstration, whether it succeeds or not."""
+    for (task, embodiment), same in groupby(items, lambda item: item[:2]):
+        env = DualArmEnv(task, embodiment, image_size=0)
+        for _, _, seed in same:
+            yield demonstrate_patiently(task, embodiment, seed, image_size, env=env, cameras=cameras)
+        env.close()
