@@ -17,12 +17,13 @@ from typing import Any
 from report import arguments, finish
 
 from recap.cli.terminal import progress_bar
+from recap.envs.dualarm.collection import demonstrate_all
 from recap.envs.dualarm.tasks import FIRST_COLLECTION_SEED
 from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.run_directory import read_info
 from recap.evaluation.runner import evaluate
 from recap.evaluation.statistics import wilson
-from recap.plans.dualarm import POOL, demonstrate_all
+from recap.plans.dualarm import POOL
 from recap.pool.memory import MemoryView
 from recap.pool.packed import PackedPool, write_packed
 from recap.robotwin_tasks import LEVELS, UNSEEN, pool_tasks
@@ -84,7 +85,7 @@ def collect(file: Path, options: Any) -> list[Episode]:
         wanted = [(task, POOL, seed) for task in pool_tasks(len(LEVELS)) for seed in seeds]
         found = []
         with progress_bar("demonstrations") as progress:
-            for episode in run_in_workers(partial(demonstrate_all, 0), wanted, options.workers):
+            for episode in run_in_workers(partial(demonstrate_all, 0, ()), wanted, options.workers):
                 found.append(episode)
                 progress(len(found), len(wanted))
         kept = sorted((e for e in found if e.success), key=lambda e: e.id)

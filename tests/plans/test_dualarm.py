@@ -63,6 +63,24 @@ def test_without_a_variant_that_looks_nothing_is_drawn(tmp_path: Path) -> None:
     assert data.stamp.preset == "dualarm-aligned"
 
 
+def test_of_a_pool_only_the_cameras_are_drawn_that_a_policy_is_shown(tmp_path: Path) -> None:
+    every = ("head", "left_wrist", "right_wrist")
+    plan = ArmsPlan(("move_can_pot",), ("ours",), per_task=2, image_size=16)
+    assert (plan.cameras("viperx"), plan.cameras("ur5e")) == (every, ("head",))
+    learned_from = replace(plan, variants=("ours", "co-training"))
+    assert learned_from.cameras("ur5e") == every
+    alone = replace(plan, variants=("no-retrieval",))
+    assert (alone.cameras("viperx"), alone.cameras("ur5e")) == (every, ())
+
+    def cameras() -> set[tuple[str, ...]]:
+        return {tuple(sorted(e.images)) for e in PackedPool.open(plan.file(tmp_path, "ur5e"))}
+
+    collect(plan, tmp_path, 1, lambda *words: None)
+    assert cameras() == {("head",)}
+    collect(learned_from, tmp_path, 1, lambda *words: None)
+    assert cameras() == {every}, "those that lack a camera are collected anew"
+
+
 def test_what_cannot_be_run_is_refused() -> None:
     with pytest.raises(InputError, match=f"none of the tasks is one to train on: give some of {SEEN[0]}"):
         ArmsPlan(("lift_pot",))

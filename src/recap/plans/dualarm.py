@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 
+from recap.envs.dualarm.collection import Wanted, demonstrate_all
 from recap.envs.dualarm.tasks import FIRST_COLLECTION_SEED, SEEN, TASKS, task_named
 from recap.errors import InputError, one_of
 from recap.evaluation.rollouts import EvalSpec
@@ -37,8 +37,6 @@ LABELS = {
     "replay": "retrieval only",
     "replay-single": "retrieval only, in the world's frame",
 }
-
-Wanted = tuple[str, str, int]  # task, embodiment, seed
 
 
 @dataclass(frozen=True)
@@ -76,6 +74,18 @@ class ArmsPlan:
         """Whether any variant needs pictures."""
         return any(preset(VARIANTS[name], self.changes).policy.sees for name in self.variants)
 
+    def cameras(self, embodiment: str) -> tuple[str, ...]:
+        """Whose pictures are drawn: of a pool that is only retrieved from, those that are shown of it."""
+        drawn: list[str] = []
+        for name in self.variants if self.image_size else ():
+            config = preset(VARIANTS[name], self.changes)
+            image = config.policy.image
+            if config.policy.sees and (embodiment != POOL or config.co_training):
+                drawn += image.cameras
+            elif config.policy.sees and config.policy.retrieval:
+                drawn += image.retrieved
+        return tuple(dict.fromkeys(drawn))
+
     def file(self, out: Path, embodiment: str) -> Path:
         """The demonstrations of one robot."""
         return out / POOLS / f"{embodiment}{'' if self.looks else '-poses'}.safetensors"
@@ -92,17 +102,17 @@ class ArmsPlan:
 def collect(plan: ArmsPlan, out: Path, workers: int, log: Log) -> None:
     """Collect what is missing of both robots, into one snapshot each; failures are left out and told."""
     for embodiment in (TARGET, POOL):
-        file, wanted = plan.file(out, embodiment), plan.wanted(embodiment)
+        file, wanted, cameras = plan.file(out, embodiment), plan.wanted(embodiment), plan.cameras(embodiment)
         there: dict[str, Episode] = {}
         if file.exists():
-            there = {episode.id: episode for episode in PackedPool.open(file)}
+            there = {e.id: e for e in PackedPool.open(file) if set(cameras) <= set(e.images)}
         tried = {_name(*item) for item in wanted}
         missing = [item for item in wanted if _name(*item) not in there]
         if not missing:
             continue
         n_failed = 0
-        image_size = plan.image_size if plan.looks else 0
-        for episode in run_in_workers(partial(demonstrate_all, image_size), missing, workers):
+        image_size = plan.image_size if cameras else 0
+        for episode in run_in_workers(partial(demonstrate_all, image_size, cameras), missing, workers):
             there[episode.id] = episode
             n_failed += not episode.success
         kept = [there[name] for name in sorted(there) if there[name].success or name not in tried]
@@ -112,18 +122,6 @@ def collect(plan: ArmsPlan, out: Path, workers: int, log: Log) -> None:
 
 def _name(task: str, embodiment: str, seed: int) -> str:
     return f"dualarm/{task}/clean/{seed}/{embodiment}"
-
-
-def demonstrate_all(image_size: int, items: Iterator[Wanted]) -> Iterator[Episode]:
-    """What one worker does: each demonstration, whether it succeeds or not."""
-    from recap.envs.dualarm.collection import demonstrate_patiently
-    from recap.envs.dualarm.env import DualArmEnv
-
-    for (task, embodiment), same in groupby(items, lambda item: item[:2]):
-        env = DualArmEnv(task, embodiment, image_size=0)
-        for _, _, seed in same:
-            yield demonstrate_patiently(task, embodiment, seed, image_size, env=env)
-        env.close()
 
 
 def make_plan(plan: ArmsPlan, out: Path) -> Plan:

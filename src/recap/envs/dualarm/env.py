@@ -233,14 +233,14 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
             for n, name in enumerate(self._bodies)
         }
 
-    def observe(self, image_size: int | None = None) -> Observation:
-        """The moment as our agents take it; pictures where their size is given."""
+    def observe(self, image_size: int | None = None, cameras: tuple[str, ...] = CAMERAS) -> Observation:
+        """The moment as our agents take it; pictures of these cameras where their size is given."""
         poses = self._poses()
         return Observation(
             proprio=self.proprio().astype(np.float32),
             task=self._instruction,
             time_s=self._steps * N_SUBSTEPS * TIME_STEP_S,
-            images=self.draw(image_size) if image_size else {},
+            images=self.draw(image_size, cameras) if image_size else {},
             objects={name: poses[name] for name in self.task.objects},
         )
 
