@@ -34,10 +34,10 @@ def cpu_has_bf16() -> bool:
 
 
 @contextmanager
-def noted() -> Iterator[list[int]]:
-    """Ctrl-C is noted, and nothing else."""
+def noted(active: bool = True) -> Iterator[list[int]]:
+    """Ctrl-C is noted, and nothing else happens."""
     asked: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
+    if not active or threading.current_thread() is not threading.main_thread():
         yield asked  # signals reach the main thread only
         return
     before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
@@ -48,9 +48,9 @@ def noted() -> Iterator[list[int]]:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def undisturbed(active: bool = True) -> Iterator[None]:
     """Ctrl-C waits until the step is whole: half a step could not be resumed bit by bit."""
-    with noted() as asked:
+    with noted(active) as asked:
         yield
     if asked:
         raise KeyboardInterrupt

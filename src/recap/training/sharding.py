@@ -23,7 +23,9 @@ def shard(model: nn.Module, blocks: tuple[str, ...], n_processes: int, device: t
     """Split the weights over all processes; while it computes, a process holds one block's more."""
     mesh = init_device_mesh(device.type, (n_processes,))
     for part in list(model.modules()):
-        if type(part).__name__ in blocks:
+        # Of a block that is partly frozen, π0's last but for its keys and values, no output is used: nothing
+        # would tell when to gather it for the backward pass. It goes with the rest.
+        if type(part).__name__ in blocks and all(p.requires_grad for p in part.parameters()):
             fully_shard(part, mesh=mesh)
     fully_shard(model, mesh=mesh)
 

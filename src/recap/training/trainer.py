@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -145,13 +145,15 @@ class _Run:
             latents = kept[eye]
         elif config.policy.sees:
             latents = torch.from_numpy(data.pictures).permute(0, 3, 1, 2).to(self.device)  # as they are
-        self.sharded = config.fsdp and accelerator.num_processes > 1
-        self.raw, self.smooth = self._networks(begun)
+        self.several = accelerator.num_processes > 1
+        self.sharded = self.several and config.fsdp
+        loss, self.smooth = self._networks(begun)
+        self.raw = loss.model
         optimizer = torch.optim.AdamW(
             _groups(self.raw, config.weight_decay), lr=config.learning_rate, betas=(0.9, 0.99)
         )
         # A sharded model brings its gradients together by itself: accelerate only sets the precision.
-        self.model = accelerator.prepare_model(_Loss(self.raw), evaluation_mode=self.sharded)
+        self.model = accelerator.prepare_model(loss, evaluation_mode=self.sharded)
         self.optimizer = accelerator.prepare_optimizer(optimizer)
         self.source = BatchSource(data.train, latents, data.statistics, config.policy, self.device)
         self.judge = BatchSource(data.held_out, latents, data.statistics, config.policy, self.device)
@@ -159,7 +161,7 @@ class _Run:
         self.loss = math.inf  # on held-out demonstrations, when last judged
         self.records = Records(out, enabled=accelerator.is_main_process)
 
-    def _networks(self, begun: TrainedPolicy | None) -> tuple[SlotModel, SlotModel]:
+    def _networks(self, begun: TrainedPolicy | None) -> tuple[_Loss, SlotModel]:
         """What is trained, and the running mean of its weights; both are sharded or neither."""
         config = self.config
         torch.manual_seed(config.seed)
@@ -175,10 +177,11 @@ class _Run:
             model.recompute_activations()
         if config.compile and self.device.type == "cuda":
             _compile_blocks(model, config.policy.network.blocks)  # before they are sharded, as torch asks
+        loss = _Loss(model)
         if self.sharded:  # from the CPU, so that the whole never lies on the device
-            shard(model, config.policy.network.blocks, self.accelerator.num_processes, self.device)
+            shard(loss, config.policy.network.blocks, self.accelerator.num_processes, self.device)
         smooth.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True)
-        return model, smooth.to(self.device).requires_grad_(False)
+        return loss, smooth.to(self.device).requires_grad_(False)
 
     def _encoder(self) -> FrameEncoder | None:
         """The autoencoder: given, found in the run, or trained first."""
@@ -236,7 +239,7 @@ class _Run:
         began = time.monotonic()
         # Processes that stopped at different steps would wait for each other: of many, each notes Ctrl-C,
         # and all stop after the step that they agree on.
-        with noted() if self.accelerator.num_processes > 1 else nullcontext([]) as asked:
+        with noted(self.several) as asked:
             try:
                 self._iterate(rollout, rollout_every, began, max_seconds, asked)
             except KeyboardInterrupt:
@@ -272,7 +275,7 @@ class _Run:
         sums: dict[str, Tensor] = {}
         n_summed = 0
         while self.iteration < config.n_iterations:
-            with undisturbed() if self.accelerator.num_processes == 1 else nullcontext():
+            with undisturbed(not self.several):
                 losses = self._step()
                 sums = {name: sums.get(name, 0.0) + loss for name, loss in losses.items()}
                 self.iteration += 1
@@ -311,7 +314,7 @@ class _Run:
 
     def _agreed(self, stop: bool, interrupted: bool) -> tuple[bool, bool]:
         """Whether all stop: when the main process wants to, which alone validates, or any was interrupted."""
-        if self.accelerator.num_processes == 1:
+        if not self.several:
             return stop, interrupted
         votes = [float(stop and self.accelerator.is_main_process), float(interrupted)]
         counted = self.accelerator.reduce(torch.tensor(votes, device=self.device), "sum").tolist()
@@ -357,7 +360,7 @@ class _Run:
         torch._foreach_lerp_(ours, theirs, 1 - decay)
 
     def _log(self, means: dict[str, Tensor], seconds: float, n_done: int) -> None:
-        if self.accelerator.num_processes > 1:
+        if self.several:
             means = {name: self.accelerator.reduce(value, "mean") for name, value in means.items()}
         row = {f"loss/{name}": float(value) for name, value in means.items()}
         row["learning_rate"] = learning_rate(self.config, self.iteration - 1)
