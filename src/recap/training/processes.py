@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import torch
-from accelerate import Accelerator, InitProcessGroupKwargs
+from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
 
 from recap.training.config import TrainConfig
 
@@ -20,11 +20,14 @@ PATIENCE = timedelta(hours=4)
 def make_accelerator(config: TrainConfig, device: str | None = None) -> Accelerator:
     """Processes and precision: one process, or as many as torchrun started."""
     cuda = torch.cuda.is_available() and device != "cpu"
+    # To an instruction of one token Cosmos' queries and keys do nothing (`policies/lean.py`): without a
+    # gradient of theirs the processes would wait for it.
+    unused = DistributedDataParallelKwargs(find_unused_parameters=True)
     return Accelerator(
         cpu=not cuda,
         mixed_precision="bf16" if config.bf16 and (cuda or cpu_has_bf16()) else "no",
         gradient_accumulation_steps=config.accumulate,
-        kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)],
+        kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE), unused],
     )
 
 

@@ -1,4 +1,4 @@
-"""Weights split over two processes: the same run as in one, and half of it in each."""
+"""Two processes, each with all weights or with half of them: the same run as in one."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def two(files: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Pat
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
-    script = str(Path(__file__).with_name("sharded_runs.py"))
+    script = str(Path(__file__).with_name("two_processes.py"))
     source = str(Path(recap.__file__).parents[1])
     done = subprocess.run(
         [*command, script, *files, str(out), *EXACT],
@@ -83,11 +83,12 @@ def two(files: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Pat
     return out
 
 
-def test_two_processes_learn_what_one_does(one: Path, two: Path) -> None:
+@pytest.mark.parametrize("run", ["copies", "straight"], ids=["each with all weights", "sharded"])
+def test_two_processes_learn_what_one_does(one: Path, two: Path, run: str) -> None:
     for name in ("loss/action", "loss/future_proprio", "held_out/action", "held_out/action_rms"):
-        assert rows(two / "straight", name) == pytest.approx(rows(one, name), rel=1e-5)
+        assert rows(two / run, name) == pytest.approx(rows(one, name), rel=1e-5)
     assert len(rows(one, "loss/action")) == 6
-    whole, shared = state(one), state(two / "straight")
+    whole, shared = state(one), state(two / run)
     assert whole.keys() == shared.keys()
     for name, value in whole.items():
         assert torch.allclose(value, shared[name], rtol=1e-3, atol=1e-4), name

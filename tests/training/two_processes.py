@@ -1,4 +1,4 @@
-"""Runs of two processes that share the weights, one after the other; started by torchrun.
+"""Runs of two processes: once each with all weights, then sharded; started by torchrun.
 
 Each process writes what it held, and how it was stopped, to `rank-N.json`. The last run ends in death.
 """
@@ -66,6 +66,7 @@ if __name__ == "__main__":
     out = Path(folder)
     config = replace(preset("debug", changes), target=target, pool=pool)
     options: dict[str, Any] = {"data": load_data(config), "device": "cpu"}
+    trainer.train(replace(config, fsdp=False), out / "copies", **options)
     trainer._Run._save = measured  # type: ignore[method-assign]
     rollout = roll_out if RANK == 0 else None
     trainer.train(config, out / "straight", rollout=rollout, rollout_every=3, **options)
