@@ -55,7 +55,8 @@ def train(
     dualarm-nano-supervised, and the same in small, on poses alone: dualarm-small, dualarm-small-single,
     dualarm-small-no-retrieval, dualarm-small-co-training, dualarm-small-supervised. A stopped training is
     resumed by the same command. DIR/best is the checkpoint that did best on held-out demonstrations, DIR/last
-    the newest. On several GPUs: torchrun --nproc-per-node 8 -m recap train PRESET.
+    the newest. On several GPUs: torchrun --nproc-per-node 8 -m recap train PRESET, and with
+    --set fsdp=true each process holds only its part of the weights.
 
     \b
     Example:
