@@ -1,7 +1,7 @@
 """Weights that no process holds whole: split over all of them, and gathered where they are needed (FSDP2).
 
 torch's own `fully_shard`, not accelerate's plugin: that one leaves processes without a GPU unsharded and
-says nothing, and computes losses and sums of gradients in 16 bits, where one process does not.
+says nothing, and returns losses and sums gradients in 16 bits, where one process does not.
 """
 
 from __future__ import annotations
