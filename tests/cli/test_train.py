@@ -113,7 +113,15 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(
     monkeypatch.setenv("WORLD_SIZE", "8")
     code, out, err = call(capsys, "cosmos-2b", "--dry-run")
     assert (code, err) == (0, "")
-    for words in ("future_proprio *", "2.059 B", "16 × 4 × 8 = 512", "1,764", "10.240 M", "FLOPs", "GiB"):
+    for words in (
+        "future_proprio *",
+        "2.059 B",
+        "16 × 4 × 8 = 512",
+        "1,764",
+        "10.240 M",
+        "FLOPs",
+        "4.79 GiB",
+    ):
         assert words in out
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv("RANK", "1")

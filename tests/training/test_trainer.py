@@ -3,9 +3,6 @@
 import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -250,49 +247,6 @@ def test_a_batch_that_cannot_be_shared_out_is_refused(
         InputError, match="batch_size 8 is not divisible by 1 processes × 3 accumulated steps"
     ):
         run(configure(*STATE, "accumulate=3"), tmp_path / "run", state_data)
-
-
-SCRIPT = """
-import sys
-from pathlib import Path
-import torch
-torch.set_num_threads(1)
-from recap.training import trainer
-from recap.training.presets import preset
-from dataclasses import replace
-target, pool, out = sys.argv[1:]
-changes = ["policy.inputs=S", "n_iterations=2", "validate_every=1", "patience=5", "batch_size=8"]
-config = replace(preset("debug", changes), target=target, pool=pool)
-trainer.LOG_EVERY = 1
-trainer.train(config, Path(out), device="cpu")
-"""
-
-
-def test_two_processes_do_the_same_as_one(
-    files: tuple[str, str], configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
-    done = subprocess.run(
-        [*command, str(script), *files, str(tmp_path / "two")],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    monkeypatch.setattr(trainer, "LOG_EVERY", 1)
-    changes = ["policy.inputs=S", "n_iterations=2", "validate_every=1", "patience=5", "batch_size=8"]
-    train(configure(*changes), tmp_path / "one", device="cpu")
-    for name in ("loss/action", "loss/future_proprio", "held_out/action"):
-        one, two = ([row[name] for row in rows(tmp_path / n, name)] for n in ("one", "two"))
-        assert len(one) == 2
-        assert two == pytest.approx(one, rel=1e-5, abs=1e-5)
 
 
 def test_the_learning_rate_rises_in_a_line_and_falls_along_a_cosine() -> None:

@@ -55,7 +55,8 @@ def train(
     dualarm-nano-supervised, and the same in small, on poses alone: dualarm-small, dualarm-small-single,
     dualarm-small-no-retrieval, dualarm-small-co-training, dualarm-small-supervised. A stopped training is
     resumed by the same command. DIR/best is the checkpoint that did best on held-out demonstrations, DIR/last
-    the newest. On several GPUs: torchrun --nproc-per-node 8 -m recap train PRESET.
+    the newest. On several GPUs: torchrun --nproc-per-node 8 -m recap train PRESET, and with
+    --set fsdp=true each process holds only its part of the weights.
 
     \b
     Example:
@@ -204,8 +205,17 @@ def _plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
         "iterations": f"{plan['iterations']:,}",
         "samples": _short(plan["samples"]),
         "FLOPs": f"{_short(each)} a sample, {each * plan['samples']:.2g} in all",
+        "weights a process": _held(plan),
         "memory a process": f"about {plan['memory_gib']:,} GiB, without pictures",
     }
+
+
+def _held(plan: Mapping[str, Any]) -> str:
+    """What a process keeps of all that grows with the parameters."""
+    held = f"{plan['held_gib']:,} GiB, with gradients, moments and smoothed weights"
+    if plan["shards"] > 1:
+        return f"{held}: sharded over {plan['shards']} processes ({plan['weights_gib']:,} GiB in all)"
+    return f"{held}; sharded where there are several processes" if plan["fsdp"] else held
 
 
 def _short(number: float) -> str:

@@ -35,6 +35,7 @@ def save_pretrained(
         training: how it came to be, for its card.
         half: store weights in 16 bits.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     partial, old = path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.old")
@@ -70,10 +71,10 @@ def save_pretrained(
         shutil.rmtree(partial, ignore_errors=True)
         if old.exists() and not path.exists():
             old.rename(path)
-        if isinstance(error, OSError):
+        if isinstance(error, (OSError, SafetensorError)):  # the second where the disk is full
+            why = getattr(error, "strerror", None) or error
             raise DatasetError(
-                f"checkpoint {path} could not be written ({error.strerror or error}): "
-                "what was there before is kept"
+                f"checkpoint {path} could not be written ({why}): what was there before is kept"
             ) from error
         raise
 

@@ -82,7 +82,7 @@ class TrainConfig:
     bf16: bool = True  # where the device has it
     compile: bool = True  # where there is a GPU
     checkpointing: bool = False  # recompute activations: slower, less memory
-    fsdp: bool = False
+    fsdp: bool = False  # of several processes each holds a part of the weights
     validate_every: int = 250
     save_every: int = 1000
     patience: int = 0  # validations without a better one until it stops; 0: never

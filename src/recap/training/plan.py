@@ -21,6 +21,8 @@ def describe_plan(config: TrainConfig, n_processes: int = 1) -> dict[str, Any]:
     kept = 2 if config.checkpointing else 20  # activations of width `width` kept a token and layer, roughly
     activations = micro * tokens * network.width * network.num_layers * kept * (2 if config.bf16 else 4)
     weights = n * 4 * 5  # weights, gradients, two moments and the smoothed copy
+    shards = n_processes if config.fsdp else 1
+    gathered = 0 if shards == 1 else 2 * n * 4 / network.num_layers  # a block, and the next one on its way
     return {
         "preset": config.preset,
         "slots": [f"{s.name}{' *' if s.denoised else ''}" for s in model.layout.slots],
@@ -30,5 +32,9 @@ def describe_plan(config: TrainConfig, n_processes: int = 1) -> dict[str, Any]:
         "samples": config.n_iterations * config.batch_size,
         "batch": f"{micro} × {config.accumulate} × {n_processes} = {config.batch_size}",
         "flops_per_sample": 6 * n * tokens,
-        "memory_gib": round((weights + activations) / 2**30, 2),
+        "fsdp": config.fsdp,
+        "shards": shards,
+        "weights_gib": round(weights / 2**30, 2),
+        "held_gib": round(weights / shards / 2**30, 2),
+        "memory_gib": round((weights / shards + gathered + activations) / 2**30, 2),
     }

@@ -11,25 +11,39 @@ from torch import Tensor, nn
 
 from recap.errors import DatasetError
 from recap.run_directory import whole_file
+from recap.training.sharding import gather, part_like
 
 STATE = "state.safetensors"
 
 
-def save_state(out: Path, model: nn.Module, smooth: nn.Module, optimizer: Any, facts: dict[str, Any]) -> None:
-    """Write weights, smoothed weights, the optimizer's moments and some facts, whole or not at all."""
+def save_state(
+    out: Path, model: nn.Module, smooth: nn.Module, optimizer: Any, facts: dict[str, Any], write: bool = True
+) -> None:
+    """Write weights, smoothed weights, the optimizer's moments and some facts, whole or not at all.
+
+    Args:
+        write: whether this process does; where weights are sharded, every process must call.
+    """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    tensors: dict[str, Tensor] = {f"model.{k}": v for k, v in model.state_dict().items()}
-    tensors |= {f"smooth.{k}": v for k, v in smooth.state_dict().items()}
+    tensors = _weights(model, smooth)
     for number, values in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{number}.{k}": torch.as_tensor(v) for k, v in values.items()}
-    tensors = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
+    tensors = gather(tensors, torch.device("cpu"), keep=write)
+    if not write:
+        return
     try:
         with whole_file(out / STATE) as partial:
-            save_file(tensors, partial, metadata={"recap": json.dumps(facts)})
-    except OSError as error:
+            save_file(
+                {k: v.contiguous() for k, v in tensors.items()},
+                partial,
+                metadata={"recap": json.dumps(facts)},
+            )
+    except (OSError, SafetensorError) as error:  # safetensors does not say OSError where a disk is full
+        why = getattr(error, "strerror", None) or error
         raise DatasetError(
-            f"the run's state could not be written to {out} ({error.strerror or error}): the last one is kept"
+            f"the run's state could not be written to {out} ({why}): the last one is kept"
         ) from error
 
 
@@ -40,19 +54,30 @@ def load_state(out: Path, model: nn.Module, smooth: nn.Module, optimizer: Any) -
     file = out / STATE
     if not file.exists():
         return None
+    wanted = _weights(model, smooth)
+    learned = [p for group in optimizer.param_groups for p in group["params"]]
+    tensors: dict[str, Tensor] = {}
+    moments: dict[int, dict[str, Tensor]] = {}
     try:
         with safe_open(file, framework="pt") as opened:
             facts = json.loads((opened.metadata() or {})["recap"])
-            tensors = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
+            for key in opened.keys():  # noqa: SIM118 - not a dict
+                value = opened.get_tensor(key)
+                if key.startswith("optimizer."):
+                    _, number, name = key.split(".")
+                    moments.setdefault(int(number), {})[name] = part_like(value, learned[int(number)])
+                else:
+                    tensors[key] = part_like(value, wanted.get(key))
+    except (SafetensorError, OSError, KeyError, ValueError, IndexError) as error:
         raise DatasetError(f"{file} is damaged ({error}): remove it to start over") from error
     model.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("model.")})
     smooth.load_state_dict({k[7:]: v for k, v in tensors.items() if k.startswith("smooth.")})
-    moments: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        if key.startswith("optimizer."):
-            _, number, name = key.split(".")
-            moments.setdefault(int(number), {})[name] = value
     state = optimizer.state_dict()
     optimizer.load_state_dict({"state": moments, "param_groups": state["param_groups"]})
     return dict(facts)
+
+
+def _weights(model: nn.Module, smooth: nn.Module) -> dict[str, Tensor]:
+    """By the names that they have in the file."""
+    tensors: dict[str, Tensor] = {f"model.{k}": v for k, v in model.state_dict().items()}
+    return tensors | {f"smooth.{k}": v for k, v in smooth.state_dict().items()}

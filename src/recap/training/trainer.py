@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -34,9 +33,10 @@ from recap.training.beginning import begin_from
 from recap.training.config import TrainConfig
 from recap.training.data import TrainingData, load_data
 from recap.training.judging import judge, replay_rms
-from recap.training.processes import make_accelerator, undisturbed
+from recap.training.processes import make_accelerator, noted, undisturbed
 from recap.training.records import Records, git_state
 from recap.training.schedule import learning_rate
+from recap.training.sharding import gather, local, shard, shell
 from recap.training.state import load_state, save_state
 
 LOG_EVERY = 25
@@ -145,28 +145,43 @@ class _Run:
             latents = kept[eye]
         elif config.policy.sees:
             latents = torch.from_numpy(data.pictures).permute(0, 3, 1, 2).to(self.device)  # as they are
+        self.several = accelerator.num_processes > 1
+        self.sharded = self.several and config.fsdp
+        loss, self.smooth = self._networks(begun)
+        self.raw = loss.model
+        optimizer = torch.optim.AdamW(
+            _groups(self.raw, config.weight_decay), lr=config.learning_rate, betas=(0.9, 0.99)
+        )
+        # A sharded model brings its gradients together by itself: accelerate only sets the precision.
+        self.model = accelerator.prepare_model(loss, evaluation_mode=self.sharded)
+        self.optimizer = accelerator.prepare_optimizer(optimizer)
+        self.source = BatchSource(data.train, latents, data.statistics, config.policy, self.device)
+        self.judge = BatchSource(data.held_out, latents, data.statistics, config.policy, self.device)
+        self.iteration, self.best_loss, self.best_iteration = 0, math.inf, 0
+        self.loss = math.inf  # on held-out demonstrations, when last judged
+        self.records = Records(out, enabled=accelerator.is_main_process)
+
+    def _networks(self, begun: TrainedPolicy | None) -> tuple[_Loss, SlotModel]:
+        """What is trained, and the running mean of its weights; both are sharded or neither."""
+        config = self.config
         torch.manual_seed(config.seed)
         model = build_model(config.policy)
         if config.weights is not None:
             model.load_published(config.weights)
         if begun is not None:
             model.load_state_dict(begun.model.state_dict())
-        model = model.to(self.device)
-        self.smooth = copy.deepcopy(model).requires_grad_(False).eval()
+        smooth = shell(model).eval()
+        if not self.sharded:
+            model = model.to(self.device)
         if config.checkpointing:
             model.recompute_activations()
         if config.compile and self.device.type == "cuda":
-            _compile_blocks(model, config.policy.network.blocks)
-        self.raw = model
-        optimizer = torch.optim.AdamW(
-            _groups(model, config.weight_decay), lr=config.learning_rate, betas=(0.9, 0.99)
-        )
-        self.model, self.optimizer = accelerator.prepare(_Loss(model), optimizer)
-        self.source = BatchSource(data.train, latents, data.statistics, config.policy, self.device)
-        self.judge = BatchSource(data.held_out, latents, data.statistics, config.policy, self.device)
-        self.iteration, self.best_loss, self.best_iteration = 0, math.inf, 0
-        self.loss = math.inf  # on held-out demonstrations, when last judged
-        self.records = Records(out, enabled=accelerator.is_main_process)
+            _compile_blocks(model, config.policy.network.blocks)  # before they are sharded, as torch asks
+        loss = _Loss(model)
+        if self.sharded:  # from the CPU, so that the whole never lies on the device
+            shard(loss, config.policy.network.blocks, self.accelerator.num_processes, self.device)
+        smooth.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True)
+        return loss, smooth.to(self.device).requires_grad_(False)
 
     def _encoder(self) -> FrameEncoder | None:
         """The autoencoder: given, found in the run, or trained first."""
@@ -190,9 +205,25 @@ class _Run:
         self.accelerator.wait_for_everyone()
         return load_autoencoder(str(kept), self.device)
 
-    def policy(self) -> TrainedPolicy:
+    def _policy(self, model: SlotModel) -> TrainedPolicy:
         """The smoothed weights as a policy."""
-        return build_policy(self.smooth, self.data.statistics, self.data.stamp, self.encoder)
+        return build_policy(model, self.data.statistics, self.data.stamp, self.encoder)
+
+    def _whole(self) -> SlotModel | None:
+        """The smoothed weights for the main process, which alone uses them; None for the others.
+
+        Where they are sharded, all processes bring them together, and the main one holds them until it is
+        done: a rollout calls as often as it likes, and nobody else could follow.
+        """
+        main = self.accelerator.is_main_process
+        if not self.sharded:
+            return self.smooth if main else None
+        tensors = gather(self.smooth.state_dict(), self.device, keep=main)
+        if not main:
+            return None
+        model = shell(self.smooth)
+        model.load_state_dict(tensors, assign=True)
+        return model.requires_grad_(False)
 
     def train(self, rollout: Rollout | None, rollout_every: int, max_seconds: float) -> Outcome:
         """All iterations that are left."""
@@ -206,48 +237,23 @@ class _Run:
         elif main:
             self.records.write("run.json", {"git": git_state(), **self._facts()})
         began = time.monotonic()
-        first = self.iteration
-        sums: dict[str, Tensor] = {}
-        n_summed = 0
-        try:
-            while self.iteration < config.n_iterations:
-                with undisturbed():
-                    losses = self._step()
-                    sums = {name: sums.get(name, 0.0) + loss for name, loss in losses.items()}
-                    self.iteration += 1
-                    n_summed += 1
-                if self.iteration % LOG_EVERY == 0 or self.iteration == config.n_iterations:
-                    means = {name: value / n_summed for name, value in sums.items()}
-                    self._log(means, time.monotonic() - began, self.iteration - first)
-                    sums, n_summed = {}, 0
-                due = self.iteration % config.validate_every == 0 or self.iteration == config.n_iterations
-                if due:
-                    self._validate()
-                if main and rollout is not None and rollout_every and self.iteration % rollout_every == 0:
-                    self.records.log(self.iteration, {"rollout": rollout(self.iteration, self.policy())})
-                if self.iteration % config.save_every == 0:
-                    self._save()
-                self.report("iterations", self.iteration, config.n_iterations)
-                late = (
-                    due
-                    and config.patience > 0
-                    and self.iteration - self.best_iteration >= config.patience * config.validate_every
-                )
-                overdue = time.monotonic() - began > max_seconds
-                asked = (due and config.patience > 0) or math.isfinite(max_seconds)
-                if asked and self._agreed(late or overdue):
-                    break
-        except KeyboardInterrupt:
+        # Processes that stopped at different steps would wait for each other: of many, each notes Ctrl-C,
+        # and all stop after the step that they agree on.
+        with noted(self.several) as asked:
+            try:
+                self._iterate(rollout, rollout_every, began, max_seconds, asked)
+            except KeyboardInterrupt:
+                self._save()
+                raise KeyboardInterrupt(
+                    f"stopped at iteration {self.iteration} of {config.n_iterations}: "
+                    "kept; the same command resumes"
+                ) from None
             self._save()
-            raise KeyboardInterrupt(
-                f"stopped at iteration {self.iteration} of {config.n_iterations}: "
-                "kept; the same command resumes"
-            ) from None
-        self._save()
-        if main:
-            seconds = time.monotonic() - began
-            self._checkpoint(LAST, self.iteration)
-            self.records.picture(self.policy(), self.data.held_out, self.judge)
+        seconds = time.monotonic() - began
+        model = self._whole()
+        if model is not None:
+            self._checkpoint(LAST, model)
+            self.records.picture(self._policy(model), self.data.held_out, self.judge)
         self.accelerator.wait_for_everyone()
         self.records.close()
         return Outcome(
@@ -256,16 +262,63 @@ class _Run:
             self.iteration,
             self.best_iteration,
             self.best_loss,
-            time.monotonic() - began if not main else seconds,
+            seconds,
             self.data.left_out,
         )
 
-    def _agreed(self, stop: bool) -> bool:
-        """Whether the main process, which alone validates, wants to stop: all must stop together."""
-        if self.accelerator.num_processes == 1:
-            return stop
-        vote = torch.tensor([float(stop and self.accelerator.is_main_process)], device=self.device)
-        return bool(self.accelerator.reduce(vote, "sum").item() > 0)
+    def _iterate(
+        self, rollout: Rollout | None, rollout_every: int, began: float, max_seconds: float, asked: list[int]
+    ) -> None:
+        """Step, judge, roll out and save, until all is done or there is a reason to stop."""
+        config = self.config
+        first = self.iteration
+        sums: dict[str, Tensor] = {}
+        n_summed = 0
+        while self.iteration < config.n_iterations:
+            with undisturbed(not self.several):
+                losses = self._step()
+                sums = {name: sums.get(name, 0.0) + loss for name, loss in losses.items()}
+                self.iteration += 1
+                n_summed += 1
+            if self.iteration % LOG_EVERY == 0 or self.iteration == config.n_iterations:
+                means = {name: value / n_summed for name, value in sums.items()}
+                self._log(means, time.monotonic() - began, self.iteration - first)
+                sums, n_summed = {}, 0
+            due = self.iteration % config.validate_every == 0 or self.iteration == config.n_iterations
+            tried = rollout_every > 0 and self.iteration % rollout_every == 0
+            if due or tried:
+                self._judge(due, rollout if tried else None)
+            if self.iteration % config.save_every == 0:
+                self._save()
+            self.report("iterations", self.iteration, config.n_iterations)
+            late = (
+                due
+                and config.patience > 0
+                and self.iteration - self.best_iteration >= config.patience * config.validate_every
+            )
+            stop, interrupted = self._agreed(late or time.monotonic() - began > max_seconds, bool(asked))
+            if interrupted:
+                raise KeyboardInterrupt
+            if stop:
+                break
+
+    def _judge(self, due: bool, rollout: Rollout | None) -> None:
+        """What the smoothed weights are worth: all processes gather them, the main one looks."""
+        model = self._whole()
+        if model is None:
+            return
+        if due:
+            self._validate(model)
+        if rollout is not None:
+            self.records.log(self.iteration, {"rollout": rollout(self.iteration, self._policy(model))})
+
+    def _agreed(self, stop: bool, interrupted: bool) -> tuple[bool, bool]:
+        """Whether all stop: when the main process wants to, which alone validates, or any was interrupted."""
+        if not self.several:
+            return stop, interrupted
+        votes = [float(stop and self.accelerator.is_main_process), float(interrupted)]
+        counted = self.accelerator.reduce(torch.tensor(votes, device=self.device), "sum").tolist()
+        return counted[0] > 0, counted[1] > 0
 
     def _step(self) -> dict[str, Tensor]:
         """One iteration: every draw depends on seed and iteration alone."""
@@ -302,23 +355,21 @@ class _Run:
     def _smooth(self) -> None:
         """The running mean of the weights, quick to leave where it began."""
         decay = min(self.config.ema, (1 + self.iteration) / (10 + self.iteration))
-        ours = [p.data for p in self.smooth.parameters()]
-        theirs = [p.data for p in self.raw.parameters()]
+        ours = [local(p.data) for p in self.smooth.parameters()]
+        theirs = [local(p.data) for p in self.raw.parameters()]
         torch._foreach_lerp_(ours, theirs, 1 - decay)
 
     def _log(self, means: dict[str, Tensor], seconds: float, n_done: int) -> None:
-        if self.accelerator.num_processes > 1:
+        if self.several:
             means = {name: self.accelerator.reduce(value, "mean") for name, value in means.items()}
         row = {f"loss/{name}": float(value) for name, value in means.items()}
         row["learning_rate"] = learning_rate(self.config, self.iteration - 1)
         row["samples_per_s"] = round(n_done * self.config.batch_size / max(seconds, 1e-9), 1)
         self.records.log(self.iteration, row)
 
-    def _validate(self) -> None:
+    def _validate(self, model: SlotModel) -> None:
         """The smoothed weights on held-out demonstrations, retrieved for as at test time."""
-        if not self.accelerator.is_main_process:
-            return
-        losses, rms = judge(self.smooth, self.judge, self.data, self.device)
+        losses, rms = judge(model, self.judge, self.data, self.device)
         row = {f"held_out/{name}": value for name, value in losses.items()}
         row["held_out/action_rms"] = rms
         if self.config.policy.retrieval:
@@ -327,13 +378,13 @@ class _Run:
         self.loss = losses["action"]
         if self.loss < self.best_loss:
             self.best_loss, self.best_iteration = self.loss, self.iteration
-            self._checkpoint(BEST, self.iteration)
+            self._checkpoint(BEST, model)
 
-    def _checkpoint(self, name: str, iteration: int) -> None:
-        facts = {**self._facts(), "iteration": iteration}
+    def _checkpoint(self, name: str, model: SlotModel) -> None:
+        facts = {**self._facts(), "iteration": self.iteration}
         if math.isfinite(self.loss):
             facts["held_out_action_loss"] = round(self.loss, 5)
-        save_pretrained(self.policy(), self.out / name, facts)
+        save_pretrained(self._policy(model), self.out / name, facts)
 
     def _facts(self) -> dict[str, Any]:
         n_train, n_held_out, n_pool = self.data.n_episodes
@@ -359,14 +410,14 @@ class _Run:
 
     def _save(self) -> None:
         self.accelerator.wait_for_everyone()
-        if self.accelerator.is_main_process:
-            facts = {
-                "iteration": self.iteration,
-                "loss": self.loss,
-                "best_loss": self.best_loss,
-                "best_iteration": self.best_iteration,
-            }
-            save_state(self.out, self.raw, self.smooth, self.optimizer, facts)
+        facts = {
+            "iteration": self.iteration,
+            "loss": self.loss,
+            "best_loss": self.best_loss,
+            "best_iteration": self.best_iteration,
+        }
+        main = self.accelerator.is_main_process
+        save_state(self.out, self.raw, self.smooth, self.optimizer, facts, write=main)
 
 
 def _compile_blocks(model: nn.Module, names: tuple[str, ...]) -> None:
