@@ -85,7 +85,7 @@ def run_gpu(options: argparse.Namespace) -> None:
     size = large.image.size * 9 // 14 // 16 * 16  # 144 px for 224
     fewer = replace(large, image=replace(large.image, size=size))
     phase("ceilings", 0, lambda: gpu_ceilings(bench))
-    phase("inference", 0, lambda: inference(bench, large, "cosmos-2b", peers=True))
+    phase("inference", 0, lambda: inference(bench, large, "cosmos-2b", peers=not options.quick))
     phase("training", 20, lambda: training(bench, large, n_large))
     phase("training, stock", 20, lambda: training(bench, large, n_large, stock=True))
     phase("training of the nano", 8, lambda: training_nano(bench, small, n_small))
@@ -109,6 +109,7 @@ def main() -> None:
     gpu = parts.add_parser("gpu", help="the 2B network")
     gpu.add_argument("--out", type=Path, help="write the result here, as it goes")
     gpu.add_argument("--seconds", type=float, default=200.0, help="what does not fit is left out")
+    gpu.add_argument("--quick", action="store_true", help="our own chunk before anything else")
     gpu.add_argument("--rehearse", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     run_cpu(options) if options.part == "cpu" else run_gpu(options)

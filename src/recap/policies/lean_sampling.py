@@ -166,6 +166,12 @@ class LeanSampler:
             both.append(own(block.attn2.to_v.weight.t() @ block.attn2.to_out[0].weight.t()))
         self.one, self.two = torch.stack(ones), torch.stack(twos)  # (3L, C, r), (3L, r, 3C)
         self.cross = torch.stack(both)  # (L, d, C)
+        layout = self.model.layout
+        shape = (1, 1, len(layout.slots), layout.size, layout.size)
+        self.rotation: tuple[Tensor, Tensor] = network.rope(torch.empty(shape, device=self._like.device))
+        if self.model.sizes.use_crossattn_projection:
+            first = network.crossattn_proj[0]
+            self.text = own(first.weight), own(first.bias)
         end = network.norm_out
         self.last_one, self.last_two = own(end.linear_1.weight).t(), own(end.linear_2.weight).t()
         self.last = own(network.proj_out.weight)
@@ -178,7 +184,11 @@ class LeanSampler:
         start = {name: value * config.temperature for name, value in noise.items()}
         walk = self._one_by_one if self.compiled else self.walk
         found = walk(batch, start, config.n_steps)
-        return {s.name: found[s.name] + self.model.told_from(batch, s) for s in self.model.denoised}
+        for slot in self.model.denoised:
+            origin = self.model.told_from(batch, slot)
+            if isinstance(origin, Tensor):
+                found[slot.name] = found[slot.name] + origin
+        return found
 
     def _one_by_one(self, batch: Batch, noise: dict[str, Tensor], n_steps: int) -> dict[str, Tensor]:
         """A large network has its hands full with one chunk, and one graph serves any number of them."""
@@ -187,19 +197,21 @@ class LeanSampler:
             values = {name: value[i : i + 1] for name, value in batch.values.items()}
             one = Batch(values, batch.present[i : i + 1], batch.text[i : i + 1])
             rows.append(self._replay(one, {k: v[i : i + 1] for k, v in noise.items()}, n_steps))
-        return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+        return (
+            rows[0] if len(rows) == 1 else {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+        )
 
     def _replay(self, batch: Batch, noise: dict[str, Tensor], n_steps: int) -> dict[str, Tensor]:
         """One chunk, by the graph of so many steps; captured when it is asked for first."""
         if n_steps not in self._graphs:
             self._graphs[n_steps] = self._capture(batch, noise, n_steps)
         graph = self._graphs[n_steps]
-        for name, value in batch.values.items():
-            graph.batch.values[name].copy_(value)
+        given = list(batch.values)
+        torch._foreach_copy_(
+            [*(graph.batch.values[name] for name in given), graph.batch.text, *graph.noise.values()],
+            [*(batch.values[name] for name in given), batch.text, *(noise[name] for name in graph.noise)],
+        )
         graph.batch.present.copy_(batch.present)
-        graph.batch.text.copy_(batch.text)
-        for name, value in noise.items():
-            graph.noise[name].copy_(value)
         graph.replay()
         return {name: value.clone() for name, value in graph.found.items()}
 
@@ -230,7 +242,7 @@ class LeanSampler:
         frames, given, levels = model.assemble(batch, noise, torch.ones(len(batch), device=self.one.device))
         modulation, last = self._modulations(levels, steps[:-1])
         crosses = self._crosses(batch)
-        rotation = self._network.rope(frames)
+        rotation = self.rotation
         fixed = self._embed(frames[:, :, :n_given], given[:, :n_given])
         per_slot = fixed.shape[1] // n_given
         moving = dict(noise)
@@ -303,11 +315,10 @@ class LeanSampler:
 
     def _crosses(self, batch: Batch) -> Tensor:
         """What cross-attention to the one token gives: (L, B, 1, C)."""
-        text = batch.text.to(self._like.dtype)
+        text = batch.text[:, 0].to(self.dtype)
         if self.model.sizes.use_crossattn_projection:
-            text = self._network.crossattn_proj(text)
-        rows = text[:, 0].to(self.dtype).expand(len(self.cross), -1, -1)
-        return torch.bmm(rows, self.cross)[:, :, None]
+            text = functional.gelu(functional.linear(text, *self.text))
+        return torch.bmm(text.expand(len(self.cross), -1, -1), self.cross)[:, :, None]
 
     def _embed(self, frames: Tensor, given: Tensor) -> Tensor:
         """Latent frames (B, c, T, h, w) as tokens, with the mask channels of `call_network`."""
