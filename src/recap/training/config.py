@@ -44,7 +44,8 @@ class AugmentConfig:
     shift: float = 0.0  # of everything sideways, in samples that see no image: only in the world's frame
     turn: float = 0.0  # degrees, either way, by which everything is turned, likewise; only in the plane
     # What was retrieved, its scene and all, is moved away from where it was shown, likewise: px or m, in
-    # deviations, and degrees about its main object, either way. The residual brings it back, and has only the poses to tell how far.
+    # deviations, and degrees about its main object, either way. The residual brings it back, and has only the
+    # poses to tell how far.
     displace: float = 0.0
     displace_turn: float = 0.0
 
