@@ -229,3 +229,15 @@ def test_settings_that_do_not_fit_are_refused() -> None:
         replace(NANO.image, future_cameras=("hed",))
     with pytest.raises(InputError, match="arms are 10 numbers each, not 14"):
         build_layout(replace(NANO, action_dim=14))
+
+
+def test_an_instruction_that_is_not_read_changes_nothing() -> None:
+    policy = arms_policy(text="none")
+    observations, shown = moments(policy, 1)
+    chunks = [
+        policy.predict_action_chunk(
+            [replace(observations[0], task=task)], shown, torch.Generator().manual_seed(0)
+        )[0]
+        for task in ("lift the pot", "click the bell")
+    ]
+    np.testing.assert_array_equal(chunks[0].actions, chunks[1].actions)

@@ -10,6 +10,7 @@ import torch
 from made_arms import demonstrations
 from recap.errors import InputError
 from recap.policies.checkpoint import from_pretrained
+from recap.policies.layout import build_layout
 from recap.pool.memory import MemoryView
 from recap.pool.packed import write_packed
 from recap.training.batches import NO_AUGMENT, BatchSource
@@ -182,7 +183,7 @@ def test_presets_keep_what_they_say() -> None:
     assert all_pools.co_training
     assert (all_pools.target_tasks, all_pools.pool_tasks) == (ours.target_tasks, ())
     assert (ceiling.target_tasks, ceiling.co_training) == ((), False)
-    for config in (ours, single, alone, all_pools, ceiling):
+    for config in (ours, alone, all_pools, ceiling):
         small = PRESETS[config.preset.replace("nano", "small")]
         assert small.policy == replace(config.policy, inputs="S", network=small.policy.network)
         assert (small.pairs, small.augment, small.co_training) == (
@@ -192,6 +193,11 @@ def test_presets_keep_what_they_say() -> None:
         )
         assert (small.target_tasks, small.pool_tasks) == (config.target_tasks, config.pool_tasks)
         assert (small.policy.sees, small.compile) == (False, False), "for a CPU"
-    for config in (ours, single, alone, all_pools, ceiling, PRESETS["pusht-nano"]):
+    apart = PRESETS["dualarm-small-single"]
+    assert (apart.policy.mode, apart.policy.sees, apart.policy.objects_from_now) == ("single", False, True)
+    assert apart.augment.displaces
+    assert apart.augment.image_dropout == 1.0
+    assert build_layout(apart.policy).n_tokens == 5, "one a slot"
+    for config in (ours, single, apart, alone, all_pools, ceiling, PRESETS["pusht-nano"]):
         assert from_json(config.to_json()) == config
     assert "target_tasks" not in PRESETS["pusht-nano"].to_json(), "runs begun before go on"

@@ -19,7 +19,7 @@ BLOCK_MODES = ("aligned", "contact")  # in which all is in the block's frame
 
 # Settings that came after the first checkpoints, with what they mean where they are not written.
 LATER: Mapping[str, Mapping[str, Any]] = {
-    "": {"domain": "pusht", "n_objects": 1, "future_change": False, "robot": ""},
+    "": {"domain": "pusht", "n_objects": 1, "future_change": False, "robot": "", "objects_from_now": False},
     "image": {"retrieved_cameras": (), "future_cameras": ()},
 }
 
@@ -194,13 +194,14 @@ class PolicyConfig:
     image: ImageConfig = field(default_factory=ImageConfig)
     network: AnyNetworkConfig = field(default_factory=NetworkConfig)  # its kind is the backbone
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    text: str = "words"  # the instruction's encoder
+    text: str = "words"  # the instruction's encoder; none: it is not read
     n_action_steps: int = 8  # of a chunk that are executed, unless told otherwise
     hindsight: bool = False  # whether parts of demonstrations are retrieved too, unless told otherwise
     domain: str = "pusht"  # where it acts: what its numbers mean
     n_objects: int = 1  # that are told apart; those after them are not seen
     future_change: bool = False  # the future image is predicted as a change of the present one
     robot: str = ""  # the embodiment that it drives, where its shape matters
+    objects_from_now: bool = False  # retrieved objects are told from where they are now; only in space
 
     def __post_init__(self) -> None:
         one_of("inputs", self.inputs, INPUTS)
@@ -214,6 +215,10 @@ class PolicyConfig:
             raise InputError(f"n_objects {self.n_objects} leaves nothing to act on: give 1 or more")
         if not isinstance(self.robot, str):
             raise InputError(f"robot {self.robot!r} is no name: give one, such as triangle")
+        if self.objects_from_now and self.domain == "pusht":
+            raise InputError(
+                "objects are told from where they are now only in space: set objects_from_now=false"
+            )
         if not self.retrieval and self.residual:
             raise InputError(
                 "a policy without retrieval has nothing to add a residual to: set residual=false"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from recap.types import F32, F64
 # gripper; "." anything else. A mirror turns the signs of X, x, S and s.
 PLACES, TURNS = "XYZxyz", "CScsr"
 RELATIVE = str.maketrans("XYZ", "xyz")
+THING = re.compile(r"XYZr{6}\.(xyzxyz)?")  # an object of a scene in space; the dot marks whether it is there
 
 
 class Encoding(Protocol):

@@ -41,6 +41,9 @@ def moment_of(given: Conditioning, config: PolicyConfig) -> Moment:
         then = _state(proprio[0], given.objects[0, 0], goal, given.frames[0], config)
         rows = (proprio - encoding.origin(now)).ravel()
         last = _pose(given.objects[0, -1], config)
+        if config.objects_from_now:
+            here = _pose(given.object_now, config)
+            then, last = _from(here, then, config.n_objects), _from(here, last, config.n_objects)
         vectors["retrieved_proprio"] = np.concatenate([rows, then, last])
         steps = (given.actions[0] - origin).ravel()
         vectors["retrieved_action"] = np.concatenate([steps, given.valid[0]])
@@ -64,17 +67,41 @@ def targets_of(
 
 def kinds_of(config: PolicyConfig) -> dict[str, str]:
     """What each number of each vector slot is."""
-    encoding, horizon, n = config.world.encoding, config.chunk_size, config.n_objects
+    encoding, horizon = config.world.encoding, config.chunk_size
     body, act = encoding.body_kinds(config.proprio_dim), encoding.body_kinds(config.action_dim)
     chunk = encoding.chunk_kinds(config.action_dim)
-    state, pose = (encoding.state_kinds(n), encoding.pose_kinds(n)) if config.measures else ("", "")
+    state, pose = _object_kinds(config)
+    things = (state + pose).translate(RELATIVE) if config.objects_from_now else state + pose
     return {
-        "retrieved_proprio": encoding.chunk_kinds(config.proprio_dim) * horizon + state + pose,
+        "retrieved_proprio": encoding.chunk_kinds(config.proprio_dim) * horizon + things,
         "retrieved_action": chunk * horizon + "." * horizon,
         "proprio": body + state,
         "action": (act.translate(RELATIVE) if config.residual else chunk) * horizon,
         "future_proprio": body + pose,
     }
+
+
+def retrieved_kinds(config: PolicyConfig) -> dict[str, str]:
+    """The same of the slots of what was retrieved, were nothing told from where it is now."""
+    encoding, horizon = config.world.encoding, config.chunk_size
+    return {
+        "retrieved_proprio": encoding.body_kinds(config.proprio_dim) * horizon
+        + "".join(_object_kinds(config)),
+        "retrieved_action": encoding.body_kinds(config.action_dim) * horizon + "." * horizon,
+    }
+
+
+def _object_kinds(config: PolicyConfig) -> tuple[str, str]:
+    """Of a state and of a pose; nothing for a policy that does not measure."""
+    encoding, n = config.world.encoding, config.n_objects
+    return (encoding.state_kinds(n), encoding.pose_kinds(n)) if config.measures else ("", "")
+
+
+def _from(here: F64, then: F64, n_objects: int) -> F64:
+    """Objects in space told from where they are now, pose by pose; one that is not there now as it is."""
+    rows, now = then.reshape(n_objects, -1).copy(), here.reshape(n_objects, -1)
+    rows[:, :9] -= now[:, :9] * now[:, 9:] * rows[:, 9:10]
+    return rows.ravel()
 
 
 def _pose(things: F64, config: PolicyConfig) -> F64:

@@ -15,6 +15,7 @@ from recap.policies.lean import make_lean
 from recap.policies.model import Batch, SlotModel, TaskEncoder
 from recap.policies.network import build_network, call_network, load_pretrained_network, text_width
 
+UNREAD = "none"  # the instruction's encoder of a policy that goes by what was retrieved alone
 CLEAN_LEVEL = 1e-4  # the noise level that a clean slot is said to have
 
 
@@ -39,6 +40,8 @@ class WorldActionModel(SlotModel):
     def task_encoder(config: PolicyConfig) -> TaskEncoder:
         """One token an instruction, (n, 1, d), padded to the network's width."""
         width = text_width(_sizes(config))
+        if config.text == UNREAD:
+            return lambda tasks: torch.zeros(len(tasks), 1, width)
         encoder = _text_encoder(config.text, width)
 
         def encode(tasks: Sequence[str]) -> Tensor:

@@ -16,6 +16,7 @@ from recap.policies.model import Batch
 from recap.policies.policy import Statistics
 from recap.policies.vectors import kinds_of
 from recap.training.config import AugmentConfig
+from recap.training.motion import Motion, displacement
 from recap.training.samples import Samples
 
 NO_AUGMENT = AugmentConfig(False, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
@@ -55,7 +56,7 @@ class BatchSource:
         kinds = kinds_of(config)
         kinds["absolute"] = config.world.encoding.body_kinds(config.action_dim) * config.chunk_size
         self._flips = {name: _mirror_table(text, world, device) for name, text in kinds.items()}
-        self._pairs = {name: _turn_table(text, world, device) for name, text in kinds.items()}
+        self.motion = Motion(config, device)
         self._kinds = {
             name: (_where(text, PLACES, device), _where(text, TURNS, device)) for name, text in kinds.items()
         }
@@ -111,12 +112,9 @@ class BatchSource:
         picked = {name: varied(name, table[rows, passed]) for name, table in self._matched.items()}
         actions = varied("absolute", self._actions[rows])
         base = varied("absolute", self._base[rows, passed])
-        if (augment.displace > 0 or augment.displace_turn > 0) and picked:
-            away = augment.displace * normal(n, 2) * ~seeing[:, None]
-            turned = math.radians(augment.displace_turn) * (2 * uniform() - 1) * ~seeing
-            about = self._object(picked["retrieved_proprio"])
-            picked = {name: self._moved(name, table, about, away, turned) for name, table in picked.items()}
-            base = self._moved("absolute", base, about, away, turned)
+        if augment.displaces and picked:
+            away, turned = displacement(augment, seeing, generator)
+            picked, base = self.motion.displaced(picked, base, values["proprio"], away, turned)
         if (augment.chunk_noise > 0 or augment.chunk_turn > 0) and picked:
             ramp = torch.linspace(0, 1, horizon, device=device)[None, :, None]
             offset = normal(n, 2, width)
@@ -156,24 +154,8 @@ class BatchSource:
 
     def _turn(self, name: str, values: Tensor, angle: Tensor) -> Tensor:
         """Everything turned about the middle of the world, by an angle (B,) each."""
-        pairs, middle = self._pairs[name]
-        first, second = values[:, pairs] - middle, values[:, pairs + 1] - middle  # (B, p)
-        cos, sin = angle.cos()[:, None], angle.sin()[:, None]
-        turned = values.clone()
-        turned[:, pairs] = cos * first - sin * second + middle
-        turned[:, pairs + 1] = sin * first + cos * second + middle
-        return turned
-
-    def _object(self, retrieved: Tensor) -> Tensor:
-        """Where the object was at the moment that was retrieved, (B, 2)."""
-        first = self.config.chunk_size * self.config.proprio_dim  # after the pusher's places
-        return retrieved[:, first : first + 2].clone()
-
-    def _moved(self, name: str, values: Tensor, about: Tensor, away: Tensor, angle: Tensor) -> Tensor:
-        """Turned about a place (B, 2) by an angle (B,), then moved away (B, 2)."""
-        to_middle = self.config.image.world / 2 - about
-        turned = self._turn(name, values + to_middle @ self._sides[name], angle)
-        return turned + (away - to_middle) @ self._sides[name]
+        middle = torch.full((len(values), 2), self.config.image.world / 2, device=self.device)
+        return self.motion.turned(name, values, angle, middle)
 
     def _shaken(
         self, name: str, values: Tensor, augment: AugmentConfig, normal: Callable[..., Tensor]
@@ -216,13 +198,6 @@ def _mirror_table(kinds: str, world: float, device: torch.device) -> tuple[Tenso
     sign = torch.tensor([-1.0 if kind in "XxSs" else 1.0 for kind in kinds], device=device)
     offset = torch.tensor([world if kind == "X" else 0.0 for kind in kinds], device=device)
     return sign, offset
-
-
-def _turn_table(kinds: str, world: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Where pairs of numbers begin that turn with the world, and the middle that each is turned about."""
-    found = [i for i in range(len(kinds) - 1) if kinds[i : i + 2] in ("XY", "CS")]
-    middle = [world / 2 if kinds[i] == "X" else 0.0 for i in found]
-    return torch.tensor(found, dtype=torch.long, device=device), torch.tensor(middle, device=device)
 
 
 def _where(kinds: str, which: str, device: torch.device) -> Tensor:

@@ -43,10 +43,16 @@ class AugmentConfig:
     chunk_turn: float = 0.0  # by which numbers of 6-D rotations of the retrieved chunk are off, smoothly
     shift: float = 0.0  # of everything sideways, in samples that see no image: only in the world's frame
     turn: float = 0.0  # degrees, either way, by which everything is turned, likewise; only in the plane
-    # What was retrieved, its scene and all, is moved away from where it was shown, likewise: a deviation in
-    # px, and degrees either way. The residual brings it back, and has only the poses to tell how far.
+    # What was retrieved, its scene and all, is moved away from where it was shown, likewise: px or m, in
+    # deviations, and degrees about its main object, either way. The residual brings it back, and has only the
+    # poses to tell how far.
     displace: float = 0.0
     displace_turn: float = 0.0
+
+    @property
+    def displaces(self) -> bool:
+        """Whether what was retrieved is moved away."""
+        return self.displace > 0 or self.displace_turn > 0
 
 
 @dataclass(frozen=True)
@@ -103,14 +109,19 @@ class TrainConfig:
             raise InputError(
                 f"left and right cannot be swapped in domain '{self.policy.domain}': set augment.mirror=false"
             )
+        planar = self.policy.pose_dim == PlanarEncoding.pose_dim
         for name in ("turn", "displace", "displace_turn"):
-            if getattr(self.augment, name) > 0 and (
-                self.policy.mode in BLOCK_MODES or self.policy.pose_dim != PlanarEncoding.pose_dim
-            ):
+            wrong = self.policy.mode in BLOCK_MODES or (name == "turn" and not planar)
+            if getattr(self.augment, name) > 0 and wrong:
+                where = "the world's frame of the plane" if name == "turn" else "the world's frame"
                 raise InputError(
-                    f"augment.{name} moves scenes in the world's frame of the plane: set policy.mode=single "
-                    f"or oracle, or augment.{name}=0"
+                    f"augment.{name} moves scenes in {where}: set policy.mode=single or oracle, "
+                    f"or augment.{name}=0"
                 )
+        if self.augment.displaces and not self.policy.measures:
+            raise InputError(
+                "augment.displace moves poses, and a policy of images alone has none: set augment.displace=0"
+            )
         if not 0 <= self.own_share < 1:
             raise InputError(f"own_share {self.own_share} is out of range: give 0 to 1, such as 0.5")
 

@@ -25,6 +25,7 @@ from recap.run_directory import whole_file
 from recap.standard_pools import open_pool
 from recap.training.config import PairsConfig, TrainConfig
 from recap.training.misalignment import leave_out, misalign
+from recap.training.motion import displaced_samples
 from recap.training.samples import Album, SampleBuilder, Samples, join, renumber_pictures, with_share
 from recap.types import F32, F64, U8, Episode
 from recap.workers import run_in_workers
@@ -112,11 +113,14 @@ def build_data(
         together, left_out = leave_out(
             together, learned, config.policy.action_dim, action_units(config.policy)
         )
+    drawn = together
+    if config.augment.displaces and config.policy.retrieval:
+        drawn = displaced_samples(together, config.policy, config.augment)
     return TrainingData(
         together,
         join(sides[False]),
         np.concatenate(album),
-        statistics_of(together, config.policy),
+        statistics_of(drawn, config.policy),
         stamp,
         (len(train), len(held_out), len(pool)),
         left_out,

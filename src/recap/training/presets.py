@@ -100,9 +100,10 @@ _TWO_ARMS = TrainConfig(
     n_iterations=2400,
 )
 
+_TWO_ARMS_WORLD = replace(_TWO_ARMS, preset="dualarm-nano-single", policy=replace(_ARMS, mode="single"))
 _OF_TWO_ARMS = (
     _TWO_ARMS,
-    replace(_TWO_ARMS, preset="dualarm-nano-single", policy=replace(_ARMS, mode="single")),
+    _TWO_ARMS_WORLD,
     replace(_TWO_ARMS, preset="dualarm-nano-no-retrieval", policy=_ARMS_ALONE, pairs=PairsConfig()),
     replace(
         _TWO_ARMS,
@@ -144,6 +145,36 @@ def _small(config: TrainConfig) -> TrainConfig:
         save_every=500,
         bf16=False,
         compile=False,
+    )
+
+
+def _of_poses_apart(config: TrainConfig) -> TrainConfig:
+    """In the world's frame: what was retrieved lies elsewhere, and only poses tell how far.
+
+    A slot is one token, so that what is compared number by number is beside each other.
+    """
+    policy = config.policy
+    return replace(
+        config,
+        policy=replace(
+            policy,
+            objects_from_now=True,
+            text="none",  # which task it is, what was retrieved says: an unseen one has unseen words
+            image=replace(policy.image, channels=100),
+            network=replace(policy.network, num_attention_heads=6, attention_head_dim=64),
+        ),
+        pairs=PairsConfig(k=3, action_weight=0.0, allow_twin=False, leave_out=True),
+        augment=replace(
+            _TABLE,
+            shift=0.1,
+            displace=0.05,
+            displace_turn=15.0,
+            image_dropout=1.0,
+            retrieval_dropout=0.02,
+        ),
+        n_iterations=2400,
+        learning_rate=7e-4,
+        decay=True,
     )
 
 
@@ -208,6 +239,7 @@ PRESETS: dict[str, TrainConfig] = {
         "pusht-nano-co-training-block", policy=_ALONE, co_training=True, pool_angles=()
     ),
     **{config.preset: config for config in (*_OF_TWO_ARMS, *map(_small, _OF_TWO_ARMS))},
+    "dualarm-small-single": _of_poses_apart(_small(_TWO_ARMS_WORLD)),
     "debug-dualarm": replace(
         _DEBUG,
         preset="debug-dualarm",

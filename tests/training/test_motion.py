@@ -1,0 +1,161 @@
+"""What was retrieved, displaced: the same numbers as if it had been shown elsewhere."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from made_arms import demonstration as arms_demonstration
+from made_arms import demonstrations as arms_demonstrations
+from recap.errors import InputError
+from recap.geometry3 import arms_out_of_frame
+from recap.policies.config import PolicyConfig
+from recap.policies.vectors import Moment, moment_of
+from recap.pool.memory import MemoryView
+from recap.retrieval.conditioning import build_conditioning
+from recap.retrieval.presets import preset as retrieval_preset
+from recap.training.batches import NO_AUGMENT, BatchSource
+from recap.training.config import TrainConfig
+from recap.training.data import TrainingData, build_data, statistics_of
+from recap.training.motion import Motion
+from recap.training.presets import preset
+from recap.types import F64, Episode, FrameRef
+from toy_policy import demonstrations
+from two_arms import moved, yaw
+
+CPU = torch.device("cpu")
+PLANE = preset("debug", ["policy.inputs=S", "policy.mode=single", "pairs.k=1"])
+SPACE = preset(
+    "debug-dualarm", ["policy.inputs=S", "policy.mode=single", "pairs.k=1", "pairs.leave_out=false"]
+)
+FROM_NOW = replace(SPACE, policy=replace(SPACE.policy, objects_from_now=True))
+ANGLE = 0.4
+
+
+def elsewhere(episode: Episode, about: F64, away: F64) -> Episode:
+    """The scene turned about a place of the table, then moved."""
+    shift = np.append(about - yaw(ANGLE)[:2, :2] @ about + away, 0.0)
+    if episode.goal is None:
+        frame = np.array([*shift, np.cos(ANGLE / 2), 0, 0, np.sin(ANGLE / 2)])
+        return replace(
+            episode,
+            proprio=arms_out_of_frame(frame, episode.proprio).astype(np.float32),
+            actions=arms_out_of_frame(frame, episode.actions).astype(np.float32),
+            objects={k: moved(ANGLE, shift, v).astype(np.float32) for k, v in episode.objects.items()},
+        )
+
+    def pose(values: F64) -> F64:
+        place = values[..., :2] @ yaw(ANGLE)[:2, :2].T + shift[:2]
+        return np.concatenate([place, values[..., 2:] + ANGLE * (values.shape[-1] > 2)], axis=-1)
+
+    return replace(
+        episode,
+        proprio=pose(episode.proprio).astype(np.float32),
+        actions=pose(episode.actions).astype(np.float32),
+        objects={"block": pose(episode.objects["block"]).astype(np.float32)},
+        goal=pose(episode.goal),
+    )
+
+
+def moment(config: PolicyConfig, query: Episode, shown: Episode) -> Moment:
+    retrieval = replace(retrieval_preset(config.retrieval_preset)[1], chunk_size=config.chunk_size)
+    given = build_conditioning(
+        MemoryView([shown]), [FrameRef(shown.id, 6)], query, 4, retrieval, config.action_dim
+    )
+    return moment_of(given, config)
+
+
+@pytest.mark.parametrize("config", [PLANE, SPACE, FROM_NOW], ids=["plane", "space", "from now"])
+def test_a_displaced_sample_is_a_sample_whose_match_was_shown_elsewhere(config: TrainConfig) -> None:
+    if config is PLANE:
+        query, shown, name = (
+            demonstrations("triangle", range(1))[0],
+            demonstrations("disc", range(3, 4))[0],
+            "block",
+        )
+        away = np.array([30.0, -12.0])
+    else:
+        query, shown, name = arms_demonstration("viperx", 0), arms_demonstration("ur5e", 3), "box"
+        away = np.array([0.06, -0.03])
+    about = np.asarray(shown.objects[name][6, :2], np.float64)
+    plain, wanted = (moment(config.policy, query, one) for one in (shown, elsewhere(shown, about, away)))
+    picked = {
+        name: torch.from_numpy(values)[None] for name, values in plain.vectors.items() if name != "proprio"
+    }
+    found, base = Motion(config.policy, CPU).displaced(
+        picked,
+        torch.from_numpy(plain.base.ravel())[None],
+        torch.from_numpy(plain.vectors["proprio"])[None],
+        torch.from_numpy(away.astype(np.float32))[None],
+        torch.tensor([ANGLE]),
+    )
+    unit = 200.0 if config is PLANE else 1.0
+    np.testing.assert_allclose(base[0].numpy() / unit, wanted.base.ravel() / unit, atol=1e-5)
+    assert set(found) == {"retrieved_proprio", "retrieved_action"}
+    for name, values in found.items():
+        assert not np.allclose(plain.vectors[name], wanted.vectors[name], atol=1e-2 * unit)
+        np.testing.assert_allclose(values[0].numpy() / unit, wanted.vectors[name] / unit, atol=1e-5)
+
+
+def test_objects_are_told_from_where_they_are_now() -> None:
+    query, shown = arms_demonstration("viperx", 0), arms_demonstration("ur5e", 3)
+    here = moment(FROM_NOW.policy, query, shown).vectors["retrieved_proprio"]
+    first = FROM_NOW.policy.chunk_size * 20
+    apart = shown.objects["box"][6, :3] - query.objects["box"][4, :3]
+    np.testing.assert_allclose(here[first : first + 3], apart, atol=1e-6)
+    absent = here[first + 32 : first + 48]
+    assert not absent.any(), "there are two objects, not three"
+    with pytest.raises(InputError, match="only in space"):
+        replace(PLANE.policy, objects_from_now=True)
+
+
+def built(config: TrainConfig) -> TrainingData:
+    if config is PLANE or config.policy.domain == "pusht":
+        return build_data(demonstrations("triangle", range(6)), demonstrations("disc", range(10, 18)), config)
+    return build_data(
+        arms_demonstrations("viperx", range(6)), arms_demonstrations("ur5e", range(10, 16)), config
+    )
+
+
+@pytest.mark.parametrize(("config", "by"), [(PLANE, 40.0), (FROM_NOW, 0.05)], ids=["plane", "space"])
+def test_the_residual_brings_back_what_was_displaced(config: TrainConfig, by: float) -> None:
+    data = built(config)
+    source = BatchSource(data.train, torch.zeros(0), data.statistics, config.policy, CPU)
+    blind = replace(NO_AUGMENT, displace=by, displace_turn=20.0, image_dropout=1.0)
+    seeing = replace(blind, image_dropout=0.0)
+
+    def taken(augment: object) -> tuple[torch.Tensor, torch.Tensor]:
+        batch = source.take(torch.arange(len(source)), augment, torch.Generator().manual_seed(0))  # type: ignore[arg-type]
+        values = {k: v * source._std[k] + source._mean[k] for k, v in batch.values.items()}
+        chunk = values["retrieved_action"][:, : values["action"].shape[1]]
+        return chunk, values["action"] + chunk
+
+    (chunk, whole), (aside, brought), (left, _) = map(taken, (NO_AUGMENT, blind, seeing))
+    torch.testing.assert_close(brought, whole, atol=2e-4 * by, rtol=0)
+    assert (aside - chunk).abs().mean() > 0.1 * by
+    torch.testing.assert_close(left, chunk, atol=1e-5 * by, rtol=0), "an image says where it is"
+
+
+def test_displaced_residuals_are_of_the_size_that_they_are_divided_by() -> None:
+    augment = replace(SPACE.augment, displace=0.2, displace_turn=20.0, image_dropout=1.0)
+    config = replace(FROM_NOW, augment=augment)
+    data = built(config)
+    source = BatchSource(data.train, torch.zeros(0), data.statistics, config.policy, CPU)
+    batch = source.take(torch.arange(len(source)), augment, torch.Generator().manual_seed(1))
+    assert 0.7 < float(batch.values["action"].view(len(source), -1, 20)[..., :2].std()) < 1.3
+    plain = statistics_of(data.train, config.policy)
+    assert data.statistics.std["action"][0] > 2 * plain.std["action"][0]
+    still = build_data(
+        arms_demonstrations("viperx", range(6)), arms_demonstrations("ur5e", range(10, 16)), FROM_NOW
+    )
+    np.testing.assert_array_equal(still.statistics.std["action"], plain.std["action"])
+
+
+def test_only_scenes_of_the_worlds_frame_are_displaced() -> None:
+    assert preset("dualarm-small-single", ["augment.displace=0.05"]).augment.displaces
+    for name in ("pusht-small", "dualarm-small"):
+        with pytest.raises(InputError, match=r"augment.displace=0"):
+            preset(name, ["augment.displace=0.05"])
+    with pytest.raises(InputError, match="has none"):
+        preset("pusht-small-single", ["policy.inputs=I", "augment.displace=10"])
