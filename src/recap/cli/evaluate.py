@@ -67,7 +67,7 @@ SEEDS = "42:92"
 @click.option("--batch-size", type=int, metavar="N", default=8, show_default=True, help="Episodes in each.")
 @click.option("--ray", "ray_address", metavar="ADDRESS", help="Run on this Ray cluster instead: host:port.")
 @click.option(
-    "--record", metavar="WHAT", help="Videos of: 3 (the first), failures, all, or +45:48,lift_pot:51."
+    "--record", metavar="WHAT", help="Films of: 3 (the first), failures, all, or +45:48; failures,3 for both."
 )
 @click.option("--retry-errors", is_flag=True, help="Run episodes again that ended in an error.")
 @click.option(
@@ -270,7 +270,8 @@ def _record(spec: EvalSpec, results: Sequence[EpisodeResult], out: Path) -> None
                 was, now = recording.recorded, recording.replayed
                 click.echo(
                     f"{was.task}:{was.seed} went otherwise on camera: {was.outcome} after {was.steps} steps, "
-                    f"now {now.outcome} after {now.steps}; the agent is not deterministic or has changed",
+                    f"now {now.outcome} after {now.steps}; the agent is not deterministic, rounds otherwise "
+                    "alone than in a batch, or has changed",
                     err=True,
                 )
     click.echo(f"Videos: {out} (episodes: {len(results)}, gone otherwise: {n_differ})")
