@@ -154,6 +154,10 @@ def write_toy_report(folder: Path) -> dict[str, Any]:
         file.write_text(json.dumps(body), "utf-8")
     picture = np.full((64, 96, 3), 200, np.uint8)
     write_png(folder / "look/strip.png", picture)
-    write_png(folder / "runs/ours/videos/0_500_failure.png", picture)
-    write_video(folder / "runs/ours/videos/0_500_failure.mp4", [picture] * 3, 10)
+    for one in [r for r in ours if r.outcome == "failure"][:7] + [r for r in ours if r.outcome == "success"][
+        :3
+    ]:
+        film = folder / f"runs/ours/videos/{one.task}_{one.seed}_{one.outcome}"
+        write_png(Path(f"{film}.png"), picture)
+        write_video(Path(f"{film}.mp4"), [np.full_like(picture, 10 * i) for i in range(20)], 10)
     return written

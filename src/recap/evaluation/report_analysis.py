@@ -27,9 +27,11 @@ SHOWN = tuple(published.ROI_PEAKS)
 
 def source_of(analysis: Analysis) -> str:
     """Its command and what it was made with."""
-    body = analysis.body
-    told = [(key, str(body[key])) for key in ("command", "seeds", "pool", "checkpoint") if key in body]
-    return provenance((), told) if told else ""
+    told = [
+        (key, str(analysis.body.get(key) or "not recorded"))
+        for key in ("command", "seeds", "pool", "checkpoint")
+    ]
+    return provenance((), told)
 
 
 def _ratio_name(key: str) -> str:
@@ -72,7 +74,8 @@ def attention_part(analysis: Analysis, number: int) -> str:
     mass = {name: [sum(heads) / len(heads) for heads in rows] for name, rows in body["mass"].items()}
     names = [ROI_TITLES.get(name, name.replace("_", " ")) for name in mass]
     drawn = charts.heat("Share of attention by slot and layer", names, layers, list(mass.values()))
-    html.append(figure(drawn, "Share of the action slot's attention by slot and layer, mean over heads."))
+    caption = "Share of the action slot's attention by slot and layer, mean over heads."
+    html.append(figure(drawn, caption, source_of(analysis)))
     html.append(_by_head(body["mass"], layers))
     if body.get("overlap"):
         told = ", ".join(f"{a.replace('&', ' and ')} {v:.2f}" for a, v in body["overlap"].items())
@@ -137,7 +140,8 @@ def _picture(analysis: Analysis, name: str) -> str:
     if not file.exists():
         return ""
     words = f"Attention along a rollout ({file.stem.replace('_', ' ')}), red where it is above the mean"
-    return figure(f'<img src="{pages.data_uri(file)}" alt="{escape(words)}">', words + ".")
+    shown = f'<img src="{pages.data_uri(file)}" alt="{escape(words)}">'
+    return figure(shown, words + ".", source_of(analysis))
 
 
 def masking_part(analysis: Analysis, number: int) -> str:

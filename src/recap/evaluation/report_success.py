@@ -24,22 +24,24 @@ PAPER_THRESHOLD = "0.85"  # success in the paper
 
 def provenance(runs: Iterable[Run], extra: Sequence[tuple[str, str]] = ()) -> str:
     """Where the numbers above come from, folded away."""
-    blocks = []
-    for run in dict.fromkeys(runs):
-        lines = "".join(f"<dt>{k}</dt><dd>{_value(k, v)}</dd>" for k, v in run.provenance)
-        blocks.append(f"<p><strong>{escape(run.label)}</strong></p><dl>{lines}</dl>")
+    blocks = [
+        f"<p><strong>{escape(run.label)}</strong></p>{_listed(run.provenance)}" for run in dict.fromkeys(runs)
+    ]
     if extra:
-        lines = "".join(f"<dt>{escape(k)}</dt><dd>{_value(k, v)}</dd>" for k, v in extra)
-        blocks.append(f"<dl>{lines}</dl>")
+        blocks.append(_listed(extra))
     return f'<details class="from"><summary>Where this comes from</summary>{"".join(blocks)}</details>'
+
+
+def _listed(told: Sequence[tuple[str, str]]) -> str:
+    return f"<dl>{''.join(f'<dt>{escape(k)}</dt><dd>{_value(k, v)}</dd>' for k, v in told)}</dl>"
 
 
 def _value(key: str, text: str) -> str:
     return f"<code>{escape(text)}</code>" if key in ("command", "checkpoint") else escape(text)
 
 
-def figure(inside: str, caption: str, source: str = "") -> str:
-    """A chart with its caption; `source` is HTML."""
+def figure(inside: str, caption: str, source: str) -> str:
+    """A chart with its caption and where it comes from, which is HTML."""
     return f"<figure>{inside}<figcaption>{escape(caption)}</figcaption>{source}</figure>"
 
 
@@ -225,7 +227,8 @@ def pairs(part: Part, threshold: str, name: str) -> str:
     head = ["less the reference", "pairs", "points [95 %]", "both", "only reference", "only it", "neither"]
     drawn = charts.differences(title, points)
     caption = f"{title}: the same starts, differences in points; intervals are a bootstrap over start seeds."
-    return figure(drawn, caption) + table(head, rows, caption=title, name=name)
+    source = provenance([reference, *(run for run in part.runs if run is not reference)])
+    return figure(drawn, caption, source) + table(head, rows, caption=title, name=name)
 
 
 def progression_part(grown: Progression) -> str:
