@@ -154,9 +154,9 @@ def write_toy_report(folder: Path) -> dict[str, Any]:
         file.write_text(json.dumps(body), "utf-8")
     picture = np.full((64, 96, 3), 200, np.uint8)
     write_png(folder / "look/strip.png", picture)
-    for one in [r for r in ours if r.outcome == "failure"][:7] + [r for r in ours if r.outcome == "success"][
-        :3
-    ]:
+    won = [one for one in ours if one.outcome == "success"]
+    lost = [one for one in ours if one.outcome == "failure"]
+    for one in lost[:7] + won[:3]:
         film = folder / f"runs/ours/videos/{one.task}_{one.seed}_{one.outcome}"
         write_png(Path(f"{film}.png"), picture)
         write_video(Path(f"{film}.mp4"), [np.full_like(picture, 10 * i) for i in range(20)], 10)

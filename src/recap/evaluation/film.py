@@ -133,7 +133,8 @@ def still(episodes: Sequence[Shown]) -> U8:
     """Moments of each episode's board, and of the last one's other panes."""
     last = episodes[-1]
     rows = [(shown.label, next(iter(shown.reel.values()))) for shown in episodes]
-    rows += [(f"{last.label}, {name}", pane) for name, pane in list(last.reel.items())[1:]]
+    whose = f"{last.label}, " if len(episodes) > 1 else ""
+    rows += [(f"{whose}{name}", pane) for name, pane in list(last.reel.items())[1:]]
     width = N_MOMENTS * (rows[0][1][0].shape[1] // 2)
     parts = []
     for words, pane in rows:
@@ -189,7 +190,7 @@ def _retrieved(trace: Trace, agent: RetrievalAgent) -> list[U8]:
     for t, plan in enumerate(trace.plans):
         since = 0 if t in made else since + 1
         if plan is None or plan.given.is_empty:
-            found.append(_nothing("nothing to retrieve"))
+            found.append(_nothing("nothing retrieved"))
             continue
         ref = plan.given.refs[0]
         if ref.episode_id not in drawn:

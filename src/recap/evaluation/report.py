@@ -19,10 +19,12 @@ from recap.evaluation.report_success import (
 )
 from recap.evaluation.summary import INTERVAL
 from recap.pages import data_uri, document
+from recap.video import video_size
 
 MAX_FILM_BYTES = 2 * 1024**2  # of one with its still
 MAX_MEDIA_BYTES = 24 * 1024**2  # of all together; in the page they are a third larger
 MAX_SHOWN = 6  # a run
+TERMS = "Coverage is the share of the goal that the block covers; seen goals are those of the training. "
 FILMS = (
     "Episodes run again on camera, failures first. Left, the world; beside it, where the agent has them, the "
     "future that it predicts, laid over the faded board, and the moment of the pool that it follows, as it "
@@ -64,11 +66,12 @@ def _body(material: Material, sections: list[tuple[str, str]]) -> str:
     told = f"Runs: {len(material.runs)}; episodes: {n_episodes}; analyses: {len(material.analyses)}."
     of_tasks = all(run.spec.tasks for run in material.runs.values()) and material.runs
     intervals = INTERVAL.replace("angle", "task") if of_tasks else INTERVAL
+    terms = TERMS if any(run.spec.angles for run in material.runs.values()) else ""
     lead = f'<p class="lead">{escape(material.lead)}</p>' if material.lead else ""
     return (
         f'<a class="skip" href="#main">Skip to the results</a><header><h1>{escape(material.title)}</h1>{lead}'
-        f'<p class="note">{told} Intervals {escape(intervals)}. Every number is read from the files of the '
-        'runs; under each figure is where it comes from.</p></header><nav aria-label="Contents"><ol>'
+        f'<p class="note">{told} {terms}Intervals {escape(intervals)}. Every number is read from the files '
+        'of the runs; under each figure is where it comes from.</p></header><nav aria-label="Contents"><ol>'
         f'{links}</ol></nav><main id="main">{parts}</main>'
     )
 
@@ -118,9 +121,10 @@ def _film(film: Film) -> str:
 
 def _media(file: Path, words: str) -> str:
     if file.suffix == ".mp4":
+        width, height = video_size(file)
         return (
-            f'<video controls muted playsinline preload="metadata" aria-label="Film. {escape(words)}" '
-            f'src="{data_uri(file)}"></video>'
+            f'<video controls muted playsinline preload="metadata" style="--shape:{height / width:.4f}" '
+            f'aria-label="Film. {escape(words)}" src="{data_uri(file)}"></video>'
         )
     return f'<img src="{data_uri(file)}" alt="{escape(words)}: moments from its start to its end">'
 
@@ -141,17 +145,22 @@ nav li { break-inside: avoid; margin: 0; line-height: 1.8; }
 .caption + .wide { margin-top: 0; }
 td { vertical-align: baseline; }
 small { color: var(--soft); font-size: .85em; }
-thead th { white-space: nowrap; }
+thead th { overflow-wrap: normal; }
 th[scope=row] { text-align: left; color: var(--ink); font-weight: 500; min-width: 9rem; max-width: 17rem;
-  position: sticky; left: 0; background: var(--paper); vertical-align: baseline; }
+  position: sticky; left: 0; background: var(--paper); vertical-align: baseline; overflow-wrap: anywhere; }
 thead th:first-child { text-align: left; position: sticky; left: 0; background: var(--paper); }
 tr.paper td, tr.paper th[scope=row] { color: var(--soft); font-style: italic; }
 figure { margin: 1rem 0; }
+figure img { width: auto; max-width: 100%; }
 figcaption { color: var(--soft); font-size: .9rem; margin-top: .4rem; max-width: 48rem; }
 .panels, .gallery { display: grid; gap: 1.2rem; }
 .panels { align-items: end; grid-template-columns: repeat(auto-fill, minmax(min(100%, 17.5rem), 1fr)); }
 .gallery { grid-template-columns: repeat(auto-fill, minmax(min(100%, 28rem), 1fr)); }
 .gallery figure, .pair figure { margin: 0; }
+.gallery figure { container-type: inline-size; }
+.gallery img { width: 100%; }
+/* Room below the film, so that a browser's controls do not cover it. */
+.gallery video { height: calc(100cqw * var(--shape) + 3.4rem); object-fit: contain; object-position: top; }
 .pair { display: grid; gap: 1.5rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
 .pair { align-items: start; }
 .chart { display: block; width: 100%; height: auto; font-family: inherit; }

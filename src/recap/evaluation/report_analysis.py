@@ -63,22 +63,28 @@ def attention_part(analysis: Analysis, number: int) -> str:
             )
             for key in some
         ]
-        drawn = charts.lines(title, series, x_title="layer", percent=False, reference=1.0)
+        drawn = charts.lines(title, series, x_title="layer", y_title="ratio", percent=False, reference=1.0)
         caption = (
-            f"{title}. ROI ratio of the action slot's attention, {body['episodes']} episodes; 1 (dashed) is "
-            "uniform. Bands: 95 %, a bootstrap over episodes."
+            f"{title}. Attention of the action slot on a region, over what even attention would give it (the "
+            f"paper's ROI ratio; dashed: 1, even). {body['episodes']} episodes; bands: 95 %, a bootstrap "
+            "over them."
         )
         html.append(figure(drawn, caption, source_of(analysis)))
     html = [f'<div class="pair">{"".join(html)}</div>']
     html.append(_peaks(body, keys, number))
     mass = {name: [sum(heads) / len(heads) for heads in rows] for name, rows in body["mass"].items()}
     names = [ROI_TITLES.get(name, name.replace("_", " ")) for name in mass]
-    drawn = charts.heat("Share of attention by slot and layer", names, layers, list(mass.values()))
+    drawn = charts.heat(
+        "Share of attention by slot and layer", names, layers, list(mass.values()), x_title="layer"
+    )
     caption = "Share of the action slot's attention by slot and layer, mean over heads."
     html.append(figure(drawn, caption, source_of(analysis)))
     html.append(_by_head(body["mass"], layers))
     if body.get("overlap"):
-        told = ", ".join(f"{a.replace('&', ' and ')} {v:.2f}" for a, v in body["overlap"].items())
+        told = "; ".join(
+            f"{' and '.join(ROI_TITLES.get(one, one) for one in pair.split('&'))}: {share:.2f}"
+            for pair, share in body["overlap"].items()
+        )
         html.append(
             f'<p class="note">How much the regions share (1: they are the same): {escape(told)}. Where they '
             "coincide, looking at one cannot be told from looking at the other.</p>"
@@ -94,9 +100,8 @@ def _by_head(mass: Mapping[str, Any], layers: Sequence[str]) -> str:
         heads = [f"head {i}" for i in range(len(rows[0]))]
         title = ROI_TITLES.get(name, name.replace("_", " "))
         columns = [[row[i] for row in rows] for i in range(len(heads))]
-        panels.append(
-            f"<div><h3>{escape(title)}</h3>{charts.heat(f'{title}, by head', heads, layers, columns)}</div>"
-        )
+        drawn = charts.heat(f"{title}, by head", heads, layers, columns, x_title="layer")
+        panels.append(f"<div><h3>{escape(title)}</h3>{drawn}</div>")
     inside = f'<div class="pair">{"".join(panels)}</div>'
     return f'<details class="from"><summary>For every head</summary>{inside}</details>'
 
@@ -195,7 +200,13 @@ def failures_part(analysis: Analysis, number: int) -> str:
         f"Episodes by angle: success > {body['threshold']}; failures that gained {body['engaged_from']:g} of "
         "coverage or more move the block but never complete, the others never engage."
     )
-    html = [figure(charts.stacked("Behaviour by goal angle", angles, counts), caption, source_of(analysis))]
+    html = [
+        figure(
+            charts.stacked("Behaviour by goal angle", [f"{a}°" for a in angles], counts, y_title="episodes"),
+            caption,
+            source_of(analysis),
+        )
+    ]
     ours, theirs = body["total"], published.CLUSTERS
     rows = [
         ["here", *(str(ours[name]) for name in theirs)],
@@ -318,7 +329,12 @@ def premise_part(analysis: Analysis, number: int) -> str:
         for name, key in curves.items()
     ]
     drawn = charts.lines(
-        "Error against holding still", series, x_title="chunk length", percent=False, reference=1.0
+        "Error against holding still",
+        series,
+        x_title="chunk length, actions",
+        y_title="error / holding still",
+        percent=False,
+        reference=1.0,
     )
     caption = (
         f"{body['n_target']} demonstrations of {body['target']} against {body['n_pool']} of {body['pool']}: "

@@ -158,8 +158,18 @@ def read_material(folder: Path) -> Material:
     parts = _parts(folder, manifest, runs)
     if "parts" not in manifest:
         own = _told_elsewhere(folder, analyses, manifest, runs)
-        rest = tuple(run for name, run in runs.items() if name not in own)
-        parts = [Part("Success", rest, reference=rest[0] if len(rest) > 1 else None)] if rest else []
+        rest = tuple(run for name, run in runs.items() if name not in own) or tuple(runs.values())
+        parts = (
+            [
+                Part(
+                    "Success by task" if rest[0].spec.tasks else "Success by goal",
+                    rest,
+                    reference=rest[0] if len(rest) > 1 else None,
+                )
+            ]
+            if rest
+            else []
+        )
     grown = manifest.get("progression")
     progression = None
     if grown is not None:
@@ -239,7 +249,7 @@ def _told_elsewhere(
     found: set[str] = set()
     for analysis in analyses:
         place = analysis.path.parent.relative_to(folder).as_posix()
-        if analysis.kind == "masking":
+        if analysis.kind in ("attention", "masking"):
             found |= {name for name in runs if place != "." and name.startswith(f"{place}/")}
         if analysis.kind == "sweep":
             found |= {sweep_run(analysis, folder, point) for point in analysis.body["points"]}

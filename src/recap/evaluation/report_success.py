@@ -126,7 +126,7 @@ def success_panels(part: Part, threshold: str) -> str:
             paper = [run.paper.angles.get(angle, math.nan) / 100 for angle in angles]
         drawn = charts.bars(
             f"{run.label}, success{above(threshold)} by goal",
-            [point(_rate(run, angle, threshold), angle.replace("_", " ")) for angle in angles],
+            [point(_rate(run, angle, threshold), goal_text(angle)) for angle in angles],
             paper=paper,
             seen=[angle in seen_by(part.runs) for angle in angles],
             tint=i,
@@ -211,15 +211,16 @@ def pairs(part: Part, threshold: str, name: str) -> str:
             differences = found.thresholds[threshold]
         except (InputError, KeyError):
             continue  # they share no trial, or no threshold: nothing to pair
-        for group in (g for g in GROUPS if g in differences):
+        groups = [g for g in GROUPS if g in differences and differences[g].n]
+        for group in groups[:1] if len(groups) == 2 else groups:  # two are one of them and the same again
             paired = differences[group]
-            if not paired.n:
-                continue
             low, high = paired.interval
             told = f"{100 * paired.difference:+.1f} [{100 * low:+.0f}, {100 * high:+.0f}]"
             counts = [str(c) for c in (paired.both, paired.only_a, paired.only_b, paired.neither)]
             rows.append([f"{run.label}, {group}", str(paired.n), told, *counts])
-            label = run.label if len(run.label) <= 18 else run.label[:17] + "…"
+            label = (
+                run.label if len(run.label) <= 36 else "…" + run.label[-35:]
+            )  # a path says more at its end
             points.append(Point(f"{label}, {group}", paired.difference, low, high))
     if not rows:
         return ""
@@ -238,7 +239,7 @@ def progression_part(grown: Progression) -> str:
     angles = angles_of(runs)
     for threshold in thresholds_of(runs):
         panels = []
-        values = [[point(_rate(run, angle, threshold), angle) for angle in angles] for run in runs]
+        values = [[point(_rate(run, angle, threshold), goal_text(angle)) for angle in angles] for run in runs]
         for i, run in enumerate(runs):
             before = [p.value for p in values[i - 1]] if i else None
             drawn = charts.bars(
