@@ -352,7 +352,19 @@ def premise_part(analysis: Analysis, number: int) -> str:
     bad = [pair for pair in body["pairs"] if pair["misaligned"]][:20]
     listed = "".join(f"<li><code>{escape(p['episode_id'])}</code>: ratio {p['ratio']:.2f}</li>" for p in bad)
     told = f"The premise {body['verdict']}. Recommended chunk length: {body['chunk_size']}."
+    versions = body.get("versions", ("not recorded", "not recorded"))
+    source = provenance(
+        (),
+        [
+            ("command", str(body.get("command", "not recorded"))),
+            ("target", f"{body['target']}, version {versions[0]}, {body['n_target']} demonstrations"),
+            ("pool", f"{body['pool']}, version {versions[1]}, {body['n_pool']} demonstrations"),
+            ("checkpoint", "none: nothing is trained, and no dice are thrown"),
+        ],
+    )
     worst = f"<p>Pairs that are probably mis-aligned:</p><ul>{listed}</ul>" if listed else ""
-    shown = figure(drawn, caption, source_of(analysis))
-    numbers = table(head, cells, caption="RMS by chunk length", name=f"premise-{number}")
+    shown = figure(drawn, caption, source)
+    numbers = table(
+        head, cells, caption="RMS by chunk length, in units of the actions", name=f"premise-{number}"
+    )
     return f"<p>{escape(told)}</p>{shown}{numbers}{worst}"
