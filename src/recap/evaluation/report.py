@@ -66,6 +66,7 @@ def _body(material: Material, sections: list[tuple[str, str]]) -> str:
     told = f"Runs: {len(material.runs)}; episodes: {n_episodes}; analyses: {len(material.analyses)}."
     of_tasks = all(run.spec.tasks for run in material.runs.values()) and material.runs
     intervals = INTERVAL.replace("angle", "task") if of_tasks else INTERVAL
+    intervals = intervals.replace(" %", "\N{NO-BREAK SPACE}%")
     terms = TERMS if any(run.spec.angles for run in material.runs.values()) else ""
     lead = f'<p class="lead">{escape(material.lead)}</p>' if material.lead else ""
     return (
@@ -145,7 +146,8 @@ nav li { break-inside: avoid; margin: 0; line-height: 1.8; }
 .caption + .wide { margin-top: 0; }
 td { vertical-align: baseline; }
 small { color: var(--soft); font-size: .85em; }
-thead th { overflow-wrap: normal; }
+table { width: max-content; min-width: 100%; }
+thead th { max-width: 9rem; }
 th[scope=row] { text-align: left; color: var(--ink); font-weight: 500; min-width: 9rem; max-width: 17rem;
   position: sticky; left: 0; background: var(--paper); vertical-align: baseline; overflow-wrap: anywhere; }
 thead th:first-child { text-align: left; position: sticky; left: 0; background: var(--paper); }

@@ -228,8 +228,9 @@ def pairs(part: Part, threshold: str, name: str) -> str:
     head = ["less the reference", "pairs", "points [95 %]", "both", "only reference", "only it", "neither"]
     drawn = charts.differences(title, points)
     caption = f"{title}: the same starts, differences in points; intervals are a bootstrap over start seeds."
+    counted = f"{title}: in how many pairs of episodes both succeed, only one of them, or neither"
     source = provenance([reference, *(run for run in part.runs if run is not reference)])
-    return figure(drawn, caption, source) + table(head, rows, caption=title, name=name)
+    return figure(drawn, caption, source) + table(head, rows, caption=counted, name=name)
 
 
 def progression_part(grown: Progression) -> str:
@@ -286,17 +287,13 @@ def sweep_part(sweep: Analysis, material: Material, number: int) -> str:
         series.append(Series(key, values))
     title = str(body["title"])
     drawn = charts.lines(title, series, x_title=str(body.get("x", "")))
-    head = [
-        str(body.get("x", "value")),
-        "run",
-        *(f"{g} > {t}" for t in thresholds for g in GROUPS[:2]),
-        *extra,
-    ]
+    told = [(g, t) for t in thresholds for g in GROUPS[:2] if any(_rate(run, g, t) for run in runs)]
+    head = [str(body.get("x", "value")), "run", *(f"{g} > {t}" for g, t in told), *extra]
     rows = [
         [
             x,
             run.label,
-            *(group_text(_rate(run, g, t)) for t in thresholds for g in GROUPS[:2]),
+            *(group_text(_rate(run, g, t)) for g, t in told),
             *(f"{100 * p[key]:.1f} %" if key in p else "–" for key in extra),
         ]
         for x, (p, run) in zip(labels, known, strict=True)
