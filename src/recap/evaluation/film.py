@@ -196,13 +196,12 @@ def _retrieved(trace: Trace, agent: RetrievalAgent) -> list[U8]:
         if ref.episode_id not in drawn:
             drawn[ref.episode_id] = _pictures(pool.episode(ref.episode_id))
         frames = drawn[ref.episode_id]
+        if not len(frames):
+            found.append(_nothing("no picture of it"))
+            continue
         # Who holds still when unsure stays at the end of the chunk that was followed last.
-        at = ref.t + min(since, plan.given.valid.shape[1] - 1)
-        found += (
-            _fitted([frames[min(at, len(frames) - 1)]], TILE)
-            if len(frames)
-            else [_nothing("no picture of it")]
-        )
+        at = min(ref.t + min(since, plan.given.valid.shape[1] - 1), len(frames) - 1)
+        found += [frames[at]] if isinstance(frames, RenderedFrames) else _fitted([frames[at]], TILE)
     return found
 
 
@@ -219,7 +218,10 @@ def _drawn(board: Episode, size: int) -> list[U8]:
 
 
 def _fitted(pictures: Sequence[U8], size: int) -> list[U8]:
-    return [resize_image(picture, (size, size)) for picture in pictures]
+    tiles = [resize_image(picture, (size, size)).copy() for picture in pictures]
+    for tile in tiles:
+        tile[:, [0, 1, -2, -1]] = PAPER  # what a camera saw has no rim of its own
+    return tiles
 
 
 def _made(trace: Trace) -> dict[int, Plan]:

@@ -223,7 +223,8 @@ def _run(name: str, path: Path, told: Mapping[str, Any]) -> Run:
     if key is not None and key not in ROWS:
         raise InputError(f"run '{name}' names the paper's row '{key}': {did_you_mean(str(key), ROWS)}")
     paper = None if key is None else ROWS[key]
-    return Run(name, path, spec, tuple(results), origin, str(told.get("label", name)), paper)
+    usual = path.resolve().name if name == "." else name  # the folder itself may be the run
+    return Run(name, path, spec, tuple(results), origin, str(told.get("label", usual)), paper)
 
 
 def _named(runs: Mapping[str, Run], name: str) -> Run:
