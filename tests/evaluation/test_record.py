@@ -9,9 +9,9 @@ import pytest
 from recap.errors import InputError
 from recap.evaluation.film import CAPTION, N_HOLD, TILE
 from recap.evaluation.record import parse_choice, record
-from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.run_directory import read_info
 from recap.evaluation.runner import evaluate
+from recap.evaluation.spec import EvalSpec
 from recap.types import U8, EpisodeResult
 from recap.video import VideoFrames, video_length, video_size
 from toy_policy import toy_policy

@@ -27,8 +27,8 @@ from recap.evaluation.commands import command_of
 from recap.evaluation.comparison import compare
 from recap.evaluation.published import ROWS
 from recap.evaluation.report import build_report
-from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.run_directory import read_info
+from recap.evaluation.spec import EvalSpec
 from recap.pictures import write_png
 from recap.types import EpisodeResult
 

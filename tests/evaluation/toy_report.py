@@ -11,8 +11,8 @@ from recap.analysis.attention import Figures, summarise_attention
 from recap.analysis.failures import analyse_failures
 from recap.analysis.masking import choose_subsets, condition_row, conditions
 from recap.analysis.traces import Look, Trace
-from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.run_directory import open_run
+from recap.evaluation.spec import EvalSpec
 from recap.evaluation.summary import summarise
 from recap.pictures import write_png
 from recap.types import EpisodeResult

@@ -13,7 +13,7 @@ import click
 from recap.errors import InputError
 
 if TYPE_CHECKING:
-    from recap.evaluation.rollouts import EvalSpec
+    from recap.evaluation.spec import EvalSpec
     from recap.types import EpisodeResult
 
 ANGLES = "-60:60:15"
@@ -128,9 +128,9 @@ def evaluate(
     from recap.cli.ranges import parse_angles, parse_seeds
     from recap.cli.terminal import progress_bar, show
     from recap.evaluation.record import parse_choice
-    from recap.evaluation.rollouts import EvalSpec
     from recap.evaluation.run_directory import INFO, read_info
     from recap.evaluation.runner import evaluate as run_evaluation
+    from recap.evaluation.spec import EvalSpec
     from recap.evaluation.summary import render_summary
 
     place, turn_deg = _pose_noise(pose_noise)

@@ -11,8 +11,9 @@ from recap.envs.pusht.tasks import angle_key
 from recap.errors import InputError
 from recap.evaluation.agents import inner_agent, make_agent
 from recap.evaluation.film import CRF, Recorder, Reel, Shown, compose, make_reel, still
-from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.evaluation.rollouts import run_trials
 from recap.evaluation.run_directory import Key
+from recap.evaluation.spec import EvalSpec
 from recap.pictures import write_png
 from recap.types import EpisodeResult
 from recap.video import write_video

@@ -12,8 +12,8 @@ from recap.envs.pusht.tasks import angle_key
 from recap.errors import InputError, RunDirectoryError, did_you_mean
 from recap.evaluation.commands import command_of, seeds_text
 from recap.evaluation.published import ROWS, PublishedRow
-from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.run_directory import INFO, read_info
+from recap.evaluation.spec import EvalSpec
 from recap.evaluation.summary import Group, Summary, summarise
 from recap.run_directory import read_json
 from recap.types import EpisodeResult

@@ -12,7 +12,7 @@ from recap.errors import InputError
 from recap.evaluation.comparison import compare
 from recap.evaluation.published import CAUTION, PROGRESSION
 from recap.evaluation.report_files import Analysis, Material, Part, Progression, Run, sweep_run
-from recap.evaluation.rollouts import threshold_key
+from recap.evaluation.spec import threshold_key
 from recap.evaluation.summary import Rate
 from recap.evaluation.training_seeds import gain_text, share_of
 from recap.evaluation.worlds import SUCCESS

@@ -13,7 +13,7 @@ from recap.collection import CollectSpec
 from recap.errors import InputError, RecapError, did_you_mean
 from recap.evaluation.agents import find_factory
 from recap.evaluation.published import ROWS
-from recap.evaluation.rollouts import EvalSpec
+from recap.evaluation.spec import EvalSpec
 from recap.plans.pools import Selection
 from recap.policies.checkpoint import read_config
 from recap.policies.config import BLOCK_MODES, SHIPPED, PolicyConfig
