@@ -194,7 +194,7 @@ def _read(name: str, kind: str, value: Any) -> Any:
     # By its very type: true is no number, and no text is true or false.
     if not isinstance(found, (list, tuple)) or any(type(one) not in _KINDS[base] for one in found):
         wanted = f"a list of {base}" if several else base
-        raise InputError(f"the config's {name} is {value!r}, not {wanted}: it was not written by recap eval")
+        raise InputError(f"the config's {name} is {value!r}, not {wanted}: write it so, or leave it out")
     if base == "float":
         found = [float(one) for one in found]
     return tuple(found) if several else found[0]

@@ -209,7 +209,7 @@ def _evaluation(agent: str, changes: Mapping[str, Any], known: Mapping[str, Any]
     """The triangle's, on seeds from the first of two up to the second."""
     _check("evaluation", changes, [f.name for f in fields(EvalSpec) if f.name != "agent"])
     first, last = changes["seeds"]
-    values = {"pusher": "triangle", **known, **changes, "agent": agent, "seeds": range(first, last)}
+    values = {"pusher": "triangle", **known, **changes, "agent": agent, "seeds": [*range(first, last)]}
     return EvalSpec.from_json(values)
 
 
