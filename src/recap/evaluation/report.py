@@ -7,16 +7,11 @@ from html import escape
 from itertools import zip_longest
 from pathlib import Path
 
-from recap.evaluation.report_analysis import attention_part, failures_part, masking_part, premise_part
+from recap.evaluation.report_attention import attention_part, masking_part
+from recap.evaluation.report_failures import failures_part, premise_part
+from recap.evaluation.report_figures import figure, provenance
 from recap.evaluation.report_files import Film, Material, Run, films_of, read_material
-from recap.evaluation.report_success import (
-    figure,
-    goal_text,
-    progression_part,
-    provenance,
-    success_part,
-    sweep_part,
-)
+from recap.evaluation.report_success import goal_text, progression_part, success_part, sweep_part
 from recap.evaluation.summary import INTERVAL
 from recap.pages import data_uri, document
 from recap.video import video_size

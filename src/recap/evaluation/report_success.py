@@ -11,6 +11,7 @@ from recap.charts import Point, Series
 from recap.errors import InputError
 from recap.evaluation.comparison import compare
 from recap.evaluation.published import CAUTION, PROGRESSION
+from recap.evaluation.report_figures import figure, provenance
 from recap.evaluation.report_files import Analysis, Material, Part, Progression, Run, sweep_run
 from recap.evaluation.spec import threshold_key
 from recap.evaluation.summary import Rate
@@ -20,29 +21,6 @@ from recap.pages import table
 
 GROUPS = ("seen", "unseen", "all")
 PAPER_THRESHOLD = "0.85"  # success in the paper
-
-
-def provenance(runs: Iterable[Run], extra: Sequence[tuple[str, str]] = ()) -> str:
-    """Where the numbers above come from, folded away."""
-    blocks = [
-        f"<p><strong>{escape(run.label)}</strong></p>{_listed(run.provenance)}" for run in dict.fromkeys(runs)
-    ]
-    if extra:
-        blocks.append(_listed(extra))
-    return f'<details class="from"><summary>Where this comes from</summary>{"".join(blocks)}</details>'
-
-
-def _listed(told: Sequence[tuple[str, str]]) -> str:
-    return f"<dl>{''.join(f'<dt>{escape(k)}</dt><dd>{_value(k, v)}</dd>' for k, v in told)}</dl>"
-
-
-def _value(key: str, text: str) -> str:
-    return f"<code>{escape(text)}</code>" if key in ("command", "checkpoint") else escape(text)
-
-
-def figure(inside: str, caption: str, source: str) -> str:
-    """A chart with its caption and where it comes from, which is HTML."""
-    return f"<figure>{inside}<figcaption>{escape(caption)}</figcaption>{source}</figure>"
 
 
 def thresholds_of(runs: Iterable[Run]) -> list[str]:
