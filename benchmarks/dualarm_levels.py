@@ -19,9 +19,9 @@ from report import arguments, finish
 from recap.cli.terminal import progress_bar
 from recap.envs.dualarm.collection import demonstrate_all
 from recap.envs.dualarm.tasks import FIRST_COLLECTION_SEED
-from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.run_directory import read_info
 from recap.evaluation.runner import evaluate
+from recap.evaluation.spec import EvalSpec
 from recap.evaluation.statistics import wilson
 from recap.plans.dualarm import POOL
 from recap.pool.memory import MemoryView

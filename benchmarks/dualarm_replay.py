@@ -24,7 +24,8 @@ from report import arguments, finish
 from recap.agent import RetrievalAgent
 from recap.assembly import ARMS_ACTION_STEPS
 from recap.evaluation.agents import Trial
-from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.evaluation.rollouts import run_trials
+from recap.evaluation.spec import EvalSpec
 from recap.evaluation.statistics import wilson
 from recap.pool.memory import MemoryPool
 from recap.retrieval.presets import preset

@@ -24,7 +24,8 @@ import numpy as np
 from recap.agent import RetrievalAgent
 from recap.envs.dualarm.env import DualArmEnv
 from recap.evaluation.agents import make_agent
-from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.evaluation.rollouts import run_trials
+from recap.evaluation.spec import EvalSpec
 from recap.pictures import resize_image, write_png
 from recap.standard_pools import open_pool
 from recap.types import U8, EpisodeResult, FrameRef

@@ -41,9 +41,9 @@ from recap.collection import CollectSpec
 from recap.envs.pusht.tasks import ANGLES, SEEN_ANGLES
 from recap.evaluation.agents import Trial
 from recap.evaluation.commands import seeds_text
-from recap.evaluation.rollouts import EvalSpec, threshold_key
 from recap.evaluation.run_directory import INFO
 from recap.evaluation.runner import evaluate
+from recap.evaluation.spec import EvalSpec, threshold_key
 from recap.evaluation.summary import succeeded
 from recap.pictures import write_png
 from recap.pool.memory import MemoryView

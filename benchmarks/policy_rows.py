@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from recap.evaluation.comparison import GROUPS, compare
-from recap.evaluation.rollouts import threshold_key
 from recap.evaluation.run_directory import read_info
+from recap.evaluation.spec import threshold_key
 from recap.evaluation.statistics import bootstrap_models, seed_table
 from recap.evaluation.summary import Summary, succeeded, summarise
 from recap.types import F64

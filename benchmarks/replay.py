@@ -25,7 +25,8 @@ from report import arguments, finish
 from recap.agent import RetrievalAgent
 from recap.envs.pusht.tasks import EVALUATION_SEEDS
 from recap.evaluation.agents import Agent, Eyes, Trial
-from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.evaluation.rollouts import run_trials
+from recap.evaluation.spec import EvalSpec
 from recap.evaluation.summary import summarise
 from recap.features.describer import TermDescriber
 from recap.features.terms import ImageFeature

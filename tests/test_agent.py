@@ -16,7 +16,8 @@ from recap.collection import CollectSpec, demonstrate
 from recap.envs.pusht.env import PushTEnv
 from recap.errors import InputError
 from recap.evaluation.agents import Eyes, Trial, make_agent
-from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.evaluation.rollouts import run_trials
+from recap.evaluation.spec import EvalSpec
 from recap.policies.policy import Generators, WamPolicy
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.retrieval.presets import preset

@@ -45,8 +45,8 @@ def test_a_chart_is_told_in_words_and_its_words_are_escaped() -> None:
 
 def test_a_reference_line_is_within_the_frame() -> None:
     svg = charts.lines("x", [Series("low", (Point("1", 0.2), Point("2", 0.3)))], percent=False, reference=1.0)
-    y = float(re.findall(r'd="M36 ([\d.]+)h[\d.]+" stroke="var\(--soft\)"', svg)[0])
-    lines = [float(v) for v in re.findall(r'd="M36 ([\d.]+)h[\d.]+" stroke="var\(--line\)"', svg)]
+    y = float(re.findall(r'd="M40 ([\d.]+)h[\d.]+" stroke="var\(--soft\)"', svg)[0])
+    lines = [float(v) for v in re.findall(r'd="M40 ([\d.]+)h[\d.]+" stroke="var\(--line\)"', svg)]
     assert min(lines) <= y + 1e-6 <= max(lines)
 
 

@@ -14,7 +14,8 @@ from recap.agent import RetrievalAgent
 from recap.contact import PUSHT_CONTACT
 from recap.errors import InputError
 from recap.evaluation.agents import make_agent
-from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.evaluation.rollouts import run_trials
+from recap.evaluation.spec import EvalSpec
 from recap.geometry import transform_points
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.retrieval.conditioning import build_conditioning

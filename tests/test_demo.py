@@ -13,13 +13,13 @@ import torch
 
 from recap.cli import main
 from recap.collection import Demo
-from recap.demo.film import CAPTION, TILE
 from recap.demo.report import LEGEND, conclusion, next_steps, page, table_rows
 from recap.demo.run import empty_pool, film_seed, run_demo
 from recap.demo.spec import ANGLE, HELPINGS, KEYS, N_SEEDS, DemoResult, DemoSpec, Stage, gain
 from recap.demo.teaching import collect
 from recap.envs.pusht.env import PushTEnv
 from recap.errors import InputError, RunDirectoryError
+from recap.evaluation.film import CAPTION, TILE
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder
 from recap.policies.checkpoint import save_pretrained
 from recap.policies.config import ImageConfig, PolicyConfig

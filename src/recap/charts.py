@@ -59,7 +59,7 @@ def bars(
         seen: bars of what training has seen are hatched.
     """
     slanted = max((len(point.label) for point in points), default=0) > 6  # names rather than angles
-    width, height, left, below = (360, 262, 94, 106) if slanted else (300, 190, 34, 34)
+    width, height, left, below = (360, 262, 94, 106) if slanted else (300, 190, 40, 34)
     plot = _Plot(width, height, (0.0, top), left=left, bottom=below)
     step = plot.width / max(len(points), 1)
     parts = plot.grid(percent=True)
@@ -105,6 +105,7 @@ def lines(
     series: Sequence[Series],
     *,
     x_title: str = "",
+    y_title: str = "",
     percent: bool = True,
     reference: float | None = None,
     limits: tuple[float, float] | None = None,
@@ -115,7 +116,7 @@ def lines(
         values += [0.0] if reference is None else [0.0, reference]
         limits = (0.0, 1.0) if percent else (min(values), 1.08 * max(values))
     labels = list(dict.fromkeys(p.label for s in series for p in s.points))
-    plot = _Plot(380, 230, limits, left=36, bottom=44)
+    plot = _Plot(380, 230, limits, left=40, bottom=44, y_title=y_title)
     place = {
         label: plot.left + plot.width * (0.5 if len(labels) == 1 else 0.03 + 0.94 * i / (len(labels) - 1))
         for i, label in enumerate(labels)
@@ -162,7 +163,7 @@ def differences(title: str, points: Sequence[Point], *, words: tuple[str, str] =
     """Paired differences about 0, one a row, with intervals."""
     reach = max([abs(v) for p in points for v in (p.value, p.low, p.high) if math.isfinite(v)] or [1.0])
     reach = max(0.05, math.ceil(reach * 20) / 20)
-    left, width, row = 10, 340, 34
+    left, width, row = 22, 316, 34
     height = 34 + row * len(points)
 
     def at(value: float) -> float:
@@ -172,11 +173,11 @@ def differences(title: str, points: Sequence[Point], *, words: tuple[str, str] =
     for tick in (-reach, 0.0, reach):
         dash = "" if tick == 0 else ' stroke-dasharray="2 3"'
         parts.append(f'<path d="M{at(tick):.1f} 14V{height - 18}" stroke="var(--line)"{dash}/>')
-        parts.append(_text(at(tick), height - 4, f"{100 * tick:+.0f}" if tick else "0", "middle"))
+        parts.append(_text(at(tick), height - 4, f"{100 * tick:+.0f}" if tick else "0 points", "middle"))
     parts.append(_text(at(-reach), 9, f"← {words[0]}", "start") + _text(at(reach), 9, f"{words[1]} →", "end"))
     for i, point in enumerate(points):
         y = 38 + row * i
-        parts.append(_text(left, y - 9, _short(point.label, 52), "start", "var(--ink)"))
+        parts.append(_text(left, y - 9, _short(point.label, 48), "start", "var(--ink)"))
         if math.isfinite(point.low) and math.isfinite(point.high):
             a, b = at(point.low), at(point.high)
             parts.append(f'<path d="M{a:.1f} {y}H{b:.1f}" stroke="var(--c1)" stroke-width="2"/>')
@@ -188,13 +189,13 @@ def differences(title: str, points: Sequence[Point], *, words: tuple[str, str] =
 def dots(title: str, series: Sequence[Series]) -> str:
     """Shares from 0 to 1, a row a label and a dot a series, with intervals."""
     labels = list(dict.fromkeys(p.label for s in series for p in s.points))
-    left, width, row = 10, 340, 20 + 12 * len(series)
+    left, width, row = 14, 326, 20 + 12 * len(series)
     height = 30 + row * len(labels)
     parts = []
     for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
         x = left + width * tick
         parts.append(f'<path d="M{x:.1f} 6V{height - 20}" stroke="var(--line)"/>')
-        parts.append(_text(x, height - 6, f"{100 * tick:.0f}", "middle"))
+        parts.append(_text(x, height - 6, f"{100 * tick:.0f}" + (" %" if tick == 1 else ""), "middle"))
     for i, label in enumerate(labels):
         parts.append(_text(left, 16 + row * i, _short(label, 52), "start", "var(--ink)"))
     for k, one in enumerate(series):
@@ -206,11 +207,19 @@ def dots(title: str, series: Sequence[Series]) -> str:
     return _svg(360, height, title, _told(title, series), parts) + legend([s.name for s in series])
 
 
-def heat(title: str, rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float]]) -> str:
+def heat(
+    title: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: Sequence[Sequence[float]],
+    *,
+    x_title: str = "",
+) -> str:
     """Squares, the darker the more; each has its value written in it."""
     left, cell, tall = 136, 33, 26
     most = max([v for row in values for v in row if math.isfinite(v)] or [1.0])
     parts = [_text(left + cell * (j + 0.5), 12, name, "middle") for j, name in enumerate(columns)]
+    parts.append(_text(left - 8, 12, x_title, "end"))
     for i, (name, row) in enumerate(zip(rows, values, strict=True)):
         y = 20 + tall * i
         parts.append(_text(left - 8, y + 17, _short(name, 24), "end"))
@@ -230,12 +239,14 @@ def heat(title: str, rows: Sequence[str], columns: Sequence[str], values: Sequen
     return _svg(left + cell * len(columns) + 4, 24 + tall * len(rows), title, _told(title, series), parts)
 
 
-def stacked(title: str, labels: Sequence[str], parts_of: Sequence[tuple[str, Sequence[int]]]) -> str:
+def stacked(
+    title: str, labels: Sequence[str], parts_of: Sequence[tuple[str, Sequence[int]]], *, y_title: str = ""
+) -> str:
     """Counts one above the other, a column a label."""
     totals = [sum(counts[i] for _, counts in parts_of) for i in range(len(labels))]
-    plot = _Plot(380, 210, (0.0, max([*totals, 1])), left=34, bottom=34)
+    plot = _Plot(380, 210, (0.0, max([*totals, 1])), left=34, bottom=34, y_title=y_title)
     step = plot.width / max(len(labels), 1)
-    drawn = plot.grid(percent=False)
+    drawn = plot.grid(percent=False, counts=True)
     for i, label in enumerate(labels):
         at, x, wide = 0, plot.left + (i + 0.16) * step, 0.68 * step
         for k, (_, counts) in enumerate(parts_of):
@@ -268,8 +279,17 @@ def _key(i: int, dashed: bool) -> str:
 class _Plot:
     """A frame with a vertical axis."""
 
-    def __init__(self, width: int, height: int, limits: tuple[float, float], left: int, bottom: int) -> None:
-        self.left, self.top = left, 10
+    def __init__(
+        self,
+        width: int,
+        height: int,
+        limits: tuple[float, float],
+        left: int,
+        bottom: int,
+        y_title: str = "",
+    ) -> None:
+        self.left, self.top = left, 26 if y_title else 10
+        self.title = y_title
         self.whole = width, height
         self.width, self.bottom = width - left - 6, height - bottom
         low, high = limits
@@ -292,16 +312,18 @@ class _Plot:
             return []
         a, b = self.y(low), self.y(high)
         way = f"M{x:.1f} {a:.1f}V{b:.1f}m-3 0h6M{x - 3:.1f} {a:.1f}h6"
-        return [f'<path d="{way}" stroke="var(--ink)" fill="none" stroke-width="1.2"/>']
+        rim = f'<path d="{way}" stroke="var(--paper)" fill="none" stroke-width="3.5"/>'  # seen on any bar
+        return [rim, f'<path d="{way}" stroke="var(--ink)" fill="none" stroke-width="1.4"/>']
 
-    def grid(self, *, percent: bool) -> list[str]:
+    def grid(self, *, percent: bool, counts: bool = False) -> list[str]:
         """Lines and numbers of the axis."""
-        parts = []
-        step = _tick((self.high - self.low) / 4)
+        parts = [_text(4, 11, self.title, "start")] if self.title else []
+        step = max(_tick((self.high - self.low) / 4), 1.0 if counts else 0.0)
         value = math.ceil(self.low / step) * step
         while value <= self.high + 1e-9:
             y = self.y(value)
-            label = f"{100 * value:.0f}" if percent else f"{value:.3g}"
+            last = value + step > self.high + 1e-9
+            label = f"{100 * value:.0f}{' %' if last else ''}" if percent else f"{value:.3g}"
             parts.append(f'<path d="M{self.left} {y:.1f}h{self.width:.1f}" stroke="var(--line)"/>')
             parts.append(_text(self.left - 6, y + 4, label, "end"))
             value += step

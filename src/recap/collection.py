@@ -94,27 +94,16 @@ def collect(
 
     Until all is there it lies in `out`.partial, each demonstration whole or absent.
     """
-    from recap.pool.lerobot import assemble, staged_indices  # PyAV, which demonstrating can do without
-    from recap.staging import collect_staged
+    from recap.staging import collect_lerobot
 
-    collect_staged(
-        asdict(spec),
-        spec.demos(),
-        partial(_stage_demos, spec),
-        out,
-        staged_indices,
-        partial(assemble, robot_type=spec.pusher),
-        workers=workers,
-        progress=progress,
-    )
+    make = partial(demonstrations, spec)
+    collect_lerobot(asdict(spec), spec.demos(), make, out, spec.pusher, workers=workers, progress=progress)
 
 
-def _stage_demos(spec: CollectSpec, staging: Path, demos: Iterator[Demo]) -> Iterator[int]:
-    from recap.pool.lerobot import stage_episode
-
+def demonstrations(spec: CollectSpec, demos: Iterator[Demo]) -> Iterator[tuple[int, Episode]]:
+    """Each with its index."""
     for demo in demos:
-        stage_episode(staging, demo.index, demonstrate(spec, demo))
-        yield demo.index
+        yield demo.index, demonstrate(spec, demo)
 
 
 def demonstrate(spec: CollectSpec, demo: Demo) -> Episode:

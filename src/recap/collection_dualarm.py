@@ -62,18 +62,11 @@ def collect_dualarm(
     spec: DualArmSpec, out: Path, *, workers: int = 1, progress: Callable[[int, int], None] | None = None
 ) -> None:
     """Collect what is missing and write the dataset `out`; the same call resumes after a stop."""
-    from recap.pool.lerobot import assemble, staged_indices  # PyAV, which demonstrating can do without
-    from recap.staging import collect_staged
+    from recap.staging import collect_lerobot
 
-    collect_staged(
-        asdict(spec),
-        spec.demos(),
-        partial(_stage_demos, spec),
-        out,
-        staged_indices,
-        partial(assemble, robot_type=spec.embodiment),
-        workers=workers,
-        progress=progress,
+    make = partial(_demonstrations, spec)
+    collect_lerobot(
+        asdict(spec), spec.demos(), make, out, spec.embodiment, workers=workers, progress=progress
     )
 
 
@@ -109,14 +102,6 @@ def collect_robotwin(
 def is_lerobot(folder: Path) -> bool:
     """Whether a LeRobot dataset is there."""
     return (folder / "meta/info.json").is_file()
-
-
-def _stage_demos(spec: DualArmSpec, staging: Path, demos: Iterator[DualArmDemo]) -> Iterator[int]:
-    from recap.pool.lerobot import stage_episode
-
-    for index, episode in _demonstrations(spec, demos):
-        stage_episode(staging, index, episode)
-        yield index
 
 
 def _stage_robotwin(

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from recap.errors import RunDirectoryError
 from recap.run_directory import hold_run_directory
+from recap.types import Episode
 from recap.workers import run_in_workers
 
 
@@ -62,3 +63,33 @@ def collect_staged(
         finally:
             if staging.exists() and not staged(staging):
                 shutil.rmtree(staging, ignore_errors=True)
+
+
+def collect_lerobot(
+    config: Mapping[str, Any],
+    demos: Sequence[Demo],
+    demonstrate: Callable[[Iterator[Demo]], Iterator[tuple[int, Episode]]],
+    out: Path,
+    robot_type: str,
+    *,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """The same for a LeRobot dataset; `demonstrate` makes the demonstrations that it is given."""
+    from recap.pool.lerobot import assemble, staged_indices  # PyAV, which demonstrating can do without
+
+    work = partial(_stage_lerobot, demonstrate)
+    whole = partial(assemble, robot_type=robot_type)
+    collect_staged(config, demos, work, out, staged_indices, whole, workers=workers, progress=progress)
+
+
+def _stage_lerobot(
+    demonstrate: Callable[[Iterator[Demo]], Iterator[tuple[int, Episode]]],
+    staging: Path,
+    demos: Iterator[Demo],
+) -> Iterator[int]:
+    from recap.pool.lerobot import stage_episode
+
+    for index, episode in demonstrate(demos):
+        stage_episode(staging, index, episode)
+        yield index

@@ -19,7 +19,7 @@ from recap.analysis.failures import (
 from recap.analysis.traces import Look, Trace
 from recap.errors import InputError
 from recap.evaluation.agents import make_agent
-from recap.evaluation.rollouts import EvalSpec
+from recap.evaluation.spec import EvalSpec
 from recap.policies.checkpoint import save_pretrained
 from recap.types import EpisodeResult
 from toy_policy import toy_policy, write_demonstrations

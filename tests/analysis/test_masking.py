@@ -7,8 +7,8 @@ import pytest
 
 from recap.analysis.masking import choose_subsets, condition_row, conditions, run_masking
 from recap.errors import InputError
-from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.runner import evaluate
+from recap.evaluation.spec import EvalSpec
 from recap.policies.checkpoint import save_pretrained
 from recap.types import EpisodeResult
 from toy_policy import toy_policy, write_demonstrations

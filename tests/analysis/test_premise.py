@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from recap.analysis.premise import Premise, check_premise, open_demonstrations
 from recap.cli.premise import premise as command
-from recap.errors import InputError
+from recap.errors import DatasetError, InputError
 from recap.pool.memory import MemoryPool
 from recap.pool.packed import write_packed
 from recap.pool.view import PoolView
@@ -56,7 +56,7 @@ def test_a_pool_that_shows_the_same_holds_at_every_length() -> None:
     assert found.preset == "everything"
     for row in found.rows:
         assert row.ratio < 0.05
-        assert row.perfect <= row.residual + 1e-6
+        assert row.perfect <= row.corrected + 1e-6
         assert row.low <= row.corrected_ratio <= row.high
     assert found.misaligned == []
 
@@ -137,7 +137,60 @@ def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(InputError, match="holds no demonstrations"):
         gate(view(one), view())
     with pytest.raises(InputError, match="own scene"):
-        gate(view(one), view(replace(walk("p", 1), scene_id="t")))
+        gate(view(one, walk("s", 2)), view(replace(walk("p", 1), scene_id="t")))
+    with pytest.raises(InputError, match="target holds one demonstration"):
+        gate(view(one), view(walk("p", 1)))
+
+
+def pictured(name: str, seed: int, scene: str | None = None) -> Episode:
+    """A bright spot where the arm is to go, and proprioception that says nothing."""
+    one = walk(name, seed, scene=scene)
+    frames = np.zeros((N_STEPS, 32, 32, 3), np.uint8)
+    spots = np.clip(16 + 8 * one.actions[:, :2], 2, 29).astype(int)
+    for t, (x, y) in enumerate(spots):
+        frames[t, y - 2 : y + 3, x - 2 : x + 3] = 255
+    return replace(one, images={"top": frames}, proprio=np.zeros_like(one.proprio))
+
+
+def test_where_no_pose_is_known_pictures_stand_in() -> None:
+    def found(camera: str) -> Premise:
+        target = [pictured(f"t{i}", i) for i in range(4)]
+        pool = [pictured(f"p{i}", i) for i in range(4)]
+        pool = [replace(one, images={camera: one.images["top"]}) for one in pool]
+        return gate(view(*target), view(*pool))
+
+    seen, blind = found("top"), found("elsewhere")
+    assert seen.compared == ("proprio", "task", "picture top")
+    assert blind.compared == ("proprio", "task")
+    assert seen.best.corrected < 0.5 * blind.best.corrected
+
+
+def test_no_retriever_beats_the_perfect_one_and_moments_are_no_lottery() -> None:
+    target = view(*(walk(f"t{i}", i) for i in range(6)))
+    pool = view(*(walk(f"p{i}", 20 + i) for i in range(6)))
+    few, many = (check_premise(target, pool, horizons=(1, 8), n_moments=n) for n in (24, 200))
+    for row in (*few.rows, *many.rows):
+        assert row.perfect <= row.corrected + 1e-6
+    assert few.rows[1].corrected_ratio == pytest.approx(many.rows[1].corrected_ratio, rel=0.2)
+
+
+def test_pairs_are_counted_by_scene(tmp_path: Path) -> None:
+    target = [walk(f"t{i}", i, scene=f"s{i}") for i in range(3)]
+    assert gate(view(*target), view(*(walk(f"p{i}", i, scene=f"s{i + 1}") for i in range(3)))).n_paired == 2
+    files = [str(tmp_path / f"{name}.safetensors") for name in ("target", "pool")]
+    write_packed(view(*target), Path(files[0]))
+    write_packed(view(*(walk(f"p{i}", i) for i in range(3))), Path(files[1]))
+    told = CliRunner().invoke(command, [*files, "--horizons", "4"], standalone_mode=False).output
+    assert "3 in the pool, 0 paired by scene" in told
+    assert "Nothing is paired: no scene is on both sides" in told
+    assert "Moments are compared by: proprio, task." in told
+    assert "nothing says where things are" in told
+
+
+def test_a_directory_of_something_else_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear", "utf-8")
+    with pytest.raises(DatasetError, match="is of no known format"):
+        open_demonstrations(str(tmp_path))
 
 
 def test_the_command_reads_files_and_writes_json(tmp_path: Path) -> None:

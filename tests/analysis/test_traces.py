@@ -13,9 +13,9 @@ from recap.analysis.overlays import CAPTION, TILE, attention_strip
 from recap.analysis.traces import TRACES, TracingAgent, coverage_of, read_traces, trace, trace_episodes
 from recap.errors import InputError, RunDirectoryError
 from recap.evaluation.agents import StillAgent, make_agent
-from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.run_directory import read_info
 from recap.evaluation.runner import evaluate
+from recap.evaluation.spec import EvalSpec
 from recap.policies.checkpoint import save_pretrained
 from toy_policy import toy_config, toy_policy, write_demonstrations
 

@@ -11,7 +11,8 @@ from recap.envs.dualarm.env import DualArmEnv
 from recap.envs.pusht.env import PushTEnv
 from recap.errors import InputError
 from recap.evaluation.agents import Blur, PerEpisode, StillAgent, Trial, make_agent
-from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.evaluation.rollouts import run_trials
+from recap.evaluation.spec import EvalSpec
 from recap.types import F64, Observation
 
 SPEC = EvalSpec("still", angles=(0.0,), seeds=(500, 501))

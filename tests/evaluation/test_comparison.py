@@ -9,7 +9,7 @@ from rich.console import Console
 
 from recap.errors import InputError
 from recap.evaluation.comparison import compare, render_comparison
-from recap.evaluation.rollouts import EvalSpec
+from recap.evaluation.spec import EvalSpec
 from recap.types import EpisodeResult
 
 SPEC = EvalSpec("one", angles=(0.0, 45.0), seeds=(1, 2, 3))

@@ -13,8 +13,8 @@ import pytest
 
 from recap.errors import InputError
 from recap.evaluation.ray_runner import run_on_ray
-from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.runner import evaluate
+from recap.evaluation.spec import EvalSpec
 
 HERE = Path(__file__).parent
 SPEC = EvalSpec("toy_agents:Slow", angles=(-30.0, 45.0), seeds=tuple(range(500, 508)))

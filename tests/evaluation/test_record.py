@@ -3,14 +3,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from recap.errors import InputError
+from recap.evaluation.film import CAPTION, N_HOLD, TILE
 from recap.evaluation.record import parse_choice, record
-from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.run_directory import read_info
 from recap.evaluation.runner import evaluate
-from recap.types import EpisodeResult
+from recap.evaluation.spec import EvalSpec
+from recap.types import U8, EpisodeResult
+from recap.video import VideoFrames, video_length, video_size
+from toy_policy import toy_policy
 
 SPEC = EvalSpec("toy_agents:Wanderer", angles=(45.0, -30.0), seeds=(501, 503), max_steps=8)
 RESULTS = [
@@ -31,6 +35,7 @@ RESULTS = [
         ("failures", [1, 3]),
         ("+45:503", [3]),
         ("45:501,-30:503", [1, 2]),
+        ("failures,1", [0, 1, 3]),
     ],
 )
 def test_choice(text: str, picked: list[int]) -> None:
@@ -53,8 +58,6 @@ def test_bad_choices(text: str, message: str) -> None:
 
 
 def test_episodes_are_run_again_on_camera(tmp_path: Path) -> None:
-    from recap.video import video_length
-
     evaluate(SPEC, tmp_path / "run", batch_size=2)
     results = read_info(tmp_path / "run")[1]
     recordings = list(record(SPEC, results[:2], tmp_path / "videos"))
@@ -63,9 +66,47 @@ def test_episodes_are_run_again_on_camera(tmp_path: Path) -> None:
     stems = ["-30_501_failure", "-30_503_failure"]
     assert names == sorted(f"{stem}.{end}" for stem in stems for end in ("mp4", "png"))
     assert recordings[0].video is not None
-    assert video_length(recordings[0].video, 10.0) == 9  # the start and eight steps
+    assert video_length(recordings[0].video, 10.0) == 9 + N_HOLD  # the start, eight steps, and its end stays
+    assert video_size(recordings[0].video) == (2 * TILE, 2 * TILE + 2 * CAPTION)  # the world alone
     (other,) = record(SPEC, [replace(results[0], steps=5)], tmp_path / "videos")
     assert other.differs
+
+
+def pane(path: Path, number: int, t: int) -> U8:
+    """One picture of a film."""
+    frame = VideoFrames(path, 0, video_length(path, 10.0), 10.0)[t]
+    return frame[2 * CAPTION :, number * TILE : (number + 1) * TILE]
+
+
+def colours(picture: U8) -> set[str]:
+    """Whose colours are in it: the disc is blue, the triangle orange."""
+    r, g, b = (picture[..., i].astype(int) for i in range(3))
+    found = {"disc": (b > r + 80) & (b > g + 40), "triangle": (r > b + 120) & (g > b + 60)}
+    return {name for name, there in found.items() if there.sum() > 20}
+
+
+@pytest.mark.parametrize("objects", ["truth", "pixels"])
+def test_beside_the_world_stands_what_was_retrieved(tmp_path: Path, objects: str) -> None:
+    spec = EvalSpec("replay", pusher="triangle", angles=(30.0,), seeds=(501,), max_steps=4, objects=objects)
+    result = EpisodeResult("+30", 501, "failure", 4, 0.0, {})
+    (recording,) = record(spec, [result], tmp_path)
+    assert recording.video is not None
+    assert video_size(recording.video) == (2 * TILE, TILE + 2 * CAPTION)
+    assert colours(pane(recording.video, 0, 2)) == {"triangle"}
+    assert colours(pane(recording.video, 1, 2)) == {"disc"}, "a demonstration of the pool"
+
+
+def test_a_policy_that_sees_has_its_predicted_future_between_them(tmp_path: Path) -> None:
+    from recap.policies.checkpoint import save_pretrained
+
+    save_pretrained(toy_policy(), tmp_path / "policy")
+    spec = EvalSpec(str(tmp_path / "policy"), pusher="triangle", angles=(30.0,), seeds=(501,), max_steps=4)
+    (recording,) = record(spec, [EpisodeResult("+30", 501, "failure", 4, 0.0, {})], tmp_path)
+    assert recording.video is not None
+    assert video_size(recording.video) == (3 * TILE, TILE + 2 * CAPTION)
+    assert colours(pane(recording.video, 2, 2)) == {"disc"}
+    world, predicted = (pane(recording.video, i, 2).astype(int) for i in range(2))
+    assert np.abs(world - predicted).mean() > 5  # untrained: noise where the block is, the faded board around
 
 
 def test_an_episode_that_cannot_begin_has_no_video(tmp_path: Path) -> None:

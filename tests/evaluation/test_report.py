@@ -4,27 +4,33 @@ import json
 import os
 import re
 import shlex
+from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from toy_report import HOSTILE, results, write_run, write_toy_report
 
 from recap.cli.evaluate import evaluate as eval_command
 from recap.cli.report import report as command
+from recap.envs.pusht.tasks import angle_key
 from recap.errors import InputError, RunDirectoryError
 from recap.evaluation import report as module
 from recap.evaluation.commands import command_of
 from recap.evaluation.comparison import compare
 from recap.evaluation.published import ROWS
 from recap.evaluation.report import build_report
-from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.run_directory import read_info
+from recap.evaluation.spec import EvalSpec
+from recap.pictures import write_png
+from recap.types import EpisodeResult
 
 
 class Reader(HTMLParser):
@@ -183,6 +189,11 @@ def test_analyses_say_what_their_files_say(read: Reader, written: dict[str, Any]
 
 
 def test_under_each_figure_is_where_it_comes_from(page: str) -> None:
+    for figure in page.split("<figure>")[1:]:
+        source = figure.split("</figure>")[0].split('<details class="from">')[-1]
+        keys = re.findall("<dt>([^<]+)</dt>", source)
+        assert {"command", "pool"} <= set(keys), figure[-300:]
+        assert "seeds" in keys or "target" in keys
     section = page.split("Baselines</h2>")[1].split("</section>")[0]
     assert "recap eval pusht-nano --pusher triangle --matching none" in section
     assert "--angles=-45,-30,0,+30,+45 --seeds 500:510" in section
@@ -224,16 +235,46 @@ def test_the_page_can_be_read_without_seeing_it(read: Reader) -> None:
     assert all(b <= a + 1 for a, b in pairwise(headings))
 
 
-def test_pictures_and_films_come_along_until_it_is_too_much(
-    folder: Path, page: str, monkeypatch: pytest.MonkeyPatch
+def test_films_are_the_recorded_ones_failures_first_as_their_files_say(folder: Path, page: str) -> None:
+    info = json.loads((folder / "runs/ours/eval_info.json").read_text("utf-8"))
+    told = {(angle_key(e["angle"]), e["seed"]): e for e in info["episodes"]}
+    section = page.split("Episodes on film</h2>")[1].split("</section>")[0]
+    figures = section.split("<figure>")[1:]
+    outcomes = []
+    for one in figures:
+        words = unescape(one.split("<figcaption>")[1].split("</figcaption>")[0])
+        angle, seed, outcome, steps, best = re.findall(
+            r"^Goal (\S+)°, seed (\d+): (\w+) after (\d+) steps, best coverage ([\d.]+)$", words
+        )[0]
+        entry = told[angle, int(seed)]
+        assert (outcome, int(steps)) == (entry["outcome"], entry["steps"])
+        assert float(best) == pytest.approx(entry["max_coverage"], abs=0.005)
+        for kind, end in (("video/mp4", "mp4"), ("image/png", "png")):
+            shown = re.findall(f'src="data:{kind};base64,([^"]+)"', one)
+            file = folder / f"runs/ours/videos/{angle}_{seed}_{outcome}.{end}"
+            assert [b64decode(text) for text in shown] == [file.read_bytes()]
+        assert f"--angles={angle} --seeds {seed} --record all</code>" in one
+        outcomes.append(outcome)
+    assert outcomes == ["failure"] * 4 + ["success"] * 2
+    assert "Left out to keep the page small: 4 films" in section
+
+
+def test_films_are_left_out_where_the_page_would_grow_too_large(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert page.count("data:video/mp4;base64,") == 1
-    assert page.count("data:image/png;base64,") == 2  # a strip and an overlay
-    assert "Goal 0°, seed 500: failure" in page
-    monkeypatch.setattr(module, "MAX_FILE_BYTES", 500)
+    monkeypatch.setattr(module, "MAX_FILM_BYTES", 500)
     small = build_report(folder)
     assert "data:video/mp4" not in small
-    assert "Left out to keep the page small: 1 files" in small
+    assert "Left out to keep the page small: 10 films" in small
+
+
+def test_a_film_of_a_task_in_words_is_named_by_it(tmp_path: Path) -> None:
+    spec = EvalSpec("replay", env="dualarm", tasks=("lift_pot",), seeds=(500,), pool="made")
+    write_run(tmp_path / "arms", spec, [EpisodeResult("lift_pot", 500, "success", 80, 1.0, {"0.5": 80})])
+    write_png(tmp_path / "arms/videos/lift_pot_500_success.png", np.zeros((8, 8, 3), np.uint8))
+    page = build_report(tmp_path)
+    assert "<figcaption>Lift pot, seed 500: success after 80 steps</figcaption>" in page
+    assert "--task lift_pot --seeds 500 --record all" in page
 
 
 def test_without_a_table_of_contents_all_runs_are_told(tmp_path: Path) -> None:
@@ -342,4 +383,10 @@ def test_the_page_fits_and_asks_for_nothing(
     assert tab.locator("details.from dl").first.is_visible()
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
     assert said == []
+    film = tab.locator("video").first
+    film.scroll_into_view_if_needed()
+    tab.wait_for_function("document.querySelector('video').readyState >= 2")
+    assert film.evaluate("film => film.duration") == pytest.approx(2.0, abs=0.05)
+    film.evaluate("film => new Promise(done => { film.onseeked = done; film.currentTime = 1.5; })")
+    assert film.evaluate("film => [film.currentTime, film.error, film.videoWidth]") == [1.5, None, 96]
     context.close()

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,9 +7,9 @@ import numpy as np
 import pytest
 import toy_agents
 
-from recap.errors import InputError
 from recap.evaluation.agents import PerEpisode, StillAgent, Trial, make_agent
-from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.evaluation.rollouts import run_trials
+from recap.evaluation.spec import EvalSpec
 from recap.types import F64, EpisodeResult, Observation
 
 SPEC = EvalSpec("toy_agents:Wanderer", angles=(-30.0, 45.0), seeds=tuple(range(500, 507)), max_steps=30)
@@ -21,67 +19,6 @@ def run(spec: EvalSpec, batch_size: int) -> dict[tuple[str, int], EpisodeResult]
     results = list(run_trials(make_agent(spec.agent, spec), spec, spec.trials(), batch_size))
     assert len(results) == len(spec.trials())
     return {(r.task, r.seed): r for r in results}
-
-
-def test_spec_round_trip_and_trials() -> None:
-    spec = EvalSpec("still", pusher="triangle", angles=(7.5, 0.0), seeds=(3, 1))
-    assert EvalSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
-    assert [(t.task, t.seed) for t in spec.trials()] == [("+7.5", 3), ("+7.5", 1), ("0", 3), ("0", 1)]
-    assert len(EvalSpec("still").trials()) == 450
-
-
-def test_settings_of_a_policy_survive_json() -> None:
-    spec = EvalSpec(
-        "pusht-nano",
-        n_action_steps=2,
-        denoising_steps=5,
-        temperature=0.0,
-        sampler="unipc",
-        matching="random",
-        hindsight=False,
-        residual=False,
-        device="cuda",
-    )
-    assert EvalSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
-    assert EvalSpec.from_json({"agent": "pusht-nano"}) == EvalSpec("pusht-nano"), "None stays None"
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"env": "push"}, "unknown env 'push': did you mean 'pusht'"),
-        ({"pusher": "disk"}, "unknown pusher 'disk': did you mean 'disc'"),
-        ({"block": "te"}, "unknown block 'te': did you mean 'tee'"),
-        ({"angles": (math.nan,)}, "goal angle nan is not a number"),
-        ({"angles": ()}, "no angles to evaluate"),
-        ({"angles": (45.0, 45.0)}, r"angle \+45 is given twice"),
-        ({"seeds": ()}, "no seeds to evaluate"),
-        ({"seeds": (42, 43, 42)}, "seed 42 is given twice"),
-        ({"seeds": (-1,)}, "seed -1 is negative"),
-        ({"max_steps": 0}, "max_steps 0"),
-        ({"thresholds": (0.95, 0.85)}, "not rising fractions"),
-        ({"thresholds": ()}, "not rising fractions"),
-        ({"matching": "retrieve"}, "unknown matching 'retrieve': did you mean 'retrieved'"),
-        ({"reaction": "halt"}, "unknown reaction 'halt'"),
-    ],
-)
-def test_spec_refuses(change: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        replace(SPEC, **change)  # type: ignore[arg-type]
-
-
-def test_spec_from_json_refuses_other_things() -> None:
-    values = SPEC.to_json()
-    with pytest.raises(InputError, match="lacks key 'agent'"):
-        EvalSpec.from_json({k: v for k, v in values.items() if k != "agent"})
-    before_modes = {k: v for k, v in values.items() if k != "mode"}
-    assert EvalSpec.from_json(before_modes) == SPEC, "a run from before a setting was there is still read"
-    with pytest.raises(InputError, match="unknown key 'colour'"):
-        EvalSpec.from_json({**values, "colour": 1})
-    with pytest.raises(InputError, match="another kind"):
-        EvalSpec.from_json({**values, "seeds": 3})
-    with pytest.raises(InputError, match="another kind"):
-        EvalSpec.from_json({**values, "denoising_steps": "two"})
 
 
 def test_results_do_not_depend_on_batch_size_or_order() -> None:

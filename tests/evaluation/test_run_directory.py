@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from recap.errors import RunDirectoryError
-from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.run_directory import open_run, read_info
 from recap.evaluation.runner import evaluate
+from recap.evaluation.spec import EvalSpec
 from recap.types import EpisodeResult
 
 SPEC = EvalSpec("still", angles=(0.0, 45.0), seeds=(500, 501), max_steps=5)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from recap.errors import InputError, RecapError, RunDirectoryError
-from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.runner import evaluate
+from recap.evaluation.spec import EvalSpec
 from recap.workers import WorkerLostError
 
 SPEC = EvalSpec("toy_agents:Wanderer", angles=(-30.0, 45.0), seeds=tuple(range(500, 507)), max_steps=30)

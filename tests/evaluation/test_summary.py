@@ -6,7 +6,7 @@ import json
 import pytest
 from rich.console import Console
 
-from recap.evaluation.rollouts import EvalSpec
+from recap.evaluation.spec import EvalSpec
 from recap.evaluation.statistics import wilson
 from recap.evaluation.summary import render_summary, summarise
 from recap.types import EpisodeResult, Outcome

@@ -12,7 +12,7 @@ import numpy as np
 
 from recap.errors import InputError
 from recap.evaluation.agents import Trial
-from recap.evaluation.rollouts import EvalSpec
+from recap.evaluation.spec import EvalSpec
 from recap.types import F64, Observation
 
 GUILTY_SEED = 503

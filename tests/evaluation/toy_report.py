@@ -11,8 +11,8 @@ from recap.analysis.attention import Figures, summarise_attention
 from recap.analysis.failures import analyse_failures
 from recap.analysis.masking import choose_subsets, condition_row, conditions
 from recap.analysis.traces import Look, Trace
-from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.run_directory import open_run
+from recap.evaluation.spec import EvalSpec
 from recap.evaluation.summary import summarise
 from recap.pictures import write_png
 from recap.types import EpisodeResult
@@ -154,6 +154,10 @@ def write_toy_report(folder: Path) -> dict[str, Any]:
         file.write_text(json.dumps(body), "utf-8")
     picture = np.full((64, 96, 3), 200, np.uint8)
     write_png(folder / "look/strip.png", picture)
-    write_png(folder / "runs/ours/videos/0_500_failure.png", picture)
-    write_video(folder / "runs/ours/videos/0_500_failure.mp4", [picture] * 3, 10)
+    won = [one for one in ours if one.outcome == "success"]
+    lost = [one for one in ours if one.outcome == "failure"]
+    for one in lost[:7] + won[:3]:
+        film = folder / f"runs/ours/videos/{one.task}_{one.seed}_{one.outcome}"
+        write_png(Path(f"{film}.png"), picture)
+        write_video(Path(f"{film}.mp4"), [np.full_like(picture, 10 * i) for i in range(20)], 10)
     return written

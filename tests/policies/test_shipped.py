@@ -9,7 +9,8 @@ from recap.agent import RetrievalAgent
 from recap.envs.dualarm.collection import demonstrate
 from recap.errors import InputError
 from recap.evaluation.agents import make_agent
-from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.evaluation.rollouts import run_trials
+from recap.evaluation.spec import EvalSpec
 from recap.policies.checkpoint import find_checkpoint, from_pretrained, n_parameters
 from recap.policies.config import SHIPPED
 from recap.pool.memory import MemoryView

@@ -40,8 +40,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Past evaluations: those of a folder that is named, or small ones made here."""
     if "RECAP_SCREENSHOT_RUNS" in os.environ:
         return Path(os.environ["RECAP_SCREENSHOT_RUNS"])
-    from recap.evaluation.rollouts import EvalSpec
     from recap.evaluation.runner import evaluate
+    from recap.evaluation.spec import EvalSpec
 
     folder = tmp_path_factory.mktemp("runs")
     for pusher in ("disc", "triangle"):

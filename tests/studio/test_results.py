@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from recap.errors import InputError
-from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.run_directory import open_run
+from recap.evaluation.spec import EvalSpec
 from recap.evaluation.summary import summarise
 from recap.studio.results import Results
 from recap.types import EpisodeResult

@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 
 from recap.errors import InputError
 from recap.evaluation.agents import make_agent
-from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.evaluation.rollouts import run_trials
+from recap.evaluation.spec import EvalSpec
 from recap.policies.checkpoint import from_pretrained
 from recap.policies.policy import VlaPolicy
 from recap.training.batches import NO_AUGMENT, BatchSource

@@ -15,8 +15,8 @@ from recap.envs.pusht.env import PushTEnv
 from recap.envs.pusht.tasks import FPS, INSTRUCTION
 from recap.errors import InputError
 from recap.evaluation.agents import Trial, inner_agent, make_agent
-from recap.evaluation.rollouts import EvalSpec, threshold_key
 from recap.evaluation.run_directory import Key
+from recap.evaluation.spec import EvalSpec, threshold_key
 from recap.evaluation.statistics import bootstrap_mean
 from recap.evaluation.summary import succeeded
 from recap.geometry import wrap_angle

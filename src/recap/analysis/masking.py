@@ -9,9 +9,9 @@ from typing import Any
 
 from recap.envs.pusht.tasks import SEEN_ANGLES, angle_key
 from recap.errors import InputError
-from recap.evaluation.rollouts import EvalSpec, threshold_key
 from recap.evaluation.run_directory import Key, read_info
 from recap.evaluation.runner import evaluate
+from recap.evaluation.spec import EvalSpec, threshold_key
 from recap.evaluation.statistics import Interval, bootstrap_mean, seed_table, wilson
 from recap.evaluation.summary import succeeded
 from recap.types import EpisodeResult

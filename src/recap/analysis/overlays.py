@@ -11,7 +11,7 @@ from recap.analysis.attention import FIRST, Reading, overlay
 from recap.analysis.traces import TracingAgent, trace_episodes
 from recap.errors import InputError
 from recap.evaluation.agents import Trial, make_agent
-from recap.evaluation.rollouts import EvalSpec
+from recap.evaluation.spec import EvalSpec
 from recap.policies.canonical import canonical_image
 from recap.policies.policy import WamPolicy
 from recap.types import F32, U8, Observation

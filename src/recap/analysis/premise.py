@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ from recap.analysis.residuals import HorizonRow, PairRow, Residuals
 from recap.errors import DatasetError, InputError
 from recap.features.describer import TermDescriber
 from recap.features.language import HashedWords
-from recap.features.terms import Instruction, ObjectPoses, Proprio, Term
+from recap.features.terms import ImageFeature, Instruction, ObjectPoses, Proprio, Term
+from recap.features.vision import PatchEncoder
 from recap.pool.importers import detect_format, open_source
 from recap.pool.memory import MemoryPool
 from recap.pool.view import PoolView
@@ -25,6 +26,7 @@ HORIZONS = (1, 2, 4, 8, 16, 32)
 N_MOMENTS = 3000  # asked about, spread over all target episodes
 WEAK, NO_GOOD = 0.9, 1.0  # corrected ratios from which the premise is doubtful, and does not hold
 DRIFT = 2.0  # the error may double within a chunk that is recommended
+MIN_TARGET = 2  # demonstrations, between which the interval draws
 TASK_WEIGHT = 100.0  # another task is further than any pose
 
 
@@ -38,6 +40,9 @@ class Premise:
     n_pool: int
     n_moments: int
     preset: str
+    compared: tuple[str, ...]  # terms by which moments are compared
+    n_paired: int  # target demonstrations whose scene the pool has too
+    versions: tuple[int, int]  # of target and pool
     still: str  # what holding still means here
     rows: tuple[HorizonRow, ...]
     chunk_size: int
@@ -68,16 +73,20 @@ def open_demonstrations(place: str, mapping: Mapping[str, str] | None = None) ->
         try:
             detect_format(path)
         except DatasetError:
-            if mapping:
-                raise
+            from recap.pool.store import MARK  # Lance, which files can do without
+
+            if mapping or not (path / MARK).exists():
+                raise  # it says what was expected there
         else:
-            episodes = [replace(e, images={}) for e in open_source(path, mapping=mapping or {})]
-            return MemoryPool(episodes).view()
+            return MemoryPool(list(open_source(path, mapping=mapping or {}))).view()
     return open_pool(place).view()
 
 
 def choose_retrieval(target: Episode, shown: Episode) -> tuple[str, TermDescriber, RetrievalConfig]:
-    """A preset where the data are its kind; otherwise everything that both sides have, in one frame."""
+    """A preset where the data are its kind; otherwise everything that both sides have, in one frame.
+
+    Pictures are looked at only where no object's pose is known on both sides.
+    """
     poses = target.objects.get("block")
     planar = poses is not None and poses.shape[1] == 3 and target.proprio.shape[1] == 2
     if planar and "block" in shown.objects and target.goal is not None and shown.goal is not None:
@@ -91,6 +100,9 @@ def choose_retrieval(target: Episode, shown: Episode) -> tuple[str, TermDescribe
     for name in sorted(target.objects.keys() & shown.objects.keys()):
         if target.objects[name].shape[1] == shown.objects[name].shape[1]:
             terms[f"object {name}"] = ObjectPoses((name,), (0, target.objects[name].shape[1]))
+    cameras = sorted(target.images.keys() & shown.images.keys())
+    if cameras and not any(name.startswith("object ") for name in terms):
+        terms |= {f"picture {name}": ImageFeature(PatchEncoder(), name) for name in cameras}
     weights = {name: TASK_WEIGHT if name == "task" else 1.0 for name in terms}
     config = RetrievalConfig("everything", scene_weights=weights, weights=weights, scales={"task": 1.0})
     return "everything", TermDescriber(terms), config
@@ -121,6 +133,11 @@ def check_premise(
         )
     chosen = choose_retrieval(first, shown) if preset_name is None else (preset_name, *preset(preset_name))
     label, describer, config = chosen
+    if len(target.episode_ids) < MIN_TARGET:
+        raise InputError(
+            f"{names[0]} holds one demonstration, which tells nothing of how others differ: give "
+            f"{MIN_TARGET} or more, ten for an interval to trust"
+        )
     if label == "everything":
         config = with_scales(config, pool.descriptors(describer))
     measure = Residuals(target, pool, describer, config, max(horizons), n_moments)
@@ -134,6 +151,9 @@ def check_premise(
         len(pool.episode_ids),
         len(measure.moments),
         label,
+        tuple(describer.terms),
+        measure.n_paired,
+        (target.version, pool.version),
         measure.still,
         rows,
         chunk,
@@ -158,5 +178,5 @@ def _verdict(row: HorizonRow) -> str:
     if row.corrected_ratio >= NO_GOOD:
         return "does not hold: what is retrieved is no nearer than holding still"
     if row.high >= NO_GOOD or row.corrected_ratio >= WEAK:
-        return "doubtful: what is retrieved is hardly nearer than holding still"
+        return "is doubtful: what is retrieved is hardly nearer than holding still"
     return "holds: what is retrieved is nearer than holding still"

@@ -33,7 +33,7 @@ class HorizonRow:
     residual: float  # by what is retrieved, the pair's own scene left out: what a policy meets at test time
     corrected: float  # the same moved to begin where the robot is: what any policy could see and take off
     paired: float  # corrected, with the scene's twin allowed, as training pairs are
-    perfect: float  # by the pool's chunk that fits best, known afterwards: what no retriever can beat
+    perfect: float  # corrected, by the pool's chunk that fits best, known afterwards: no retriever beats it
     ratio: float  # residual / still
     corrected_ratio: float  # corrected / still
     low: float  # 95 % of the corrected ratio, a bootstrap over target episodes
@@ -155,6 +155,12 @@ class Residuals:
             )
         return rows
 
+    @property
+    def n_paired(self) -> int:
+        """Target demonstrations whose scene the pool has too."""
+        there = set(self.index.scene_ids)
+        return sum(self.target.episode(name).scene_id in there for name in self.target.episode_ids)
+
     def error(self, guess: F64, horizon: int) -> F64:
         """Squared error of a guess (n, H or 1, a), summed over a chunk: (n,)."""
         apart = self.true[:, :horizon] - guess[:, :horizon]
@@ -186,7 +192,7 @@ class Residuals:
         return float(low), float(high)
 
     def _perfect(self, horizon: int) -> float:
-        """RMS of the pool's chunk that fits best, the scene's own left out."""
+        """RMS of the pool's chunk that fits best when moved to begin here, the scene's own left out."""
         chunks, episodes = self._every_chunk()
         part = np.ascontiguousarray(chunks[:, :horizon].reshape(len(chunks), -1), np.float32)
         scenes = np.array(self.index.scene_ids)[episodes]
@@ -195,7 +201,7 @@ class Residuals:
         for i in few:
             number = self.moments[i][0]
             width = int(self.valid[i, :horizon].sum()) * self.true.shape[2]
-            asked = self.true[i, :horizon].ravel()[:width].astype(np.float32)
+            asked = (self.true[i, :horizon] - self.rest[i]).ravel()[:width].astype(np.float32)
             whole = part if width == part.shape[1] else np.ascontiguousarray(part[:, :width])
             away = squared_distances(whole, asked)
             away[scenes == self.target.episode(self.target.episode_ids[number]).scene_id] = np.inf
@@ -203,13 +209,16 @@ class Residuals:
         return float(np.sqrt(total / max(n, 1)))
 
     def _every_chunk(self) -> tuple[F64, I64]:
-        """Chunks of the pool's frames, or as many as are searched, and the number of each one's episode."""
+        """Chunks of the pool from where each begins, or as many as are searched, and whose they are."""
         if self._pool_chunks is None:
             n = int(self.index.ends[-1])
             rows = np.unique(np.linspace(0, n - 1, min(n, MAX_POOL_FRAMES)).astype(np.int64))
             moments = [self._moment(int(row)) for row in rows]
-            chunks, _, _ = self._chunks(self.pool, moments)
-            self._pool_chunks = chunks, np.array([e for e, _ in moments])
+            chunks, _, held = self._chunks(self.pool, moments)
+            self._pool_chunks = (
+                chunks - held[self.still] if self.still in held else chunks,
+                np.array([e for e, _ in moments]),
+            )
         return self._pool_chunks
 
     def pairs(self, horizon: int) -> tuple[PairRow, ...]:
@@ -250,9 +259,10 @@ def _spread(view: PoolView, n_moments: int) -> list[tuple[int, int]]:
     found = []
     for number, episode_id in enumerate(view.episode_ids):
         length = len(view.episode(episode_id))
-        found += [
-            (number, int(t)) for t in np.unique(np.linspace(0, length - 1, min(each, length)).astype(int))
-        ]
+        n = min(each, length)
+        # In the middle of equal parts: first and last frames, which hold still by themselves, count no more
+        # than any other.
+        found += [(number, int(t)) for t in (np.arange(n) + 0.5) * length / n]
     return found
 
 

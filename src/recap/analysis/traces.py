@@ -20,9 +20,10 @@ from recap.envs.pusht.coverage import shared_area
 from recap.envs.pusht.env import PushTEnv
 from recap.errors import InputError, RunDirectoryError
 from recap.evaluation.agents import Agent, Trial, inner_agent, make_agent
-from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.evaluation.rollouts import run_trials
 from recap.evaluation.run_directory import Key, open_run, read_info
 from recap.evaluation.runner import provenance, with_pool_version
+from recap.evaluation.spec import EvalSpec
 from recap.evaluation.summary import Summary, summarise
 from recap.geometry import transform_points
 from recap.policies.attention import WatchedPolicy

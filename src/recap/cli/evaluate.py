@@ -13,7 +13,7 @@ import click
 from recap.errors import InputError
 
 if TYPE_CHECKING:
-    from recap.evaluation.rollouts import EvalSpec
+    from recap.evaluation.spec import EvalSpec
     from recap.types import EpisodeResult
 
 ANGLES = "-60:60:15"
@@ -67,7 +67,7 @@ SEEDS = "42:92"
 @click.option("--batch-size", type=int, metavar="N", default=8, show_default=True, help="Episodes in each.")
 @click.option("--ray", "ray_address", metavar="ADDRESS", help="Run on this Ray cluster instead: host:port.")
 @click.option(
-    "--record", metavar="WHAT", help="Videos of: 3 (the first), failures, all, or +45:48,lift_pot:51."
+    "--record", metavar="WHAT", help="Films of: 3 (the first), failures, all, or +45:48; failures,3 for both."
 )
 @click.option("--retry-errors", is_flag=True, help="Run episodes again that ended in an error.")
 @click.option(
@@ -128,9 +128,9 @@ def evaluate(
     from recap.cli.ranges import parse_angles, parse_seeds
     from recap.cli.terminal import progress_bar, show
     from recap.evaluation.record import parse_choice
-    from recap.evaluation.rollouts import EvalSpec
     from recap.evaluation.run_directory import INFO, read_info
     from recap.evaluation.runner import evaluate as run_evaluation
+    from recap.evaluation.spec import EvalSpec
     from recap.evaluation.summary import render_summary
 
     place, turn_deg = _pose_noise(pose_noise)
@@ -270,7 +270,8 @@ def _record(spec: EvalSpec, results: Sequence[EpisodeResult], out: Path) -> None
                 was, now = recording.recorded, recording.replayed
                 click.echo(
                     f"{was.task}:{was.seed} went otherwise on camera: {was.outcome} after {was.steps} steps, "
-                    f"now {now.outcome} after {now.steps}; the agent is not deterministic or has changed",
+                    f"now {now.outcome} after {now.steps}; the agent is not deterministic, rounds otherwise "
+                    "alone than in a batch, or has changed",
                     err=True,
                 )
     click.echo(f"Videos: {out} (episodes: {len(results)}, gone otherwise: {n_differ})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,8 +72,13 @@ def premise(
         *views, names=(target, pool), preset_name=preset_name, horizons=_numbers(horizons), n_moments=moments
     )
     click.echo(
-        f"{found.n_target} target demonstrations, {found.n_pool} in the pool; retrieval {found.preset}"
+        f"{found.n_target} target demonstrations, {found.n_pool} in the pool, {found.n_paired} paired by "
+        f"scene; retrieval {found.preset}"
     )
+    if found.preset == "everything":
+        click.echo(f"Moments are compared by: {', '.join(found.compared)}.")
+        if not any(name.startswith("object ") for name in found.compared):
+            click.echo("No object has its pose on both sides: " + _instead(found.compared))
     show(_table(found))
     best = found.best
     click.echo(
@@ -89,6 +95,8 @@ def premise(
         click.echo(
             f"At lengths {', '.join(poor)} it is no nearer than holding still: more demonstrations help."
         )
+    if not found.n_paired:
+        click.echo("Nothing is paired: no scene is on both sides, so 'as paired' says what 'corrected' says.")
     _list_pairs(found, worst)
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
@@ -106,6 +114,12 @@ def premise(
     recipe = "dualarm-nano" if first.actions.shape[1] == 2 * ARM_DIM else "pusht-nano"
     click.echo(f"Next: recap train {recipe} --set policy.chunk_size={found.chunk_size} …")
     return 0
+
+
+def _instead(compared: Sequence[str]) -> str:
+    if any(name.startswith("picture ") for name in compared):
+        return "pictures stand in, by where their colours and edges are."
+    return "nothing says where things are, so expect little; add poses or a camera that both have."
 
 
 def _numbers(text: str) -> tuple[int, ...]:

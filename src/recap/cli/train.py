@@ -136,7 +136,8 @@ def _rollout(config: TrainConfig) -> Callable[[int, TrainedPolicy], dict[str, fl
     from recap.agent import RetrievalAgent
     from recap.assembly import pusht_bodies
     from recap.envs.pusht.drawing import BOARD_SIZE
-    from recap.evaluation.rollouts import EvalSpec, run_trials
+    from recap.evaluation.rollouts import run_trials
+    from recap.evaluation.spec import EvalSpec
     from recap.retrieval.presets import preset as retrieval_preset
     from recap.retrieval.retriever import Retriever
     from recap.standard_pools import open_pool

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from recap.agent import RetrievalAgent
 from recap.assembly import pusht_bodies
-from recap.demo.film import Recorder, Shown, Trace, compose, make_reel, still
 from recap.demo.report import FILM, PAGE, RESULTS, STILL, page
 from recap.demo.spec import KEYS, LEARNER, Absorbed, DemoResult, DemoSpec, Stage, gain
 from recap.demo.teaching import Progress, collect
 from recap.envs.pusht.drawing import BOARD_SIZE
 from recap.envs.pusht.tasks import FPS, angle_key
 from recap.errors import InputError, RecapError
+from recap.evaluation.film import CRF, Recorder, Shown, Trace, compose, make_reel, still
 from recap.evaluation.rollouts import run_trials
 from recap.evaluation.summary import succeeded
 from recap.pictures import write_png
@@ -227,17 +227,17 @@ def _film(result: DemoResult, run: _Run, out: Path) -> None:
     """The video of one start before and after, and its still."""
     spec, stages = result.spec, result.stages
     at = spec.seeds.index(result.film_seed)
-    view = run.source.view()
     reels = []
     with run.voice.bar("film") as progress:
         for done, i in enumerate((0, len(stages) - 1)):
             progress(done, 3)
             episode = stages[i].policy[at]
-            reel = make_reel(run.traces[i][at], run.policy, view, LEARNER, spec.block)
+            reel = make_reel(run.traces[i][at], run.agent)
             label = f"{'after' if i else 'before'}: {stages[i].n_demonstrations} demonstrations"
-            reels.append(Shown(label, episode.max_coverage, succeeded(episode, KEYS[0]), reel))
+            ending = f"best coverage {episode.max_coverage:.2f}"
+            reels.append(Shown(label, ending, succeeded(episode, KEYS[0]), reel))
         progress(2, 3)
-        write_video(out / FILM, compose(reels), 2 * FPS)
+        write_video(out / FILM, compose(reels), 2 * FPS, crf=CRF)
         write_png(out / STILL, still(reels))
         progress(3, 3)
 

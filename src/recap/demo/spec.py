@@ -9,7 +9,7 @@ from typing import Any
 from recap.collection import CollectSpec
 from recap.envs.pusht.tasks import MAX_STEPS, THRESHOLDS
 from recap.errors import InputError
-from recap.evaluation.rollouts import EvalSpec, threshold_key
+from recap.evaluation.spec import EvalSpec, threshold_key
 from recap.evaluation.statistics import PairedDifference, paired_difference, wilson
 from recap.evaluation.summary import Rate, succeeded
 from recap.types import EpisodeResult

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from typing import TypeAlias
 
-from recap.collection import CollectSpec, Demo, demonstrate
+from recap.collection import CollectSpec, demonstrations
 from recap.types import Episode
 from recap.workers import run_in_workers
 
@@ -19,13 +19,8 @@ def collect(spec: CollectSpec, workers: int, progress: Progress) -> list[Episode
     demos = spec.demos()
     found: dict[int, Episode] = {}
     progress(0, len(demos))
-    with closing(run_in_workers(partial(_demonstrated, spec), demos, workers)) as made:
+    with closing(run_in_workers(partial(demonstrations, spec), demos, workers)) as made:
         for index, episode in made:
             found[index] = episode
             progress(len(found), len(demos))
     return [found[demo.index] for demo in demos]
-
-
-def _demonstrated(spec: CollectSpec, demos: Iterator[Demo]) -> Iterator[tuple[int, Episode]]:
-    for demo in demos:
-        yield demo.index, demonstrate(spec, demo)

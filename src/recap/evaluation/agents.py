@@ -20,7 +20,7 @@ from recap.types import F64, Observation
 
 if TYPE_CHECKING:
     from recap.envs.dualarm.expert import Expert
-    from recap.evaluation.rollouts import EvalSpec
+    from recap.evaluation.spec import EvalSpec
 
 AGENTS = ("expert", "replay", "still")
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from recap.envs.pusht.tasks import angle_key
-from recap.evaluation.rollouts import EvalSpec
+from recap.evaluation.spec import EvalSpec
 
 OPTIONS = {
     "embodiment": "--embodiment",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recap.errors import InputError
-from recap.evaluation.rollouts import EvalSpec, threshold_key
+from recap.evaluation.spec import EvalSpec, threshold_key
 from recap.evaluation.statistics import PairedDifference, paired_difference
 from recap.evaluation.summary import succeeded
 from recap.evaluation.worlds import SUCCESS

@@ -12,7 +12,8 @@ from typing import Any
 
 from recap.errors import InputError
 from recap.evaluation.agents import Agent, Trial, make_agent
-from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.evaluation.rollouts import run_trials
+from recap.evaluation.spec import EvalSpec
 from recap.types import EpisodeResult
 from recap.workers import WorkerLostError
 

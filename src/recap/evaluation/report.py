@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
+from itertools import zip_longest
 from pathlib import Path
 
-from recap.evaluation.report_analysis import attention_part, failures_part, masking_part, premise_part
-from recap.evaluation.report_files import Material, Run, media_of, read_material
-from recap.evaluation.report_success import figure, progression_part, provenance, success_part, sweep_part
+from recap.evaluation.report_attention import attention_part, masking_part
+from recap.evaluation.report_failures import failures_part, premise_part
+from recap.evaluation.report_figures import figure, provenance
+from recap.evaluation.report_files import Film, Material, Run, films_of, read_material
+from recap.evaluation.report_success import goal_text, progression_part, success_part, sweep_part
 from recap.evaluation.summary import INTERVAL
 from recap.pages import data_uri, document
+from recap.video import video_size
 
-MAX_FILE_BYTES = 2 * 1024**2  # of one picture or video
+MAX_FILM_BYTES = 2 * 1024**2  # of one with its still
 MAX_MEDIA_BYTES = 24 * 1024**2  # of all together; in the page they are a third larger
 MAX_SHOWN = 6  # a run
+TERMS = "Coverage is the share of the goal that the block covers; seen goals are those of the training. "
+FILMS = (
+    "Episodes run again on camera, failures first. Left, the world; beside it, where the agent has them, the "
+    "future that it predicts, laid over the faded board, and the moment of the pool that it follows, as it "
+    "was shown. Below each film are moments of it, evenly spaced."
+)
 
 
 def build_report(folder: Path) -> str:
@@ -37,7 +47,7 @@ def build_report(folder: Path) -> str:
         for i, analysis in enumerate(found):
             label = f": {analysis.body.get('label', analysis.path.parent.name)}" if len(found) > 1 else ""
             sections.append((title + label, make(analysis, i)))
-    sections.append(("Episodes", _gallery(material.runs.values())))
+    sections.append(("Episodes on film", _gallery(material.runs.values())))
     return document(material.title, _body(material, [s for s in sections if s[1]]), STYLE)
 
 
@@ -51,59 +61,68 @@ def _body(material: Material, sections: list[tuple[str, str]]) -> str:
     told = f"Runs: {len(material.runs)}; episodes: {n_episodes}; analyses: {len(material.analyses)}."
     of_tasks = all(run.spec.tasks for run in material.runs.values()) and material.runs
     intervals = INTERVAL.replace("angle", "task") if of_tasks else INTERVAL
+    intervals = intervals.replace(" %", "\N{NO-BREAK SPACE}%")
+    terms = TERMS if any(run.spec.angles for run in material.runs.values()) else ""
     lead = f'<p class="lead">{escape(material.lead)}</p>' if material.lead else ""
     return (
         f'<a class="skip" href="#main">Skip to the results</a><header><h1>{escape(material.title)}</h1>{lead}'
-        f'<p class="note">{told} Intervals {escape(intervals)}. Every number is read from the files of the '
-        'runs; under each figure is where it comes from.</p></header><nav aria-label="Contents"><ol>'
+        f'<p class="note">{told} {terms}Intervals {escape(intervals)}. Every number is read from the files '
+        'of the runs; under each figure is where it comes from.</p></header><nav aria-label="Contents"><ol>'
         f'{links}</ol></nav><main id="main">{parts}</main>'
     )
 
 
 def _gallery(runs: Iterable[Run]) -> str:
-    """Strips and videos, failures first, until the page would become too large."""
-    left, html, n_left_out = MAX_MEDIA_BYTES, [], 0
+    """Films and stills, failures first, until the page would become too large."""
+    left, n_left_out = MAX_MEDIA_BYTES, 0
+    chosen: dict[Run, list[Film]] = {}
     for run in runs:
-        files = media_of(run)
-        stems = list(dict.fromkeys(file.stem for file in files))
-        shown = []
-        for stem in stems[:MAX_SHOWN]:
-            inside = ""
-            for file in sorted((f for f in files if f.stem == stem), key=lambda f: f.suffix != ".png"):
-                size = file.stat().st_size
-                if size > min(MAX_FILE_BYTES, left):
-                    n_left_out += 1
-                    continue
-                left -= size
-                inside += _media(file, stem)
-            if inside:
-                shown.append(figure(inside, _words(stem)))
-        n_left_out += sum(file.stem in stems[MAX_SHOWN:] for file in files)
-        if shown:
-            label = f"<h3>{escape(run.label)}</h3>"
-            html.append(f'{label}<div class="gallery">{"".join(shown)}</div>{provenance([run])}')
-    if html and n_left_out:
+        chosen[run], n_more = films_of(run, MAX_SHOWN)
+        n_left_out += n_more
+    figures: dict[Run, list[str]] = {run: [] for run in chosen}
+    # The first of every run before the second of any: no run takes all the room.
+    for one in (film for rank in zip_longest(*chosen.values()) for film in rank if film is not None):
+        size = sum(file.stat().st_size for file in one.files)
+        if size > min(MAX_FILM_BYTES, left):
+            n_left_out += 1
+            continue
+        left -= size
+        figures[one.run].append(_film(one))
+    html = [
+        f'<h3>{escape(run.label)}</h3><div class="gallery">{"".join(shown)}</div>'
+        for run, shown in figures.items()
+        if shown
+    ]
+    if html:
+        html.insert(0, f"<p>{escape(FILMS)}</p>")
+    if n_left_out:
         html.append(
-            f'<p class="note">Left out to keep the page small: {n_left_out} files, beside the runs.</p>'
+            f'<p class="note">Left out to keep the page small: {n_left_out} films, in the folders of the '
+            "runs.</p>"
         )
     return "".join(html)
 
 
-def _words(stem: str) -> str:
-    """`+45_48_failure` in words."""
-    angle, _, rest = stem.partition("_")
-    seed, _, outcome = rest.partition("_")
-    return f"Goal {angle}°, seed {seed}: {outcome}" if outcome else stem
+def _film(film: Film) -> str:
+    """A film, its still and where they come from."""
+    run, result = film.run, film.result
+    goal = goal_text(result.task)
+    words = f"{goal.capitalize() if run.spec.tasks else f'Goal {goal}'}, seed {result.seed}: {film.outcome}"
+    if film.outcome == result.outcome:
+        words += f" after {result.steps} steps"
+        words += "" if run.spec.tasks else f", best coverage {result.max_coverage:.2f}"
+    inside = "".join(_media(file, words) for file in film.files)
+    return figure(inside, words, provenance((), run.film_provenance(result.task, result.seed)))
 
 
-def _media(file: Path, stem: str) -> str:
-    words = escape(_words(stem))
+def _media(file: Path, words: str) -> str:
     if file.suffix == ".mp4":
+        width, height = video_size(file)
         return (
-            f'<video controls muted playsinline preload="metadata" aria-label="{words}" '
-            f'src="{data_uri(file)}"></video>'
+            f'<video controls muted playsinline preload="metadata" style="--shape:{height / width:.4f}" '
+            f'aria-label="Film. {escape(words)}" src="{data_uri(file)}"></video>'
         )
-    return f'<img src="{data_uri(file)}" alt="{words}, from its start to its end">'
+    return f'<img src="{data_uri(file)}" alt="{escape(words)}: moments from its start to its end">'
 
 
 STYLE = """
@@ -122,17 +141,23 @@ nav li { break-inside: avoid; margin: 0; line-height: 1.8; }
 .caption + .wide { margin-top: 0; }
 td { vertical-align: baseline; }
 small { color: var(--soft); font-size: .85em; }
-thead th { white-space: nowrap; }
+table { width: max-content; min-width: 100%; }
+thead th { max-width: 9rem; }
 th[scope=row] { text-align: left; color: var(--ink); font-weight: 500; min-width: 9rem; max-width: 17rem;
-  position: sticky; left: 0; background: var(--paper); vertical-align: baseline; }
+  position: sticky; left: 0; background: var(--paper); vertical-align: baseline; overflow-wrap: anywhere; }
 thead th:first-child { text-align: left; position: sticky; left: 0; background: var(--paper); }
 tr.paper td, tr.paper th[scope=row] { color: var(--soft); font-style: italic; }
 figure { margin: 1rem 0; }
+figure img { width: auto; max-width: 100%; }
 figcaption { color: var(--soft); font-size: .9rem; margin-top: .4rem; max-width: 48rem; }
 .panels, .gallery { display: grid; gap: 1.2rem; }
 .panels { align-items: end; grid-template-columns: repeat(auto-fill, minmax(min(100%, 17.5rem), 1fr)); }
-.gallery { grid-template-columns: repeat(auto-fill, minmax(min(100%, 18rem), 1fr)); }
+.gallery { grid-template-columns: repeat(auto-fill, minmax(min(100%, 28rem), 1fr)); }
 .gallery figure, .pair figure { margin: 0; }
+.gallery figure { container-type: inline-size; }
+.gallery img { width: 100%; }
+/* Room below the film, so that a browser's controls do not cover it. */
+.gallery video { height: calc(100cqw * var(--shape) + 3.4rem); object-fit: contain; object-position: top; }
 .pair { display: grid; gap: 1.5rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
 .pair { align-items: start; }
 .chart { display: block; width: 100%; height: auto; font-family: inherit; }

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from recap.envs.pusht.tasks import angle_key
 from recap.errors import InputError, RunDirectoryError, did_you_mean
 from recap.evaluation.commands import command_of, seeds_text
 from recap.evaluation.published import ROWS, PublishedRow
-from recap.evaluation.rollouts import EvalSpec
 from recap.evaluation.run_directory import INFO, read_info
+from recap.evaluation.spec import EvalSpec
 from recap.evaluation.summary import Group, Summary, summarise
 from recap.run_directory import read_json
 from recap.types import EpisodeResult
@@ -20,6 +21,7 @@ from recap.types import EpisodeResult
 MANIFEST = "report.json"
 KINDS = ("attention", "masking", "failures", "premise", "sweep")
 MEDIA = "videos"
+N_GOOD = 2  # successes that are shown of a run, however many failures there are
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +48,19 @@ class Run:
     @property
     def provenance(self) -> list[tuple[str, str]]:
         """How to get the same numbers again."""
+        return self._told(self.spec)
+
+    def film_provenance(self, task: str, seed: int) -> list[tuple[str, str]]:
+        """How to get the film of one episode again."""
+        angles = tuple(a for a in self.spec.angles if angle_key(a) == task)
+        tasks = (task,) if self.spec.tasks else ()
+        return self._told(replace(self.spec, angles=angles, tasks=tasks, seeds=(seed,)), " --record all")
+
+    def _told(self, spec: EvalSpec, more: str = "") -> list[tuple[str, str]]:
         pool = self.spec.pool or "pusht-9x100 (the standard pool)"
         version = self.origin.get("pool_version", self.spec.pool_version)
         demos = self.origin.get("n_demonstrations")
-        told = [("command", command_of(self.spec)), ("seeds", seeds_text(self.spec.seeds))]
+        told = [("command", command_of(spec) + more), ("seeds", seeds_text(spec.seeds))]
         if self.spec.agent not in ("still", "expert"):
             size = f", {demos} demonstrations" if demos is not None else ""
             told.append(
@@ -58,6 +69,16 @@ class Run:
         if self.spec.agent not in ("still", "expert", "replay"):
             told.append(("checkpoint", str(self.origin.get("checkpoint", "not recorded"))))
         return told
+
+
+@dataclass(frozen=True)
+class Film:
+    """What was recorded of one episode."""
+
+    run: Run
+    result: EpisodeResult
+    outcome: str  # on camera
+    files: tuple[Path, ...]  # the film, then its still
 
 
 @dataclass(frozen=True)
@@ -137,8 +158,18 @@ def read_material(folder: Path) -> Material:
     parts = _parts(folder, manifest, runs)
     if "parts" not in manifest:
         own = _told_elsewhere(folder, analyses, manifest, runs)
-        rest = tuple(run for name, run in runs.items() if name not in own)
-        parts = [Part("Success", rest, reference=rest[0] if len(rest) > 1 else None)] if rest else []
+        rest = tuple(run for name, run in runs.items() if name not in own) or tuple(runs.values())
+        parts = (
+            [
+                Part(
+                    "Success by task" if rest[0].spec.tasks else "Success by goal",
+                    rest,
+                    reference=rest[0] if len(rest) > 1 else None,
+                )
+            ]
+            if rest
+            else []
+        )
     grown = manifest.get("progression")
     progression = None
     if grown is not None:
@@ -192,7 +223,8 @@ def _run(name: str, path: Path, told: Mapping[str, Any]) -> Run:
     if key is not None and key not in ROWS:
         raise InputError(f"run '{name}' names the paper's row '{key}': {did_you_mean(str(key), ROWS)}")
     paper = None if key is None else ROWS[key]
-    return Run(name, path, spec, tuple(results), origin, str(told.get("label", name)), paper)
+    usual = path.resolve().name if name == "." else name  # the folder itself may be the run
+    return Run(name, path, spec, tuple(results), origin, str(told.get("label", usual)), paper)
 
 
 def _named(runs: Mapping[str, Run], name: str) -> Run:
@@ -218,7 +250,7 @@ def _told_elsewhere(
     found: set[str] = set()
     for analysis in analyses:
         place = analysis.path.parent.relative_to(folder).as_posix()
-        if analysis.kind == "masking":
+        if analysis.kind in ("attention", "masking"):
             found |= {name for name in runs if place != "." and name.startswith(f"{place}/")}
         if analysis.kind == "sweep":
             found |= {sweep_run(analysis, folder, point) for point in analysis.body["points"]}
@@ -231,7 +263,18 @@ def sweep_run(sweep: Analysis, folder: Path, point: Mapping[str, Any]) -> str:
     return (sweep.path.parent / str(point["run"])).relative_to(folder).as_posix()
 
 
-def media_of(run: Run) -> list[Path]:
-    """Its strips and videos, failures first."""
-    files = [f for f in sorted((run.path / MEDIA).glob("*")) if f.suffix in (".png", ".mp4")]
-    return sorted(files, key=lambda f: "failure" not in f.stem)
+def films_of(run: Run, most: int) -> tuple[list[Film], int]:
+    """Up to so many of its recorded episodes, failures first, and some successes; how many more there are."""
+    found = []
+    for result in run.results:
+        # By the outcome on camera, which may be another.
+        for outcome in ("failure", "error", "success"):
+            stem = run.path / MEDIA / f"{result.task}_{result.seed}_{outcome}"
+            files = [f for f in (Path(f"{stem}.mp4"), Path(f"{stem}.png")) if f.exists()]
+            if files:
+                found.append(Film(run, result, outcome, tuple(files)))
+    good = [film for film in found if film.outcome == "success"]
+    bad = [film for film in found if film.outcome != "success"]
+    bad = bad[: most - min(len(good), N_GOOD)]
+    shown = bad + good[: most - len(bad)]
+    return shown, len(found) - len(shown)

@@ -11,8 +11,9 @@ from recap.charts import Point, Series
 from recap.errors import InputError
 from recap.evaluation.comparison import compare
 from recap.evaluation.published import CAUTION, PROGRESSION
+from recap.evaluation.report_figures import figure, provenance
 from recap.evaluation.report_files import Analysis, Material, Part, Progression, Run, sweep_run
-from recap.evaluation.rollouts import threshold_key
+from recap.evaluation.spec import threshold_key
 from recap.evaluation.summary import Rate
 from recap.evaluation.training_seeds import gain_text, share_of
 from recap.evaluation.worlds import SUCCESS
@@ -20,27 +21,6 @@ from recap.pages import table
 
 GROUPS = ("seen", "unseen", "all")
 PAPER_THRESHOLD = "0.85"  # success in the paper
-
-
-def provenance(runs: Iterable[Run], extra: Sequence[tuple[str, str]] = ()) -> str:
-    """Where the numbers above come from, folded away."""
-    blocks = []
-    for run in dict.fromkeys(runs):
-        lines = "".join(f"<dt>{k}</dt><dd>{_value(k, v)}</dd>" for k, v in run.provenance)
-        blocks.append(f"<p><strong>{escape(run.label)}</strong></p><dl>{lines}</dl>")
-    if extra:
-        lines = "".join(f"<dt>{escape(k)}</dt><dd>{_value(k, v)}</dd>" for k, v in extra)
-        blocks.append(f"<dl>{lines}</dl>")
-    return f'<details class="from"><summary>Where this comes from</summary>{"".join(blocks)}</details>'
-
-
-def _value(key: str, text: str) -> str:
-    return f"<code>{escape(text)}</code>" if key in ("command", "checkpoint") else escape(text)
-
-
-def figure(inside: str, caption: str, source: str = "") -> str:
-    """A chart with its caption; `source` is HTML."""
-    return f"<figure>{inside}<figcaption>{escape(caption)}</figcaption>{source}</figure>"
 
 
 def thresholds_of(runs: Iterable[Run]) -> list[str]:
@@ -124,7 +104,7 @@ def success_panels(part: Part, threshold: str) -> str:
             paper = [run.paper.angles.get(angle, math.nan) / 100 for angle in angles]
         drawn = charts.bars(
             f"{run.label}, success{above(threshold)} by goal",
-            [point(_rate(run, angle, threshold), angle.replace("_", " ")) for angle in angles],
+            [point(_rate(run, angle, threshold), goal_text(angle)) for angle in angles],
             paper=paper,
             seen=[angle in seen_by(part.runs) for angle in angles],
             tint=i,
@@ -209,15 +189,16 @@ def pairs(part: Part, threshold: str, name: str) -> str:
             differences = found.thresholds[threshold]
         except (InputError, KeyError):
             continue  # they share no trial, or no threshold: nothing to pair
-        for group in (g for g in GROUPS if g in differences):
+        groups = [g for g in GROUPS if g in differences and differences[g].n]
+        for group in groups[:1] if len(groups) == 2 else groups:  # two are one of them and the same again
             paired = differences[group]
-            if not paired.n:
-                continue
             low, high = paired.interval
             told = f"{100 * paired.difference:+.1f} [{100 * low:+.0f}, {100 * high:+.0f}]"
             counts = [str(c) for c in (paired.both, paired.only_a, paired.only_b, paired.neither)]
             rows.append([f"{run.label}, {group}", str(paired.n), told, *counts])
-            label = run.label if len(run.label) <= 18 else run.label[:17] + "…"
+            label = (
+                run.label if len(run.label) <= 36 else "…" + run.label[-35:]
+            )  # a path says more at its end
             points.append(Point(f"{label}, {group}", paired.difference, low, high))
     if not rows:
         return ""
@@ -225,7 +206,9 @@ def pairs(part: Part, threshold: str, name: str) -> str:
     head = ["less the reference", "pairs", "points [95 %]", "both", "only reference", "only it", "neither"]
     drawn = charts.differences(title, points)
     caption = f"{title}: the same starts, differences in points; intervals are a bootstrap over start seeds."
-    return figure(drawn, caption) + table(head, rows, caption=title, name=name)
+    counted = f"{title}: in how many pairs of episodes both succeed, only one of them, or neither"
+    source = provenance([reference, *(run for run in part.runs if run is not reference)])
+    return figure(drawn, caption, source) + table(head, rows, caption=counted, name=name)
 
 
 def progression_part(grown: Progression) -> str:
@@ -235,7 +218,7 @@ def progression_part(grown: Progression) -> str:
     angles = angles_of(runs)
     for threshold in thresholds_of(runs):
         panels = []
-        values = [[point(_rate(run, angle, threshold), angle) for angle in angles] for run in runs]
+        values = [[point(_rate(run, angle, threshold), goal_text(angle)) for angle in angles] for run in runs]
         for i, run in enumerate(runs):
             before = [p.value for p in values[i - 1]] if i else None
             drawn = charts.bars(
@@ -282,17 +265,13 @@ def sweep_part(sweep: Analysis, material: Material, number: int) -> str:
         series.append(Series(key, values))
     title = str(body["title"])
     drawn = charts.lines(title, series, x_title=str(body.get("x", "")))
-    head = [
-        str(body.get("x", "value")),
-        "run",
-        *(f"{g} > {t}" for t in thresholds for g in GROUPS[:2]),
-        *extra,
-    ]
+    told = [(g, t) for t in thresholds for g in GROUPS[:2] if any(_rate(run, g, t) for run in runs)]
+    head = [str(body.get("x", "value")), "run", *(f"{g} > {t}" for g, t in told), *extra]
     rows = [
         [
             x,
             run.label,
-            *(group_text(_rate(run, g, t)) for t in thresholds for g in GROUPS[:2]),
+            *(group_text(_rate(run, g, t)) for g, t in told),
             *(f"{100 * p[key]:.1f} %" if key in p else "–" for key in extra),
         ]
         for x, (p, run) in zip(labels, known, strict=True)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from recap.envs.pusht.tasks import angle_key
 from recap.errors import InputError, RunDirectoryError
 from recap.evaluation.agents import Trial
-from recap.evaluation.rollouts import EvalSpec, threshold_key
+from recap.evaluation.spec import EvalSpec, threshold_key
 from recap.evaluation.worlds import SUCCESS
 from recap.run_directory import CONFIG, hold_run_directory, read_json, write_whole
 from recap.types import EpisodeResult

@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 from recap.errors import InputError
 from recap.evaluation.agents import Agent, Trial, inner_agent, make_agent
 from recap.evaluation.ray_runner import run_on_ray
-from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.evaluation.rollouts import run_trials
 from recap.evaluation.run_directory import open_run
+from recap.evaluation.spec import EvalSpec
 from recap.evaluation.summary import Summary, summarise
 from recap.types import EpisodeResult
 from recap.workers import WorkerLostError, run_in_workers

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from recap.evaluation.rollouts import EvalSpec, threshold_key
+from recap.evaluation.spec import EvalSpec, threshold_key
 from recap.evaluation.statistics import Interval, bootstrap_mean, seed_table, wilson
 from recap.types import EpisodeResult
 

@@ -12,7 +12,7 @@ from recap.types import F64, Observation
 if TYPE_CHECKING:
     from recap.envs.dualarm.env import DualArmEnv
     from recap.evaluation.agents import Trial
-    from recap.evaluation.rollouts import EvalSpec
+    from recap.evaluation.spec import EvalSpec
 
 SUCCESS = 0.5  # the threshold where progress is 0 or 1
 

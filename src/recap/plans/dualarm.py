@@ -10,7 +10,7 @@ from pathlib import Path
 from recap.envs.dualarm.collection import Wanted, demonstrate_all
 from recap.envs.dualarm.tasks import FIRST_COLLECTION_SEED, SEEN, TASKS, task_named
 from recap.errors import InputError, one_of
-from recap.evaluation.rollouts import EvalSpec
+from recap.evaluation.spec import EvalSpec
 from recap.plans.plan import POOLS, Evaluation, Log, Part, Plan, Run, checkpoint_of
 from recap.policies.network import TINY
 from recap.pool.memory import MemoryView

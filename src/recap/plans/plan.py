@@ -13,7 +13,7 @@ from recap.collection import CollectSpec
 from recap.errors import InputError, RecapError, did_you_mean
 from recap.evaluation.agents import find_factory
 from recap.evaluation.published import ROWS
-from recap.evaluation.rollouts import EvalSpec
+from recap.evaluation.spec import EvalSpec
 from recap.plans.pools import Selection
 from recap.policies.checkpoint import read_config
 from recap.policies.config import BLOCK_MODES, SHIPPED, PolicyConfig
@@ -210,7 +210,7 @@ def _evaluation(agent: str, changes: Mapping[str, Any], known: Mapping[str, Any]
     """The triangle's, on seeds from the first of two up to the second."""
     _check("evaluation", changes, [f.name for f in fields(EvalSpec) if f.name != "agent"])
     first, last = changes["seeds"]
-    values = {"pusher": "triangle", **known, **changes, "agent": agent, "seeds": range(first, last)}
+    values = {"pusher": "triangle", **known, **changes, "agent": agent, "seeds": [*range(first, last)]}
     return EvalSpec.from_json(values)
 
 

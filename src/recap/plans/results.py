@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from recap.evaluation.rollouts import EvalSpec, threshold_key
+from recap.evaluation.spec import EvalSpec, threshold_key
 from recap.evaluation.training_seeds import gain_text, share_of
 from recap.plans.ledger import Ledger
 from recap.plans.plan import EVALUATIONS, Evaluation, Part, Plan

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from recap.evaluation.agents import Trial, make_agent
-from recap.evaluation.rollouts import EvalSpec, run_trials
+from recap.evaluation.rollouts import run_trials
 from recap.evaluation.run_directory import INFO, open_run, read_info
 from recap.evaluation.runner import provenance
+from recap.evaluation.spec import EvalSpec
 from recap.evaluation.summary import summarise
 from recap.plans.ledger import Ledger
 from recap.plans.plan import EVALUATIONS, Evaluation, Log

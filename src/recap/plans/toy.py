@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from recap.collection import CollectSpec
-from recap.evaluation.rollouts import EvalSpec
+from recap.evaluation.spec import EvalSpec
 from recap.plans.plan import POOLS, Evaluation, Plan, Run, frame_of
 from recap.plans.pools import Selection, pack
 from recap.policies.network import TINY

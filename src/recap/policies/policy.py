@@ -76,6 +76,10 @@ class Policy(Protocol):
         """Latents of images in these canonical frames."""
         ...
 
+    def decode_frames(self, latents: F32 | Tensor) -> U8:
+        """Pictures of latents, in the canonical frame."""
+        ...
+
 
 class TrainedPolicy(ABC):
     """A trained model with all it needs to be used; backbones differ in how they see."""

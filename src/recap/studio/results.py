@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from recap.errors import InputError, RecapError
-from recap.evaluation.rollouts import EvalSpec, threshold_key
 from recap.evaluation.run_directory import INFO, read_info
+from recap.evaluation.spec import EvalSpec, threshold_key
 from recap.evaluation.statistics import wilson
 from recap.evaluation.summary import summarise
 from recap.types import EpisodeResult

@@ -1,0 +1,249 @@
+"""What one episode looked like: the world, the future that the policy saw coming, and what it retrieved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from recap.agent import Plan, RetrievalAgent
+from recap.envs.pusht.env import PushTEnv
+from recap.envs.pusht.pushers import PUSHERS
+from recap.envs.pusht.rendering import RenderedFrames
+from recap.envs.pusht.tasks import FPS, INSTRUCTION
+from recap.pictures import filmstrip, halved, resize_image
+from recap.policies.canonical import camera_image
+from recap.types import F64, U8, Episode
+
+if TYPE_CHECKING:
+    from recap.policies.policy import Policy
+
+TILE = 240  # px, of one picture in the film; twice that where it is the only one
+CAPTION = 24  # px, of a line of text
+N_MOMENTS = 6  # of an episode in the still
+CRF = 26  # of the film: the last at which the eye sees no loss in drawn boards, at two thirds of the size
+N_HOLD = 15  # frames that the last picture stays
+N_TOGETHER = 16  # predicted pictures decoded at once
+ARMS_FPS = 20.0  # of two arms, a picture each control step
+ARMS_CAMERA = "head"  # through which two arms are filmed
+INK, GOOD, PAPER = (60, 60, 60), (20, 120, 60), 255
+FADED = 0.35  # what is left of the board around a predicted picture, so that one sees where it ends
+NOTHING = 235  # grey, where there is nothing to show
+
+
+@dataclass(frozen=True)
+class Trace:
+    """An episode as it went."""
+
+    draw: Callable[[int], list[U8]]  # (t) pictures of the world, of so many px
+    plans: tuple[Plan | None, ...]  # (t) the one that was followed from each state on
+    fps: float
+
+
+class Recorder:
+    """Watches a batch in which every trial has a slot of its own, in order."""
+
+    def __init__(self, agent: RetrievalAgent | None, report: Callable[[int], None] | None = None) -> None:
+        self._agent, self._report = agent, report
+        self._worlds: list[Any] = []
+        self._seen: list[list[Any]] = []  # states of a board, pictures of anything else
+        self._plans: list[list[Plan | None]] = []
+
+    def __call__(self, world: Any) -> None:
+        """Note where everything is now."""
+        slot = next((i for i, known in enumerate(self._worlds) if known is world), len(self._worlds))
+        if slot == len(self._worlds):  # at the start they come in the order of their slots
+            self._worlds.append(world)
+            self._seen.append([])
+            self._plans.append([])
+        self._seen[slot].append(world.state() if isinstance(world, PushTEnv) else world.render())
+        self._plans[slot].append(None if self._agent is None else self._agent.plan(slot))
+        if self._report is not None:
+            self._report(1)
+
+    def traces(self) -> list[Trace]:
+        """What was seen, by slot."""
+        found = []
+        for world, seen, plans in zip(self._worlds, self._seen, self._plans, strict=True):
+            # A plan is seen first after its first step, and was made at the state before.
+            after = (*plans[1:], plans[-1])
+            if isinstance(world, PushTEnv):
+                board = _as_episode(np.array(seen), world)
+                found.append(Trace(partial(_drawn, board), after, FPS))
+            else:
+                found.append(Trace(partial(_fitted, seen), after, ARMS_FPS))
+        return found
+
+
+Reel: TypeAlias = dict[str, list[U8]]  # caption of a pane -> its pictures, one a step
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An episode's pictures, and what is written over them."""
+
+    label: str
+    ending: str  # how it came out, told with the last picture
+    solved: bool
+    reel: Reel
+
+    def __len__(self) -> int:
+        return len(next(iter(self.reel.values())))
+
+
+def make_reel(trace: Trace, agent: RetrievalAgent | None) -> Reel:
+    """Draw an episode; a pane is left out where the agent predicts no pictures, or does not retrieve."""
+    policy = None if agent is None else agent.policy
+    predicts = policy is not None and policy.config.sees and policy.config.future_image
+    retrieves = agent is not None and (policy is None or policy.config.retrieval)
+    real = trace.draw(TILE if predicts or retrieves else 2 * TILE)
+    reel = {"now": real}
+    if predicts:
+        assert policy is not None
+        ahead = policy.config.chunk_size / trace.fps
+        reel[f"predicted, {ahead:g} s ahead"] = _predicted(trace, real, policy)
+    if retrieves:
+        assert agent is not None
+        reel["retrieved from the pool"] = _retrieved(trace, agent)
+    return reel
+
+
+def compose(episodes: Sequence[Shown]) -> Iterator[U8]:
+    """Episodes above each other, played together, with captions; the last picture of each stays."""
+    panes = episodes[0].reel.items()
+    head = np.concatenate([_caption(name, pane[0].shape[1]) for name, pane in panes], axis=1)
+    width = head.shape[1]
+    for t in range(max(map(len, episodes)) + N_HOLD):
+        rows = [head]
+        for shown in episodes:
+            i, ink = min(t, len(shown) - 1), INK
+            words = f"{shown.label}, step {i}"
+            if t >= len(shown) - 1:
+                words += f", {shown.ending}"
+                ink = GOOD if shown.solved else INK
+            rows.append(_caption(words, width, ink))
+            rows.append(np.concatenate([pane[i] for pane in shown.reel.values()], axis=1))
+        yield np.concatenate(rows)
+
+
+def still(episodes: Sequence[Shown]) -> U8:
+    """Moments of each episode's board, and of the last one's other panes."""
+    last = episodes[-1]
+    rows = [(shown.label, next(iter(shown.reel.values()))) for shown in episodes]
+    whose = f"{last.label}, " if len(episodes) > 1 else ""
+    rows += [(f"{whose}{name}", pane) for name, pane in list(last.reel.items())[1:]]
+    width = N_MOMENTS * (rows[0][1][0].shape[1] // 2)
+    parts = []
+    for words, pane in rows:
+        strip = halved(filmstrip(pane, N_MOMENTS))
+        missing = ((0, 0), (0, width - strip.shape[1]), (0, 0))  # an episode may have fewer moments
+        parts += [_caption(words, width), np.pad(strip, missing, constant_values=PAPER)]
+    return np.concatenate(parts)
+
+
+def _as_episode(states: F64, board: PushTEnv) -> Episode:
+    """States (t, 8) of a board, pusher x y, block x y angle, goal x y angle, as what can be drawn."""
+    n = len(states)
+    return Episode(
+        id="filmed",
+        scene_id="filmed",
+        task=INSTRUCTION,
+        embodiment=board.pusher,
+        fps=FPS,
+        timestamps=np.arange(n) / FPS,
+        proprio=states[:, :2].astype(np.float32),
+        actions=np.zeros((n, 2), np.float32),
+        objects={"block": states[:, 2:5].astype(np.float32)},
+        goal=states[0, 5:].astype(np.float32),
+        attributes={"block": board.shape.name},
+    )
+
+
+def _predicted(trace: Trace, real: Sequence[U8], policy: Policy) -> list[U8]:
+    """At each step the future that its plan predicted, laid over the board as it was when it was made."""
+    made = _made(trace)
+    latents = [plan.chunk.predicted_latents for plan in made.values()]
+    known = [latent[0] for latent in latents if latent is not None]
+    pictures: list[U8] = []
+    for first in range(0, len(known), N_TOGETHER):
+        pictures += list(policy.decode_frames(np.stack(known[first : first + N_TOGETHER])))
+    shown = np.full_like(real[0], NOTHING)
+    found: list[U8] = []
+    for t, board in enumerate(real):
+        if t in made:
+            faded = (PAPER - FADED * (PAPER - board.astype(np.float64))).astype(np.uint8)
+            frame, config = made[t].given.frame, policy.config.image
+            shown = camera_image(pictures.pop(0), frame, config, policy.config.warps, faded)
+        found.append(shown)
+    return found
+
+
+def _retrieved(trace: Trace, agent: RetrievalAgent) -> list[U8]:
+    """At each step the moment of the pool that is being followed."""
+    pool = agent.retriever.source.view()
+    drawn: dict[str, Sequence[U8]] = {}
+    made, since = _made(trace), 0
+    found: list[U8] = []
+    for t, plan in enumerate(trace.plans):
+        since = 0 if t in made else since + 1
+        if plan is None or plan.given.is_empty:
+            found.append(_nothing("nothing retrieved"))
+            continue
+        ref = plan.given.refs[0]
+        if ref.episode_id not in drawn:
+            drawn[ref.episode_id] = _pictures(pool.episode(ref.episode_id))
+        frames = drawn[ref.episode_id]
+        if not len(frames):
+            found.append(_nothing("no picture of it"))
+            continue
+        # Who holds still when unsure stays at the end of the chunk that was followed last.
+        at = min(ref.t + min(since, plan.given.valid.shape[1] - 1), len(frames) - 1)
+        found += [frames[at]] if isinstance(frames, RenderedFrames) else _fitted([frames[at]], TILE)
+    return found
+
+
+def _pictures(episode: Episode) -> Sequence[U8]:
+    """A demonstration's: drawn anew where it is of a board, else as a camera saw it."""
+    if "block" in episode.objects and episode.goal is not None and episode.embodiment in PUSHERS:
+        return RenderedFrames(episode, TILE)
+    cameras = sorted(episode.images, key=lambda name: (name != ARMS_CAMERA, name))
+    return episode.images[cameras[0]] if cameras else ()
+
+
+def _drawn(board: Episode, size: int) -> list[U8]:
+    return list(RenderedFrames(board, size))
+
+
+def _fitted(pictures: Sequence[U8], size: int) -> list[U8]:
+    tiles = [resize_image(picture, (size, size)).copy() for picture in pictures]
+    for tile in tiles:
+        tile[:, [0, 1, -2, -1]] = PAPER  # what a camera saw has no rim of its own
+    return tiles
+
+
+def _made(trace: Trace) -> dict[int, Plan]:
+    """At which step each plan was made."""
+    found: dict[int, Plan] = {}
+    for t, plan in enumerate(trace.plans):
+        if plan is not None and (t == 0 or plan is not trace.plans[t - 1]):
+            found[t] = plan
+    return found
+
+
+def _nothing(why: str) -> U8:
+    picture = np.full((TILE, TILE, 3), NOTHING, np.uint8)
+    top = (TILE - CAPTION) // 2
+    picture[top : top + CAPTION] = _caption(why, TILE, paper=NOTHING)
+    return picture
+
+
+def _caption(words: str, width: int, ink: tuple[int, int, int] = INK, paper: int = PAPER) -> U8:
+    """A line of text: (CAPTION, width, 3); the font has ASCII only."""
+    import cv2
+
+    line = np.full((CAPTION, width, 3), paper, np.uint8)
+    cv2.putText(line, words, (6, CAPTION - 8), cv2.FONT_HERSHEY_SIMPLEX, 0.45, ink, 1, cv2.LINE_AA)
+    return line
