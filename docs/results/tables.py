@@ -547,17 +547,21 @@ def gate() -> str:
     return table(["least confidence", "abstained, %", "past 0.85 of the rest, %"], rows)
 
 
-def dual_arm_policy() -> str:
+def dual_arm_policy(name: str) -> Callable[[], str]:
     """Every agent's success by task."""
-    rows = load("dualarm_policy")["rows"]
-    tasks = [*rows[0]["tasks"]]
-    groups = [*rows[0]["success"]]
-    body = [(task, *(counts(row["tasks"][task]) for row in rows)) for task in tasks]
-    body += [
-        (f"**{group}**", *(counts(next(iter(row["success"][group].values()))) for row in rows))
-        for group in groups
-    ]
-    return table(["", *(row["name"] for row in rows)], body)
+
+    def made() -> str:
+        rows = load(name)["rows"]
+        tasks = [*rows[0]["tasks"]]
+        groups = [*rows[0]["success"]]
+        body = [(task, *(counts(row["tasks"][task]) for row in rows)) for task in tasks]
+        body += [
+            (f"**{group}**", *(counts(next(iter(row["success"][group].values()))) for row in rows))
+            for group in groups
+        ]
+        return table(["", *(row["name"] for row in rows)], body)
+
+    return made
 
 
 def dual_arm_settings() -> str:
@@ -654,7 +658,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "dual-arm-speed": dual_arm_speed,
     "dual-arm-replay": dual_arm_replay,
     "dual-arm-replay-rows": dual_arm_replay_rows,
-    "dual-arm-policy": dual_arm_policy,
+    "dual-arm-policy": dual_arm_policy("dualarm_policy"),
+    "dual-arm-longer": dual_arm_policy("dualarm_longer"),
     "dual-arm-seeds": over_seeds("dualarm_seeds"),
     "dual-arm-settings": dual_arm_settings,
     "dual-arm-levels": dual_arm_levels,
