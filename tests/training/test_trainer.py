@@ -20,6 +20,7 @@ from recap.training import trainer
 from recap.training.autoencoder import frozen_latents
 from recap.training.config import TrainConfig
 from recap.training.data import TrainingData, load_data
+from recap.training.networks import compile_blocks
 from recap.training.plan import describe_plan
 from recap.training.presets import preset
 from recap.training.records import read_metrics
@@ -292,5 +293,5 @@ def test_every_block_is_compiled_and_nothing_around_it(
     compiled: list[str] = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda part, **_: compiled.append(type(part).__name__))
     policy = configure().policy
-    trainer._compile_blocks(build_model(policy), policy.network.blocks)
+    compile_blocks(build_model(policy), policy.network.blocks)
     assert compiled == ["CosmosTransformerBlock"] * policy.network.num_layers

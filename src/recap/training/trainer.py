@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor, nn
+from torch import Tensor
 
 from recap.errors import InputError
 from recap.policies.autoencoder import FrameEncoder
-from recap.policies.backbones import build_model, build_policy
+from recap.policies.backbones import build_policy
 from recap.policies.checkpoint import save_pretrained
 from recap.policies.model import Batch, SlotModel
 from recap.policies.policy import TrainedPolicy
@@ -33,10 +33,11 @@ from recap.training.beginning import begin_from
 from recap.training.config import TrainConfig
 from recap.training.data import TrainingData, load_data
 from recap.training.judging import judge, replay_rms
+from recap.training.networks import build_networks, make_optimizer
 from recap.training.processes import make_accelerator, noted, undisturbed
 from recap.training.records import Records, git_state
 from recap.training.schedule import learning_rate
-from recap.training.sharding import gather, local, shard, shell
+from recap.training.sharding import gather, local, shell
 from recap.training.state import load_state, save_state
 
 LOG_EVERY = 25
@@ -99,17 +100,6 @@ def _held(out: Path, config: TrainConfig, accelerator: Accelerator) -> Iterator[
         yield
 
 
-class _Loss(nn.Module):
-    """The model as distributed training wants it: losses from forward."""
-
-    def __init__(self, model: SlotModel) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, batch: Batch, noise: dict[str, Tensor], level: Tensor) -> dict[str, Tensor]:
-        return {name: loss.mean() for name, loss in self.model.losses(batch, noise, level).items()}
-
-
 class _Run:
     """One run's moving parts."""
 
@@ -147,11 +137,11 @@ class _Run:
             latents = torch.from_numpy(data.pictures).permute(0, 3, 1, 2).to(self.device)  # as they are
         self.several = accelerator.num_processes > 1
         self.sharded = self.several and config.fsdp
-        loss, self.smooth = self._networks(begun)
-        self.raw = loss.model
-        optimizer = torch.optim.AdamW(
-            _groups(self.raw, config.weight_decay), lr=config.learning_rate, betas=(0.9, 0.99)
+        loss, self.smooth = build_networks(
+            config, begun, self.device, accelerator.num_processes if self.sharded else 1
         )
+        self.raw = loss.model
+        optimizer = make_optimizer(self.raw, config)
         # A sharded model brings its gradients together by itself: accelerate only sets the precision.
         self.model = accelerator.prepare_model(loss, evaluation_mode=self.sharded)
         self.optimizer = accelerator.prepare_optimizer(optimizer)
@@ -160,28 +150,6 @@ class _Run:
         self.iteration, self.best_loss, self.best_iteration = 0, math.inf, 0
         self.loss = math.inf  # on held-out demonstrations, when last judged
         self.records = Records(out, enabled=accelerator.is_main_process)
-
-    def _networks(self, begun: TrainedPolicy | None) -> tuple[_Loss, SlotModel]:
-        """What is trained, and the running mean of its weights; both are sharded or neither."""
-        config = self.config
-        torch.manual_seed(config.seed)
-        model = build_model(config.policy)
-        if config.weights is not None:
-            model.load_published(config.weights)
-        if begun is not None:
-            model.load_state_dict(begun.model.state_dict())
-        smooth = shell(model).eval()
-        if not self.sharded:
-            model = model.to(self.device)
-        if config.checkpointing:
-            model.recompute_activations()
-        if config.compile and self.device.type == "cuda":
-            _compile_blocks(model, config.policy.network.blocks)  # before they are sharded, as torch asks
-        loss = _Loss(model)
-        if self.sharded:  # from the CPU, so that the whole never lies on the device
-            shard(loss, config.policy.network.blocks, self.accelerator.num_processes, self.device)
-        smooth.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True)
-        return loss, smooth.to(self.device).requires_grad_(False)
 
     def _encoder(self) -> FrameEncoder | None:
         """The autoencoder: given, found in the run, or trained first."""
@@ -418,20 +386,6 @@ class _Run:
         }
         main = self.accelerator.is_main_process
         save_state(self.out, self.raw, self.smooth, self.optimizer, facts, write=main)
-
-
-def _compile_blocks(model: nn.Module, names: tuple[str, ...]) -> None:
-    """Block by block: they are alike, so that one is compiled and serves all, in every run of a process."""
-    for part in model.modules():
-        if type(part).__name__ in names:
-            part.compile(dynamic=False)
-
-
-def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices are decayed, scales are not."""
-    matrices = [p for p in model.parameters() if p.ndim >= 2]
-    others = [p for p in model.parameters() if p.ndim < 2]
-    return [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
 
 
 def _part(batch: Batch, part: slice) -> Batch:

@@ -1,0 +1,71 @@
+"""What a run trains: the network, the running mean of its weights, and the optimizer."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from recap.policies.backbones import build_model
+from recap.policies.model import Batch, SlotModel
+from recap.policies.policy import TrainedPolicy
+from recap.training.config import TrainConfig
+from recap.training.sharding import shard, shell
+
+
+class Loss(nn.Module):
+    """The model as distributed training wants it: losses from forward."""
+
+    def __init__(self, model: SlotModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Batch, noise: dict[str, Tensor], level: Tensor) -> dict[str, Tensor]:
+        """Each slot's, over the batch."""
+        return {name: loss.mean() for name, loss in self.model.losses(batch, noise, level).items()}
+
+
+def build_networks(
+    config: TrainConfig, begun: TrainedPolicy | None, device: torch.device, n_shards: int
+) -> tuple[Loss, SlotModel]:
+    """What is trained, and the running mean of its weights; both are sharded or neither.
+
+    Args:
+        begun: a policy to go on from.
+        n_shards: processes that the weights are split over; 1: each holds them whole.
+    """
+    torch.manual_seed(config.seed)
+    model = build_model(config.policy)
+    if config.weights is not None:
+        model.load_published(config.weights)
+    if begun is not None:
+        model.load_state_dict(begun.model.state_dict())
+    smooth = shell(model).eval()
+    if n_shards == 1:
+        model = model.to(device)
+    if config.checkpointing:
+        model.recompute_activations()
+    if config.compile and device.type == "cuda":
+        compile_blocks(model, config.policy.network.blocks)  # before they are sharded, as torch asks
+    loss = Loss(model)
+    if n_shards > 1:  # from the CPU, so that the whole never lies on the device
+        shard(loss, config.policy.network.blocks, n_shards, device)
+    smooth.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True)
+    return loss, smooth.to(device).requires_grad_(False)
+
+
+def compile_blocks(model: nn.Module, names: tuple[str, ...]) -> None:
+    """Block by block: they are alike, so that one is compiled and serves all, in every run of a process."""
+    for part in model.modules():
+        if type(part).__name__ in names:
+            part.compile(dynamic=False)
+
+
+def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """AdamW; matrices are decayed, scales are not."""
+    matrices = [p for p in model.parameters() if p.ndim >= 2]
+    others = [p for p in model.parameters() if p.ndim < 2]
+    groups = [
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.99))
