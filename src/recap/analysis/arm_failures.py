@@ -1,4 +1,4 @@
-"""Where an episode of two arms fails: at reaching, grasping, transport or the end, and whose lead it followed.
+"""Where an episode of two arms fails: reach, grasp, transport or the end; and whose lead it followed.
 
 One definition for all ten tasks, from what the simulator knows at every control step.
 """
