@@ -22,6 +22,7 @@ import cv2
 import numpy as np
 
 from recap.agent import RetrievalAgent
+from recap.assembly import usual_mode
 from recap.envs.dualarm.env import DualArmEnv
 from recap.evaluation.agents import make_agent
 from recap.evaluation.rollouts import run_trials
@@ -49,7 +50,7 @@ class Row:
 def film(name: str, label: str, task: str, seed: int, pool: str) -> Row:
     """Run the agent in the scene, in the mode that it was made for."""
     alone = name != "replay" and not _retrieves(name)
-    row = Row(label, "single" if alone else "aligned")
+    row = Row(label, "single" if alone else usual_mode(name))
     spec = EvalSpec(name, env="dualarm", tasks=(task,), seeds=(seed,), pool=pool, mode=row.mode)
     agent = make_agent(name, spec)
     assert isinstance(agent, RetrievalAgent)

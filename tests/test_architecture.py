@@ -121,3 +121,13 @@ def test_plans_need_neither_lance_nor_a_video_decoder() -> None:
         "import recap.plans.running, recap.plans.dualarm, recap.training.trainer",
     ]
     subprocess.run([sys.executable, "-c", "; ".join(lines)], check=True)
+
+
+def test_evaluation_needs_no_video_decoder_until_something_is_filmed() -> None:
+    modules = [f"recap.evaluation.{file.stem}" for file in sorted((SOURCE / "evaluation").glob("[a-z]*.py"))]
+    lines = [
+        "import sys",
+        "sys.modules.update(dict.fromkeys(['av', 'lance']))",
+        f"import {', '.join(modules)}, recap.cli.evaluate",
+    ]
+    subprocess.run([sys.executable, "-c", "; ".join(lines)], check=True)

@@ -580,6 +580,26 @@ def dual_arm_settings() -> str:
     return table([*head, "ours − replay, points", "only replay", "only ours"], rows)
 
 
+def dual_arm_failures() -> str:
+    """Where the episodes of each agent stop, by task."""
+    agents = load("dualarm_failures")["rows"]
+    kinds = {
+        "success": "done",
+        "reach": "not reached",
+        "grasp": "not grasped",
+        "transport": "not brought",
+        "hand-over": "not handed over",
+        "finish": "not finished",
+        "confused": "confused",
+    }
+    rows = []
+    for task in agents[0]["tasks"]:
+        cells = [" / ".join(str(agent["tasks"][task][kind]) for agent in agents) for kind in kinds]
+        rows.append((f"**{task}**" if task == "all" else task, agents[0]["tasks"][task]["episodes"], *cells))
+    names = " / ".join(agent["name"] for agent in agents)
+    return table([names, "episodes", *kinds.values()], rows)
+
+
 def counts(cell: dict[str, Any]) -> str:
     """Successes of how many."""
     return f"{cell['successes']}/{cell['n']}"
@@ -662,6 +682,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "dual-arm-longer": dual_arm_policy("dualarm_longer"),
     "dual-arm-seeds": over_seeds("dualarm_seeds"),
     "dual-arm-settings": dual_arm_settings,
+    "dual-arm-failures": dual_arm_failures,
     "dual-arm-levels": dual_arm_levels,
     "studio-one-demo": one_demonstration,
     "serve-delay": delay,

@@ -16,7 +16,6 @@ from recap.evaluation.run_directory import Key
 from recap.evaluation.spec import EvalSpec
 from recap.pictures import write_png
 from recap.types import EpisodeResult
-from recap.video import write_video
 
 SAME_COVERAGE = 0.01
 Choice = Callable[[EpisodeResult], bool]
@@ -76,6 +75,8 @@ def record(spec: EvalSpec, results: Sequence[EpisodeResult], out: Path) -> Itera
     """
     if not results:
         return
+    from recap.video import write_video  # who films nothing needs no PyAV
+
     agent = make_agent(spec.agent, spec)
     inner = inner_agent(agent)
     retrieving = inner if isinstance(inner, RetrievalAgent) else None

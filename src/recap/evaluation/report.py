@@ -14,7 +14,6 @@ from recap.evaluation.report_files import Film, Material, Run, films_of, read_ma
 from recap.evaluation.report_success import goal_text, progression_part, success_part, sweep_part
 from recap.evaluation.summary import INTERVAL
 from recap.pages import data_uri, document
-from recap.video import video_size
 
 MAX_FILM_BYTES = 2 * 1024**2  # of one with its still
 MAX_MEDIA_BYTES = 24 * 1024**2  # of all together; in the page they are a third larger
@@ -117,6 +116,8 @@ def _film(film: Film) -> str:
 
 def _media(file: Path, words: str) -> str:
     if file.suffix == ".mp4":
+        from recap.video import video_size  # a report without films needs no PyAV
+
         width, height = video_size(file)
         return (
             f'<video controls muted playsinline preload="metadata" style="--shape:{height / width:.4f}" '

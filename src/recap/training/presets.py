@@ -283,8 +283,8 @@ PRESETS: dict[str, TrainConfig] = {
         compile=False,
         weights="lerobot/pi0_base",
     ),
-    # The paper's settings: 16 a GPU × 4 accumulated × 8 GPUs. Activations of 16 take 61 GiB; where they do not
-    # fit, checkpointing=true takes a third longer.
+    # The paper's settings: 16 a GPU × 4 accumulated × 8 GPUs. Activations of 16 take 61 GiB; where they do
+    # not fit, checkpointing=true takes a third longer.
     "cosmos-2b": TrainConfig(
         "cosmos-2b",
         policy=PolicyConfig(

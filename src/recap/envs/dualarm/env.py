@@ -101,6 +101,8 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
         self._thing_of_geom = np.full(model.ngeom, -1)
         for n, body_id in enumerate(self._bodies.values()):
             self._thing_of_geom[model.geom_bodyid == body_id] = n
+        owners = [model.body(i).name.partition("/")[0] for i in model.geom_bodyid]
+        self._of_arm = np.isin(owners, SIDES)  # (ngeom,)
         self._side_of_geom = np.full(model.ngeom, -1)
         for n, side in enumerate(SIDES):
             for finger in (1, 2):
@@ -232,6 +234,12 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
             name: frozenset(side for s, side in enumerate(SIDES) if (n, s) in found)
             for n, name in enumerate(self._bodies)
         }
+
+    def resting(self) -> frozenset[str]:
+        """What touches anything but an arm: the table, or another thing."""
+        pairs = self.data.contact.geom  # (n, 2)
+        found = set(self._thing_of_geom[pairs[~self._of_arm[pairs].any(axis=1)]].ravel().tolist())
+        return frozenset(name for n, name in enumerate(self._bodies) if n in found)
 
     def observe(self, image_size: int | None = None, cameras: tuple[str, ...] = CAMERAS) -> Observation:
         """The moment as our agents take it; pictures of these cameras where their size is given."""
