@@ -17,6 +17,7 @@ from policy_floor import (
     synthetic,
 )
 
+from recap.assembly import pusht_bodies
 from recap.policies.wam import WorldActionModel
 from recap.training.presets import PRESETS
 
@@ -173,6 +174,7 @@ def run_cpu(options: argparse.Namespace) -> None:
                 policy.with_sampling(n_steps=n_steps),
                 n_action_steps=1,  # every call makes a chunk
                 limits=(0.0, BOARD_SIZE),
+                bodies=pusht_bodies("tee", policy.config.robot or "triangle"),
             )
             slots = list(range(batch))
 

@@ -660,6 +660,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "plan-sizes": plan("plan_sizes"),
     "plan-ablation": plan("plan_ablation"),
     "plan-pi0": plan("plan_pi0"),
+    "plan-premise": plan("plan_premise", "CPU"),
     "plan-fine-tune": fine_tune,
     "gate": gate,
     "snapshots": snapshots,
