@@ -10,7 +10,7 @@ from recap.policies.config import SamplingConfig
 from recap.policies.lean_sampling import LeanSampler
 from recap.policies.network import build_network
 from recap.policies.wam import WorldActionModel
-from toy_policy import random_batch, toy_config
+from toy_policy import random_batch, toy_config, toy_policy
 
 CPU = torch.device("cpu")
 
@@ -134,3 +134,26 @@ def test_what_a_given_slot_holds_matters_at_every_step_but_when_it_is_computed_o
         same = (sampler.walk(batch, noise, 1, given_once=flag)["action"] for flag in (False, True))
         assert torch.equal(*same)
     assert far(once, exact) > 1e-4
+
+
+def test_chunks_one_by_one_are_the_chunks_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, model = stock_and_lean()
+    batch, noise = random_batch(model, 3), model.draw_noise(3, None, CPU)
+    batch.present[1, 0] = False
+    sampler = LeanSampler(model, torch.float32)
+    monkeypatch.setattr(sampler, "_replay", sampler.walk)  # what a graph of one chunk would give
+    with torch.inference_mode():
+        wanted, found = sampler.walk(batch, noise, 2), sampler._one_by_one(batch, noise, 2)
+    assert all(far(found[name], wanted[name]) < 1e-5 for name in wanted)
+
+
+def test_a_policy_whose_weights_change_samples_with_the_new_ones() -> None:
+    policy = toy_policy()
+    batch, noise = random_batch(policy.model, 2), policy.model.draw_noise(2, None, CPU)
+    before = policy.sample(batch, noise, policy.config.sampling)["action"]
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(0.5)
+    after = policy.sample(batch, noise, policy.config.sampling)["action"]
+    assert far(after, before) > 1e-3
+    assert far(after, policy.model.sample(batch, noise, policy.config.sampling)["action"]) < 1e-5

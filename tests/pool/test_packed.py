@@ -1,5 +1,6 @@
 """The packed pool: one file, equal to the live view, and read without Lance."""
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +115,18 @@ def _use_all(path: Path) -> None:
         pool.descriptors(describer)
     if pool.version != 3 or len(pool) != 3:
         raise DatasetError("the header has changed")
+
+
+def test_a_full_disk_is_one_line_and_keeps_what_was_there(pool: Pool, packed: Path) -> None:
+    kept, before = packed.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))  # no file may grow larger
+    try:
+        with pytest.raises(DatasetError, match=r"could not be written to .*File too large.*is kept$"):
+            pool.pack(packed)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert packed.read_bytes() == kept
+    assert not list(packed.parent.glob(".*partial*"))
 
 
 def test_errors_are_lines(tmp_path: Path, packed: Path) -> None:

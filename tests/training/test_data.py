@@ -1,5 +1,6 @@
 """From demonstrations to arrays."""
 
+import resource
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -82,6 +83,17 @@ def test_statistics_are_of_the_training_side(data: TrainingData) -> None:
     residual = (data.train.actions[:, None] - data.train.base).reshape(-1, 16)
     assert np.allclose(data.statistics.std["action"], residual.std(axis=0), rtol=1e-3)
     assert np.allclose(data.statistics.std["proprio"][2:6], 1), "the block is always the origin"
+
+
+def test_pairs_that_find_no_room_are_used_all_the_same(cache: Path, configure: Configure) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))  # no file may grow larger
+    try:
+        data = load_data(configure("policy.inputs=S"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(data.train) > 0
+    assert not list((cache / "recap/pairs").iterdir())
 
 
 def test_pairs_are_kept_under_a_fingerprint_and_used_again(

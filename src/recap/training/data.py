@@ -239,12 +239,13 @@ def _read_pairs(file: Path, target: PoolView, pool: PoolView) -> Pairs | None:
 
 
 def _write_pairs(file: Path, pairs: Pairs) -> None:
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     try:
         with whole_file(file) as partial:
             save_file({"target": pairs.target, "match": pairs.match, "weight": pairs.weight}, partial)
-    except OSError:
+    except (OSError, SafetensorError):  # the second where the disk is full
         return  # it is only a cache
 
 
