@@ -48,7 +48,6 @@ from recap.evaluation.summary import succeeded
 from recap.pictures import write_png
 from recap.pool.memory import MemoryView
 from recap.pool.packed import write_packed
-from recap.pool.store import Pool
 from recap.pool.view import PoolView
 from recap.run_directory import read_json, write_whole
 from recap.standard_pools import open_pool
@@ -274,6 +273,8 @@ def snapshots() -> list[tuple[str, set[float]]]:
 
 def progression(task: Task) -> None:
     """One live pool that grows; the policy is evaluated after each helping, and each is a tag."""
+    from recap.pool.store import Pool  # the others need no Lance
+
     source = open_pool("pusht-25x40").view()
     place = task.out / "progression" / "pool"
     pool = Pool.open(place) if place.exists() else Pool.create(place)

@@ -486,7 +486,7 @@ def settings(title: str) -> Callable[[], str]:
     return rows
 
 
-TITLES = {"fresh": ", fresh starts", "pixels": ", poses from pixels"}
+TITLES = {"fresh": ", fresh starts", "pixels": ", poses from pixels", "none": ", nothing retrieved"}
 
 
 def plan(name: str, device: str = "GPU") -> Callable[[], str]:
