@@ -29,6 +29,7 @@ from recap.evaluation.published import ROWS
 from recap.evaluation.report import build_report
 from recap.evaluation.run_directory import read_info
 from recap.evaluation.spec import EvalSpec
+from recap.evaluation.training_seeds import gain_of
 from recap.pictures import write_png
 from recap.types import EpisodeResult
 
@@ -104,7 +105,7 @@ def test_every_rate_is_the_one_in_the_file(folder: Path, read: Reader, run: str,
     for angle, group in summary["by_angle"].items():
         rate = group["success"][threshold]
         assert shown[f"{angle}°"].split()[-1] == f"{rate['successes']}/{rate['n']}"
-        assert float(shown[f"{angle}°"].split()[0]) == pytest.approx(100 * rate["rate"], abs=0.05)
+        assert float(shown[f"{angle}°"].split()[0]) == pytest.approx(100 * rate["rate"], abs=0.5)
     for name in ("seen", "unseen"):
         rate = summary[name]["success"][threshold]
         low, high = map(int, re.findall(r"\[(\d+), (\d+)\]", shown[name])[0])
@@ -130,17 +131,30 @@ def test_paired_differences_are_those_of_compare(folder: Path, read: Reader) -> 
     assert counts == [str(n) for n in (pairs.both, pairs.only_a, pairs.only_b, pairs.neither)]
 
 
-def test_trainings_of_one_recipe_are_told_with_their_mean(folder: Path, read: Reader) -> None:
-    rates = []
-    for name in ("grow/0", "grow/1", "grow/2"):
-        summary = json.loads((folder / name / "eval_info.json").read_text("utf-8"))["summary"]
-        rates.append(100 * summary["unseen"]["success"]["0.85"]["rate"])
-    shown = read.row("seeds-0", "grown")
-    assert shown["trainings"] == "3"
-    mean, *rest = shown["unseen above 0.85"].replace(",", "").split()
-    assert float(mean) == pytest.approx(sum(rates) / 3, abs=0.06)
-    assert [float(value) for value in rest[-3:]] == pytest.approx(rates, abs=0.06)
-    assert read.row("seeds-0", "nothing retrieved")["trainings"] == "1"
+def test_trainings_of_one_recipe_are_told_together_and_each(folder: Path, read: Reader) -> None:
+    names = ("grow/0", "grow/1", "grow/2")
+    files = [json.loads((folder / name / "eval_info.json").read_text("utf-8")) for name in names]
+    rates = [info["summary"]["unseen"]["success"]["0.85"] for info in files]
+    shown = read.row("success-1-0.85", "grown 3 trainings")
+    counts = f"{sum(rate['successes'] for rate in rates)}/{sum(rate['n'] for rate in rates)}"
+    told, each = shown["unseen"].split(f" {counts} ")
+    mean = 100 * sum(rate["rate"] for rate in rates) / 3
+    assert float(told.split()[0]) == pytest.approx(mean, abs=0.06)
+    assert [float(value) for value in each.split(", ")] == pytest.approx(
+        [100 * rate["rate"] for rate in rates], abs=0.06
+    )
+    at_zero = [info["summary"]["by_angle"]["0"]["success"]["0.85"]["successes"] for info in files]
+    assert shown["0°"].split()[-1].startswith(f"{sum(at_zero)}/")
+    assert "nothing retrieved" in {row[0] for row in read.tables["success-1-0.85"]}, "trained once"
+
+
+def test_a_gain_over_trainings_is_that_of_their_means(folder: Path, read: Reader) -> None:
+    grown = [read_info(folder / f"grow/{i}") for i in range(3)]
+    gain = gain_of(grown, [read_info(folder / "runs/none")], "unseen", "0.85")
+    assert gain is not None
+    shown = read.row("pairs-1-0.85", "grown, unseen")
+    assert shown["points [95 %]"] == str(gain)
+    assert "both" not in shown, "trainings of two recipes are no pairs"
 
 
 def test_a_sweep_shows_its_runs_in_order(folder: Path, read: Reader) -> None:

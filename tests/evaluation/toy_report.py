@@ -139,11 +139,16 @@ def write_toy_report(folder: Path) -> dict[str, Any]:
                 "runs": ["runs/none", "runs/replay", "runs/ours"],
                 "reference": "runs/none",
                 "text": HOSTILE,
+            },
+            {
+                "title": "Trainings",
+                "runs": ["runs/none", "grow/0"],
+                "reference": "runs/none",
                 "families": [
                     {"label": "nothing retrieved", "runs": ["runs/none"]},
                     {"label": "grown", "runs": ["grow/0", "grow/1", "grow/2"]},
                 ],
-            }
+            },
         ],
         "progression": {"first": "runs/none", "snapshots": ["grow/0", "grow/1", "grow/2"]},
     }

@@ -130,7 +130,7 @@ def test_the_results_are_a_row_each_with_what_they_cost(done: Path) -> None:
 
 def test_one_command_makes_the_page(done: Path) -> None:
     page = build_report(done / "out/evaluations")
-    for words in ("Rehearsal", "A table", "Over training seeds", "union, seed 1", "no retrieval", "Co-train"):
+    for words in ("Rehearsal", "A table", "2 trainings", "union, seed 1", "no retrieval", "Co-train"):
         assert words in page
 
 

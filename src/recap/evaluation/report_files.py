@@ -14,7 +14,8 @@ from recap.evaluation.commands import command_of, seeds_text
 from recap.evaluation.published import ROWS, PublishedRow
 from recap.evaluation.run_directory import INFO, read_info
 from recap.evaluation.spec import EvalSpec
-from recap.evaluation.summary import Group, Summary, summarise
+from recap.evaluation.summary import Group, Rate, Summary, summarise
+from recap.evaluation.training_seeds import Rolled, share_of
 from recap.run_directory import read_json
 from recap.types import EpisodeResult
 
@@ -81,23 +82,48 @@ class Film:
     files: tuple[Path, ...]  # the film, then its still
 
 
-@dataclass(frozen=True)
-class Family:
-    """Runs of one recipe, a training seed each."""
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One method: the runs of a recipe, one for each time that it was trained."""
 
     label: str
     runs: tuple[Run, ...]
 
+    @property
+    def paper(self) -> PublishedRow | None:
+        """What the paper has for it."""
+        return self.runs[0].paper
+
+    @property
+    def rolled(self) -> list[Rolled]:
+        """Every training's episodes."""
+        return [(run.spec, run.results) for run in self.runs]
+
+    def rate(self, name: str, threshold: str) -> Rate | None:
+        """Of an angle, or `seen`, `unseen`, `all`: over all trainings, with the doubt that they add."""
+        groups = [run.group(name) for run in self.runs]
+        rates = [group.rates[threshold] for group in groups if group and threshold in group.rates]
+        if len(rates) < 2:
+            return rates[0] if rates else None
+        share = share_of(self.rolled, name, threshold)
+        if share is None:  # only errors
+            return None
+        return Rate(sum(rate.k for rate in rates), sum(rate.n for rate in rates), share.interval)
+
 
 @dataclass(frozen=True)
 class Part:
-    """Some runs that are told together."""
+    """Some methods that are told together."""
 
     title: str
-    runs: tuple[Run, ...]
+    rows: tuple[Row, ...]
     text: str = ""
-    reference: Run | None = None  # the others are compared with it
-    families: tuple[Family, ...] = ()  # with every training seed, where there are several
+    reference: Row | None = None  # the others are compared with it
+
+    @property
+    def runs(self) -> list[Run]:
+        """All of them."""
+        return [run for row in self.rows for run in row.runs]
 
 
 @dataclass(frozen=True)
@@ -158,18 +184,10 @@ def read_material(folder: Path) -> Material:
     parts = _parts(folder, manifest, runs)
     if "parts" not in manifest:
         own = _told_elsewhere(folder, analyses, manifest, runs)
-        rest = tuple(run for name, run in runs.items() if name not in own) or tuple(runs.values())
-        parts = (
-            [
-                Part(
-                    "Success by task" if rest[0].spec.tasks else "Success by goal",
-                    rest,
-                    reference=rest[0] if len(rest) > 1 else None,
-                )
-            ]
-            if rest
-            else []
-        )
+        rest = [run for name, run in runs.items() if name not in own] or list(runs.values())
+        rows = tuple(Row(run.label, (run,)) for run in rest)
+        title = "Success by task" if rest and rest[0].spec.tasks else "Success by goal"
+        parts = [Part(title, rows, reference=rows[0] if len(rows) > 1 else None)] if rows else []
     grown = manifest.get("progression")
     progression = None
     if grown is not None:
@@ -194,26 +212,30 @@ def _manifest(folder: Path) -> Mapping[str, Any]:
 def _parts(folder: Path, manifest: Mapping[str, Any], runs: Mapping[str, Run]) -> list[Part]:
     """The parts that someone wrote down."""
     try:
-        return [
-            Part(
-                str(part["title"]),
-                tuple(_named(runs, name) for name in part["runs"]),
-                str(part.get("text", "")),
-                _named(runs, part["reference"]) if "reference" in part else None,
-                tuple(
-                    Family(str(one["label"]), tuple(_named(runs, name) for name in one["runs"]))
-                    for one in part.get("families", [])
-                    if one["runs"]
-                ),
-            )
-            for part in manifest.get("parts", [])
-        ]
+        return [_part(part, runs) for part in manifest.get("parts", [])]
     except KeyError as error:
         raise InputError(f"a part of {folder / MANIFEST} lacks {error}: give it one") from error
     except (AttributeError, TypeError) as error:
         raise InputError(
             f"a part of {folder / MANIFEST} is no object with a title and a list of runs: write it so"
         ) from error
+
+
+def _part(part: Mapping[str, Any], runs: Mapping[str, Run]) -> Part:
+    """A row for each run, or for the family that it belongs to."""
+    families = [
+        Row(str(one["label"]), tuple(_named(runs, name) for name in one["runs"]))
+        for one in part.get("families", [])
+        if one["runs"]
+    ]
+    family_of = {run: row for row in families for run in row.runs}
+    named = [_named(runs, name) for name in part["runs"]]
+    rows = dict.fromkeys(family_of.get(run) or Row(run.label, (run,)) for run in named)
+    reference = _named(runs, part["reference"]) if "reference" in part else None
+    base = next((row for row in rows if reference in row.runs), None)
+    if reference is not None and base is None:  # it need not be told itself
+        base = family_of.get(reference) or Row(reference.label, (reference,))
+    return Part(str(part["title"]), tuple(rows), str(part.get("text", "")), base)
 
 
 def _run(name: str, path: Path, told: Mapping[str, Any]) -> Run:

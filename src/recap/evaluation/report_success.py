@@ -12,10 +12,10 @@ from recap.errors import InputError
 from recap.evaluation.comparison import compare
 from recap.evaluation.published import CAUTION, PROGRESSION
 from recap.evaluation.report_figures import figure, provenance
-from recap.evaluation.report_files import Analysis, Material, Part, Progression, Run, sweep_run
+from recap.evaluation.report_files import Analysis, Material, Part, Progression, Row, Run, sweep_run
 from recap.evaluation.spec import threshold_key
 from recap.evaluation.summary import Rate
-from recap.evaluation.training_seeds import gain_text, share_of
+from recap.evaluation.training_seeds import Gain, gain_of
 from recap.evaluation.worlds import SUCCESS
 from recap.pages import table
 
@@ -55,7 +55,7 @@ def rate_text(rate: Rate | None) -> str:
     """Per cent, and below it the counts."""
     if rate is None or not rate.n:
         return "–"
-    return f"{100 * rate.value:.3g} %\n{rate.k}/{rate.n}"
+    return f"{100 * rate.value:.0f} %\n{rate.k}/{rate.n}"
 
 
 def group_text(rate: Rate | None) -> str:
@@ -74,42 +74,58 @@ def _rate(run: Run, name: str, threshold: str) -> Rate | None:
 def success_table(part: Part, threshold: str, name: str) -> str:
     """Methods by angle, the paper's row under ours."""
     angles = angles_of(part.runs)
-    groups = [g for g in GROUPS[:2] if any(run.group(g) for run in part.runs)]
+    groups = [g for g in GROUPS[:2] if any(row.rate(g, threshold) for row in part.rows)]
     rows: list[list[str]] = []
     marks: list[str] = []
-    for run in part.runs:
-        cells = [rate_text(_rate(run, angle, threshold)) for angle in angles]
-        rows.append([run.label, *(group_text(_rate(run, g, threshold)) for g in groups), *cells])
+    for row in part.rows:
+        cells = [rate_text(row.rate(angle, threshold)) for angle in angles]
+        told = [group_text(row.rate(g, threshold)) + _by_training(row, g, threshold) for g in groups]
+        trained = f"\n{len(row.runs)} trainings" if len(row.runs) > 1 else ""
+        rows.append([row.label + trained, *told, *cells])
         marks.append("")
-        if run.paper is not None and threshold == PAPER_THRESHOLD:
-            paper = run.paper
+        if row.paper is not None and threshold == PAPER_THRESHOLD:
+            paper = row.paper
             means = {"seen": paper.seen, "unseen": paper.unseen}
-            told = [means[g] for g in groups] + [paper.angles.get(angle) for angle in angles]
-            cells = ["–" if value is None else f"{value:.3g} %" for value in told]
+            numbers = [means[g] for g in groups] + [paper.angles.get(angle) for angle in angles]
+            cells = ["–" if value is None else f"{value:.3g} %" for value in numbers]
             rows.append([f"paper: {paper.name}\n{paper.where}", *cells])
             marks.append("paper")
     head = ["success", *groups, *map(goal_text, angles)]
     what = f"episodes whose coverage was ever{above(threshold)}" if above(threshold) else "tasks done"
     caption = f"{part.title}: {what}, with 95 % intervals in per cent"
+    if _trained_often(part):
+        caption += "; of several trainings the sum, below it each one, and intervals that draw trainings too"
     return table(head, rows, caption=caption, name=name, marks=marks)
+
+
+def _trained_often(part: Part) -> bool:
+    return any(len(row.runs) > 1 for row in part.rows)
+
+
+def _by_training(row: Row, group: str, threshold: str) -> str:
+    """Per cent of each training, where there are several."""
+    rates = [_rate(run, group, threshold) for run in row.runs]
+    if len(rates) < 2:
+        return ""
+    return "\n" + ", ".join("–" if not rate or not rate.n else f"{100 * rate.value:.1f}" for rate in rates)
 
 
 def success_panels(part: Part, threshold: str) -> str:
     """A panel a method: bars by angle."""
     angles = angles_of(part.runs)
     panels = []
-    for i, run in enumerate(part.runs):
+    for i, row in enumerate(part.rows):
         paper = None
-        if run.paper is not None and run.paper.angles and threshold == PAPER_THRESHOLD:
-            paper = [run.paper.angles.get(angle, math.nan) / 100 for angle in angles]
+        if row.paper is not None and row.paper.angles and threshold == PAPER_THRESHOLD:
+            paper = [row.paper.angles.get(angle, math.nan) / 100 for angle in angles]
         drawn = charts.bars(
-            f"{run.label}, success{above(threshold)} by goal",
-            [point(_rate(run, angle, threshold), goal_text(angle)) for angle in angles],
+            f"{row.label}, success{above(threshold)} by goal",
+            [point(row.rate(angle, threshold), goal_text(angle)) for angle in angles],
             paper=paper,
             seen=[angle in seen_by(part.runs) for angle in angles],
             tint=i,
         )
-        panels.append(f"<div><h4>{escape(run.label)}</h4>{drawn}</div>")
+        panels.append(f"<div><h4>{escape(row.label)}</h4>{drawn}</div>")
     return f'<div class="panels">{"".join(panels)}</div>'
 
 
@@ -123,51 +139,20 @@ def point(rate: Rate | None, label: str) -> Point:
 def success_part(part: Part, number: int) -> str:
     """Tables, panels and paired differences of one part."""
     html = [f"<p>{escape(part.text)}</p>" if part.text else ""]
-    if part.families:
-        html.append(seeds_table(part, f"seeds-{number}"))
     for threshold in thresholds_of(part.runs):
         html.append(f"<h3>Success{above(threshold)}</h3>")
         html.append(success_table(part, threshold, f"success-{number}-{threshold}"))
         kind = "task" if part.runs[0].spec.tasks else "goal"
-        hint = f"Per cent by {kind} with 95 % Wilson intervals; hatched: {kind}s that training has seen."
+        drawn = ", drawn over trainings too where there are several" if _trained_often(part) else ""
+        hint = (
+            f"Per cent by {kind} with 95 % Wilson intervals{drawn}; hatched: {kind}s that training has seen."
+        )
         if threshold == PAPER_THRESHOLD and any(run.paper and run.paper.angles for run in part.runs):
             hint += f" Diamonds: the paper. {CAUTION}"
         html.append(figure(success_panels(part, threshold), hint, provenance(part.runs)))
         if part.reference is not None:
             html.append(pairs(part, threshold, f"pairs-{number}-{threshold}"))
     return "".join(html) + _errors(part.runs)
-
-
-def seeds_table(part: Part, name: str) -> str:
-    """Every recipe over its training seeds: each seed, their mean, and the gain over the reference."""
-    keys = [(group, threshold) for threshold in thresholds_of(part.runs) for group in GROUPS[:2]]
-    base = next((f for f in part.families if part.reference in f.runs), None)
-    shares = {
-        family.label: [share_of([run.path for run in family.runs], *key) for key in keys]
-        for family in part.families
-    }
-    told = [i for i in range(len(keys)) if any(found[i] for found in shares.values())]
-    rows = []
-    for family in part.families:
-        row = [family.label, str(len(family.runs))]
-        for i in told:
-            share = shares[family.label][i]
-            if share is None:
-                row += ["–"] if base is None else ["–", "–"]
-                continue
-            seeds = ", ".join(f"{100 * value:.1f}" for value in share.models)
-            row.append(f"{share}\n{seeds}" if len(share.models) > 1 else str(share))
-            if base is not None:
-                ours, theirs = ([run.path for run in one.runs] for one in (family, base))
-                row.append("–" if family is base else gain_text(ours, theirs, *keys[i]))
-        rows.append(row)
-    head = ["per cent", "trainings"]
-    for group, threshold in (keys[i] for i in told):
-        head += [f"{group}{above(threshold)}"] + ([] if base is None else ["gain, points"])
-    caption = f"{part.title}: means over training seeds, which stand below; intervals draw seeds and starts"
-    caption += "" if base is None else f"; gains over {base.label}"
-    every = provenance(run for family in part.families for run in family.runs)
-    return "<h3>Over training seeds</h3>" + table(head, rows, caption=caption, name=name) + every
 
 
 def _errors(runs: Sequence[Run]) -> str:
@@ -181,34 +166,51 @@ def pairs(part: Part, threshold: str, name: str) -> str:
     reference = part.reference
     assert reference is not None
     rows, points = [], []
-    for run in part.runs:
-        if run is reference:
-            continue
-        try:
-            found = compare((reference.spec, reference.results), (run.spec, run.results))
-            differences = found.thresholds[threshold]
-        except (InputError, KeyError):
-            continue  # they share no trial, or no threshold: nothing to pair
-        groups = [g for g in GROUPS if g in differences and differences[g].n]
-        for group in groups[:1] if len(groups) == 2 else groups:  # two are one of them and the same again
-            paired = differences[group]
-            low, high = paired.interval
-            told = f"{100 * paired.difference:+.1f} [{100 * low:+.0f}, {100 * high:+.0f}]"
-            counts = [str(c) for c in (paired.both, paired.only_a, paired.only_b, paired.neither)]
-            rows.append([f"{run.label}, {group}", str(paired.n), told, *counts])
-            label = (
-                run.label if len(run.label) <= 36 else "…" + run.label[-35:]
-            )  # a path says more at its end
-            points.append(Point(f"{label}, {group}", paired.difference, low, high))
+    for row in part.rows:
+        for group, found, counts in _differences(row, reference, threshold) if row is not reference else ():
+            low, high = found.interval
+            rows.append([f"{row.label}, {group}", str(found), *counts])
+            label = row.label if len(row.label) <= 36 else "…" + row.label[-35:]  # paths differ at their ends
+            points.append(Point(f"{label}, {group}", found.difference, low, high))
     if not rows:
         return ""
     title = f"Paired with {reference.label}, success{above(threshold)}"
-    head = ["less the reference", "pairs", "points [95 %]", "both", "only reference", "only it", "neither"]
+    head = ["less the reference", "points [95 %]", "pairs", "both", "only reference", "only it", "neither"]
     drawn = charts.differences(title, points)
-    caption = f"{title}: the same starts, differences in points; intervals are a bootstrap over start seeds."
+    over = "trainings and start seeds" if _trained_often(part) else "start seeds"
+    caption = f"{title}: the same starts, differences in points; intervals are a bootstrap over {over}."
     counted = f"{title}: in how many pairs of episodes both succeed, only one of them, or neither"
-    source = provenance([reference, *(run for run in part.runs if run is not reference)])
+    if all(row[2] == "–" for row in rows):
+        head, rows, counted = head[:2], [row[:2] for row in rows], title
+    elif _trained_often(part):
+        counted += "; between several trainings there are no pairs"
+    others = (run for row in part.rows if row is not reference for run in row.runs)
+    source = provenance([*reference.runs, *others])
     return figure(drawn, caption, source) + table(head, rows, caption=counted, name=name)
+
+
+def _differences(row: Row, reference: Row, threshold: str) -> Iterable[tuple[str, Gain, list[str]]]:
+    """By group: the difference, and how many pairs, both, only the reference, only it, neither.
+
+    Nothing where they share no trial or no threshold.
+    """
+    groups = [g for g in GROUPS if row.rate(g, threshold) and reference.rate(g, threshold)]
+    groups = groups[:1] if len(groups) == 2 else groups  # two are one of them and the same again
+    if len(row.runs) > 1 or len(reference.runs) > 1:
+        for group in groups:
+            gain = gain_of(row.rolled, reference.rolled, group, threshold)
+            if gain is not None:
+                yield group, gain, ["–"] * 5
+        return
+    try:
+        found = compare(reference.rolled[0], row.rolled[0]).thresholds[threshold]
+    except (InputError, KeyError):
+        return
+    for group in groups:
+        if group in found and found[group].n:
+            pair = found[group]
+            counts = (pair.n, pair.both, pair.only_a, pair.only_b, pair.neither)
+            yield group, Gain(pair.difference, pair.interval), [str(count) for count in counts]
 
 
 def progression_part(grown: Progression) -> str:
@@ -237,7 +239,7 @@ def progression_part(grown: Progression) -> str:
             caption += f" The paper, {PROGRESSION}."
         html.append(f"<h3>Success{above(threshold)}</h3>")
         html.append(figure(f'<div class="panels">{"".join(panels)}</div>', caption, provenance(runs)))
-        part = Part(grown.title, tuple(runs))
+        part = Part(grown.title, tuple(Row(run.label, (run,)) for run in runs))
         html.append(success_table(part, threshold, f"progression-{threshold}"))
     return "".join(html)
 

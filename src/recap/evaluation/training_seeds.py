@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from recap.evaluation.run_directory import read_info
+from recap.evaluation.spec import EvalSpec
 from recap.evaluation.statistics import (
     Interval,
     bootstrap_gain,
@@ -18,7 +17,9 @@ from recap.evaluation.statistics import (
     wilson,
 )
 from recap.evaluation.summary import succeeded
-from recap.types import F64
+from recap.types import F64, EpisodeResult
+
+Rolled = tuple[EvalSpec, Sequence[EpisodeResult]]  # what was asked for, and what came of it
 
 
 @dataclass(frozen=True)
@@ -39,24 +40,43 @@ class Share:
         return f"{100 * self.mean:.1f} [{low:.0f}, {high:.0f}]"
 
 
-def tables_of(folders: Sequence[Path], group: str, threshold: str) -> list[F64]:
-    """Successes (n_starts, n_goals) of each run at the goals of that group, nan where there is none."""
+@dataclass(frozen=True)
+class Gain:
+    """By how much the mean of one recipe is above that of another."""
+
+    difference: float
+    interval: Interval
+
+    def __str__(self) -> str:
+        low, high = (100 * bound for bound in self.interval)
+        return f"{100 * self.difference:+.1f} [{low:+.0f}, {high:+.0f}]"
+
+
+def tables_of(runs: Sequence[Rolled], group: str, threshold: str) -> list[F64]:
+    """Successes (n_starts, n_goals) of each run at the goals of that group, nan where there is none.
+
+    Args:
+        group: `seen`, `unseen`, `all`, or one goal or task.
+    """
     tables: list[F64] = []
-    for folder in folders:
-        spec, results = read_info(folder)
-        seen = spec.seen_keys
-        wanted = [r for r in results if (r.task in seen) == (group == "seen") and r.outcome != "error"]
+    for spec, results in runs:
+        goals = {
+            "all": {*spec.task_keys},
+            "seen": {*spec.task_keys} & spec.seen_keys,
+            "unseen": {*spec.task_keys} - spec.seen_keys,
+        }.get(group, {group})
+        wanted = [r for r in results if r.task in goals and r.outcome != "error"]
         if wanted:
             tables.append(seed_table({(r.task, r.seed): float(succeeded(r, threshold)) for r in wanted}))
     return tables
 
 
-def share_of(folders: Sequence[Path], group: str, threshold: str) -> Share | None:
+def share_of(runs: Sequence[Rolled], group: str, threshold: str) -> Share | None:
     """Of runs of one recipe on the same starts; None where no goal is of that group.
 
     Over several trainings it is a bootstrap of trainings and starts, over one of starts alone.
     """
-    tables = tables_of(folders, group, threshold)
+    tables = tables_of(runs, group, threshold)
     if not tables:
         return None
     models = tuple(float(np.nanmean(table)) for table in tables)
@@ -67,14 +87,12 @@ def share_of(folders: Sequence[Path], group: str, threshold: str) -> Share | Non
     return Share(models, int((~np.isnan(tables[0])).sum()), interval)
 
 
-def gain_text(folders: Sequence[Path], reference: Sequence[Path], group: str, threshold: str) -> str:
-    """Points by which runs are ahead of others on the same starts, with an interval; a dash where they
-    share none."""
-    ours, theirs = (_stacked(tables_of(side, group, threshold)) for side in (folders, reference))
+def gain_of(runs: Sequence[Rolled], reference: Sequence[Rolled], group: str, threshold: str) -> Gain | None:
+    """By how much runs are ahead of others on the same starts; None where they share none."""
+    ours, theirs = (_stacked(tables_of(side, group, threshold)) for side in (runs, reference))
     if ours is None or theirs is None or ours.shape[1:] != theirs.shape[1:]:
-        return "–"
-    low, high = bootstrap_gain(ours, theirs)
-    return f"{100 * (ours.mean() - theirs.mean()):+.1f} [{100 * low:+.0f}, {100 * high:+.0f}]"
+        return None
+    return Gain(float(ours.mean() - theirs.mean()), bootstrap_gain(ours, theirs))
 
 
 def _stacked(tables: Sequence[F64]) -> F64 | None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from recap.evaluation.run_directory import read_info
 from recap.evaluation.spec import EvalSpec, threshold_key
-from recap.evaluation.training_seeds import gain_text, share_of
+from recap.evaluation.training_seeds import Rolled, gain_of, share_of
 from recap.plans.ledger import Ledger
 from recap.plans.plan import EVALUATIONS, Evaluation, Part, Plan
 from recap.plans.pools import seconds_of
@@ -60,9 +61,10 @@ def _rows(plan: Plan, name: str, out: Path, ledger: Ledger) -> Iterable[dict[str
         costs = [ledger.seconds_of(run) for run in runs]
         known = [row for row in ledger.rows() if runs and row.get("run") == runs[0]]
         success: dict[str, Any] = {}
+        rolled = [read_info(out / EVALUATIONS / e.name) for e in evaluations]
         for group in GROUPS:
             for threshold in map(threshold_key, spec.thresholds):
-                share = share_of([out / EVALUATIONS / e.name for e in evaluations], group, threshold)
+                share = share_of(rolled, group, threshold)
                 if share is not None:
                     success[f"{group} > {threshold}"] = {
                         "models": share.models,
@@ -93,10 +95,11 @@ def gains(plan: Plan, part: Part, out: Path) -> Iterable[list[str]]:
     columns = [(group, threshold) for group in GROUPS for threshold in thresholds]
     rows = []
     for name in part.names:
-        folders = _finished(plan, name, out) if name != part.reference else []
-        cells = [gain_text(folders, base, group, threshold) for group, threshold in columns]
-        if any(cell != "–" for cell in cells):
-            rows.append([plan.labels[name.partition("/")[0]], str(len(folders)), *cells])
+        rolled = _finished(plan, name, out) if name != part.reference else []
+        found = [gain_of(rolled, base, group, threshold) for group, threshold in columns]
+        if any(gain is not None for gain in found):
+            cells = ["–" if gain is None else str(gain) for gain in found]
+            rows.append([plan.labels[name.partition("/")[0]], str(len(rolled)), *cells])
     if rows:
         label = plan.labels[part.reference.partition("/")[0]]
         yield [f"less {label} ({len(base)})", "seeds", *(f"{g} > {t}, points" for g, t in columns)]
@@ -118,8 +121,8 @@ def as_table(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
         yield "| " + " | ".join(cells) + " |"
 
 
-def _finished(plan: Plan, name: str, out: Path) -> list[Path]:
-    return [out / EVALUATIONS / e.name for e in plan.evaluations_of(name) if is_finished(out, e)]
+def _finished(plan: Plan, name: str, out: Path) -> list[Rolled]:
+    return [read_info(out / EVALUATIONS / e.name) for e in plan.evaluations_of(name) if is_finished(out, e)]
 
 
 def _pool_seconds(plan: Plan, name: str, spec: EvalSpec) -> float | None:
