@@ -333,7 +333,10 @@ def weights_with(change: Callable[[dict[str, Tensor]], object]) -> Callable[[Pat
         (config_with(lambda p: p.update(backbone="pi9")), "unknown backbone 'pi9'"),
         (config_with(lambda p: p.pop("backbone")), "lacks 'network.adaln_lora_dim'"),
         (config_with(lambda p: p["network"].pop("expert_dim")), "lacks 'network.expert_dim'"),
-        (config_with(lambda p: p["network"].update(num_layers="two")), "network.num_layers is 'two': give a"),
+        (
+            config_with(lambda p: p["network"].update(num_layers="two")),
+            "has 'two' as 'network.num_layers', not int",
+        ),
         (config_with(lambda p: p["network"].update(num_layers=0)), "network.num_layers is 0: give a whole"),
         (config_with(lambda p: p["network"].update(expert_dim=63)), "expert_dim is 63: give an even number"),
         (config_with(lambda p: p["network"].update(vision_heads=3)), "give a multiple of vision_heads"),

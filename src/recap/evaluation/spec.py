@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, get_type_hints
 
 from recap.envs.pusht.blocks import block_named
 from recap.envs.pusht.pushers import pusher_named
@@ -14,6 +13,7 @@ from recap.envs.pusht.tasks import ANGLES, EVALUATION_SEEDS, MAX_STEPS, SEEN_ANG
 from recap.errors import InputError, one_of
 from recap.evaluation.agents import Trial
 from recap.evaluation.worlds import SUCCESS
+from recap.plain import plain_value
 
 ENVS = ("pusht", "dualarm")
 MODES = ("oracle", "single", "aligned", "contact", "published")
@@ -176,28 +176,17 @@ class EvalSpec:
             raise InputError("the config lacks key 'agent'")
         usual = {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(cls(agent="")).items()}
         values = {**usual, **values}  # a run from before a setting was there
-        return cls(
-            **{field.name: _read(field.name, str(field.type), values[field.name]) for field in fields(cls)}
-        )
+        return cls(**{name: _read(name, kind, values[name]) for name, kind in get_type_hints(cls).items()})
 
 
-_KINDS = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
-
-
-def _read(name: str, kind: str, value: Any) -> Any:
+def _read(name: str, kind: Any, value: Any) -> Any:
     """A value of a JSON file as a field of that type has it."""
-    if value is None and kind.endswith("| None"):
-        return None
-    several = kind.startswith("tuple")
-    base = re.findall("str|int|float|bool", kind)[0]
-    found = value if several else [value]
-    # By its very type: true is no number, and no text is true or false.
-    if not isinstance(found, (list, tuple)) or any(type(one) not in _KINDS[base] for one in found):
-        wanted = f"a list of {base}" if several else base
-        raise InputError(f"the config's {name} is {value!r}, not {wanted}: write it so, or leave it out")
-    if base == "float":
-        found = [float(one) for one in found]
-    return tuple(found) if several else found[0]
+    try:
+        return plain_value(kind, value)
+    except TypeError as wanted:
+        raise InputError(
+            f"the config's {name} is {value!r}, not {wanted}: write it so, or leave it out"
+        ) from None
 
 
 def _check_distinct(what: str, values: Iterable[str | int]) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, ClassVar, Literal, TypeAlias
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar, Literal, TypeAlias, get_type_hints
 
 from recap.errors import InputError, one_of
+from recap.plain import plain_value
 from recap.policies.domain import Domain, domain_named
 
 Inputs: TypeAlias = Literal["I", "S", "I+S"]
@@ -213,8 +214,6 @@ class PolicyConfig:
             )
         if self.n_objects < 1:
             raise InputError(f"n_objects {self.n_objects} leaves nothing to act on: give 1 or more")
-        if not isinstance(self.robot, str):
-            raise InputError(f"robot {self.robot!r} is no name: give one, such as triangle")
         if self.objects_from_now and self.domain == "pusht":
             raise InputError(
                 "objects are told from where they are now only in space: set objects_from_now=false"
@@ -308,13 +307,22 @@ def without_usual(values: dict[str, Any], later: Mapping[str, Mapping[str, Any]]
 
 
 def from_plain(kind: type[Any], values: Any, prefix: str = "") -> Any:
-    """A dataclass from its plain values: every key must be there, and no other."""
+    """A dataclass from its plain values: every key must be there and of its kind, and no other."""
     if not isinstance(values, Mapping):
         raise InputError(
             f"the policy's config lacks '{prefix.rstrip('.')}': it is damaged, or of another version"
         )
-    names = {f.name for f in fields(kind)}
-    for key in sorted(names ^ set(values)):
-        what = "lacks" if key in names else "has an unknown key"
+    hints = get_type_hints(kind)
+    kinds = {f.name: hints[f.name] for f in fields(kind)}
+    for key in sorted(kinds.keys() ^ set(values)):
+        what = "lacks" if key in kinds else "has an unknown key"
         raise InputError(f"the policy's config {what} '{prefix}{key}': it is of another version of recap")
-    return kind(**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})
+    read = {}
+    for key, value in values.items():
+        try:
+            read[key] = value if is_dataclass(value) else plain_value(kinds[key], value)
+        except TypeError as wanted:
+            raise InputError(
+                f"the policy's config has {value!r} as '{prefix}{key}', not {wanted}: it is damaged"
+            ) from None
+    return kind(**read)
