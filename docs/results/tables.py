@@ -547,6 +547,25 @@ def gate() -> str:
     return table(["least confidence", "abstained, %", "past 0.85 of the rest, %"], rows)
 
 
+def masking(name: str) -> Callable[[], str]:
+    """What stays a success, and what becomes one, when the action slot may not look."""
+
+    def made() -> str:
+        body = load(f"masking_{name}")
+        found = {row["name"]: row for row in body["rows"]}
+        subsets = ("successes", "failures")
+
+        def kept(*names: str) -> list[str]:
+            return [" · ".join(str(found[one][s]["successes"]) for one in names) for s in subsets]
+
+        rows = [("other noise, nothing blocked", *kept("other noise"))]
+        for layer in (*(f"layer {n}" for n in body["layers"]), "all layers"):
+            rows.append((f"{layer}: blocked · sham", *kept(f"retrieved blocked, {layer}", f"sham, {layer}")))
+        return table(["", *(f"of {found['other noise'][s]['n']} {s}" for s in subsets)], rows)
+
+    return made
+
+
 def dual_arm_policy(name: str) -> Callable[[], str]:
     """Every agent's success by task."""
 
@@ -663,6 +682,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "plan-premise": plan("plan_premise", "CPU"),
     "plan-fine-tune": fine_tune,
     "gate": gate,
+    "masking-residual": masking("residual"),
+    "masking-absolute": masking("absolute"),
     "snapshots": snapshots,
     "plan-progression": plan("plan_progression", "CPU"),
     "plan-policy": plan("plan_policy"),
