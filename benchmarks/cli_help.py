@@ -12,6 +12,8 @@ import time
 
 from report import arguments, finish
 
+from recap.cli.one_line import run_script
+
 COMMANDS = {
     "python": [sys.executable, "-c", "pass"],
     "recap --help": [sys.executable, "-c", "from recap.cli import main; main(['--help'])"],
@@ -35,4 +37,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

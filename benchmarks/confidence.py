@@ -16,6 +16,7 @@ import numpy as np
 from pairs import collected
 from report import arguments, finish
 
+from recap.cli.one_line import run_script
 from recap.collection import CollectSpec
 from recap.pool.memory import MemoryPool
 from recap.retrieval.explain import query_at
@@ -76,4 +77,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from report import arguments, finish
 
+from recap.cli.one_line import run_script
 from recap.collection_dualarm import DualArmSpec, collect_dualarm
 from recap.envs.dualarm.collection import demonstrate
 from recap.envs.dualarm.env import DualArmEnv
@@ -184,4 +185,4 @@ def measure_speed(tasks: tuple[str, ...], quick: bool, *, with_pictures: bool) -
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

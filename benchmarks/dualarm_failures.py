@@ -19,6 +19,7 @@ from typing import Any
 from recap.agent import RetrievalAgent
 from recap.analysis import arm_failures
 from recap.analysis.arm_failures import Account, Witness, account_of, tally
+from recap.cli.one_line import run_script
 from recap.cli.ranges import parse_seeds
 from recap.envs.dualarm.tasks import SEEN, UNSEEN, task_named
 from recap.evaluation.agents import make_agent
@@ -93,4 +94,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -16,6 +16,7 @@ from typing import Any
 
 from report import arguments, finish
 
+from recap.cli.one_line import run_script
 from recap.cli.terminal import progress_bar
 from recap.envs.dualarm.collection import demonstrate_all
 from recap.envs.dualarm.tasks import FIRST_COLLECTION_SEED
@@ -95,4 +96,4 @@ def collect(file: Path, options: Any) -> list[Episode]:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

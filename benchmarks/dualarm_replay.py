@@ -23,6 +23,7 @@ from report import arguments, finish
 
 from recap.agent import RetrievalAgent
 from recap.assembly import ARMS_ACTION_STEPS
+from recap.cli.one_line import run_script
 from recap.evaluation.agents import Trial
 from recap.evaluation.rollouts import run_trials
 from recap.evaluation.spec import EvalSpec
@@ -182,4 +183,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

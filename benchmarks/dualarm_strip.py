@@ -23,6 +23,7 @@ import numpy as np
 
 from recap.agent import RetrievalAgent
 from recap.assembly import usual_mode
+from recap.cli.one_line import run_script
 from recap.envs.dualarm.env import DualArmEnv
 from recap.evaluation.agents import make_agent
 from recap.evaluation.rollouts import run_trials
@@ -143,4 +144,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -35,10 +35,12 @@ from recap.analysis.masking import run_masking
 from recap.analysis.overlays import attention_strip
 from recap.analysis.traces import read_traces, trace
 from recap.assembly import usual_mode
+from recap.cli.one_line import run_script
 from recap.cli.ranges import parse_angles, parse_seeds
 from recap.cli.terminal import progress_bar
 from recap.collection import CollectSpec
 from recap.envs.pusht.tasks import ANGLES, SEEN_ANGLES
+from recap.errors import InputError
 from recap.evaluation.agents import Trial
 from recap.evaluation.commands import seeds_text
 from recap.evaluation.run_directory import INFO
@@ -122,8 +124,17 @@ def attention(task: Task) -> None:
         print(axis, peak)
 
 
+def _found(task: Task) -> dict[str, Any]:
+    """What attention wrote."""
+    file = task.out / "attention" / "attention.json"
+    if not file.exists():
+        raise InputError(f"{file} is not there: run attention first, with the same --out")
+    body: dict[str, Any] = read_json(file)
+    return body
+
+
 def _found_layers(task: Task) -> dict[str, int]:
-    body = read_json(task.out / "attention" / "attention.json")
+    body = _found(task)
     return {axis: int(peak["layer"]) for axis, peak in body["axes"].items() if peak is not None}
 
 
@@ -134,8 +145,7 @@ def masking(task: Task) -> None:
     if wanted == "peaks":
         layers = sorted(set(_found_layers(task).values()))
     elif wanted == "each":
-        body = read_json(task.out / "attention" / "attention.json")
-        layers = list(range(len(next(iter(body["mass"].values())))))
+        layers = list(range(len(next(iter(_found(task)["mass"].values())))))
     else:
         layers = [int(n) for n in wanted.split(",")]
     body = run_masking(
@@ -345,4 +355,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

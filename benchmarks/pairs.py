@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 from report import arguments, finish
 
+from recap.cli.one_line import run_script
 from recap.collection import CollectSpec, Demo, demonstrate
 from recap.features.terms import Actions, Position
 from recap.pool.memory import MemoryPool
@@ -79,4 +80,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

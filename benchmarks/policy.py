@@ -25,6 +25,7 @@ from policy_floor import packages
 from policy_inference import gpu_ceilings, inference
 from policy_training import training, training_nano
 
+from recap.cli.one_line import run_script
 from recap.policies.config import ImageConfig, NetworkConfig
 from recap.training.presets import PRESETS
 
@@ -116,4 +117,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from recap.cli.one_line import run_script
 from recap.policies.checkpoint import from_pretrained
 from recap.training.autoencoder import psnr
 from recap.training.batches import NO_AUGMENT, BatchSource
@@ -108,4 +109,4 @@ def _row(
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

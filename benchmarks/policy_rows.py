@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from recap.cli.one_line import run_script
 from recap.evaluation.comparison import GROUPS, compare
 from recap.evaluation.run_directory import read_info
 from recap.evaluation.spec import threshold_key
@@ -122,4 +123,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from report import arguments, finish
 
+from recap.cli.one_line import run_script
 from recap.collection import CollectSpec, collect
 from recap.pool.importers import open_source
 from recap.pool.importers.checks import check_dataset
@@ -194,4 +195,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

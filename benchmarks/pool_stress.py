@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from report import arguments, finish
 
+from recap.cli.one_line import run_script
 from recap.errors import InputError
 from recap.pool.store import Pool
 from recap.types import Episode
@@ -261,4 +262,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

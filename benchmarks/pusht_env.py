@@ -14,6 +14,7 @@ import numpy as np
 from gym_pusht.envs.pusht import PushTEnv as StockPushTEnv
 from report import arguments, finish
 
+from recap.cli.one_line import run_script
 from recap.envs.pusht.env import PushTEnv
 
 STATE, PIXELS = "state", "pixels"
@@ -75,4 +76,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from report import arguments, finish
 
+from recap.cli.one_line import run_script
 from recap.envs.pusht.blocks import BLOCKS
 from recap.envs.pusht.env import PushTEnv
 from recap.envs.pusht.expert import Expert
@@ -120,4 +121,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

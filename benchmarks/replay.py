@@ -23,6 +23,7 @@ from typing import Any
 from report import arguments, finish
 
 from recap.agent import RetrievalAgent
+from recap.cli.one_line import run_script
 from recap.envs.pusht.tasks import EVALUATION_SEEDS
 from recap.evaluation.agents import Agent, Eyes, Trial
 from recap.evaluation.rollouts import run_trials
@@ -188,4 +189,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from report import arguments, finish, plot
 
+from recap.cli.one_line import run_script
 from recap.features.describer import TermDescriber
 from recap.features.terms import ObjectPosition, ObjectTurn, Position, Proprio, Time
 from recap.pool.memory import MemoryPool
@@ -231,4 +232,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

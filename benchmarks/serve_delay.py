@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from report import arguments, finish
 
+from recap.cli.one_line import run_script
 from recap.envs.pusht.env import PushTEnv
 from recap.envs.pusht.tasks import FPS, MAX_STEPS
 from recap.evaluation.statistics import wilson
@@ -272,4 +273,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -32,6 +32,7 @@ from report import arguments, finish
 from serve_load import rss_mib
 from yarl import URL
 
+from recap.cli.one_line import run_script
 from recap.collection import CollectSpec, demonstrate
 from recap.errors import RecapError
 from recap.pool.lerobot import assemble, stage_episode
@@ -342,4 +343,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

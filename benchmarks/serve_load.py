@@ -25,6 +25,7 @@ import aiohttp
 import numpy as np
 from report import arguments, finish
 
+from recap.cli.one_line import run_script
 from recap.serving.limits import Limits
 from recap.serving.wire import decode_map, encode
 
@@ -345,4 +346,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

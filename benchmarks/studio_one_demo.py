@@ -14,6 +14,7 @@ from report import arguments, finish
 
 from recap.agent import RetrievalAgent
 from recap.assembly import AgentSpec, assemble_agent, load_policy
+from recap.cli.one_line import run_script
 from recap.envs.pusht.expert import Expert
 from recap.envs.pusht.tasks import MAX_STEPS
 from recap.evaluation.statistics import wilson
@@ -81,4 +82,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

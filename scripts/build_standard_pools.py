@@ -12,6 +12,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from recap.cli.one_line import run_script
 from recap.cli.terminal import progress_bar
 from recap.collection import CollectSpec, collect
 from recap.pool.lerobot import LeRobotDataset
@@ -52,4 +53,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

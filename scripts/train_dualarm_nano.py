@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 from train_plan import carry_out, log
@@ -44,41 +43,35 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--stop-after", type=float, default=1e9, metavar="SECONDS")
     options = parser.parse_args(arguments)
 
+    from recap.cli.ranges import parse_seeds
     from recap.envs.dualarm.tasks import SEEN, UNSEEN, tasks_named
-    from recap.errors import RecapError
     from recap.plans.dualarm import ArmsPlan, collect, known_tasks, make_plan, toy_of
     from recap.plans.ledger import describe
     from recap.plans.running import finished_runs
 
     cpu = options.toy or options.device == "cpu"
-    first, _, last = options.eval_seeds.partition(":")
-    try:
-        wanted = ArmsPlan(
-            tasks_named(options.tasks) if options.tasks else known_tasks((*SEEN, *UNSEEN)),
-            tuple(options.variants.split(",")),
-            options.per_task,
-            tuple(range(options.seeds)),
-            tuple(range(int(first), int(last))),
-            changes=tuple(options.changes),
-            device="cpu" if cpu else options.eval_device,
-            pool_only=tasks_named(options.pool_tasks) if options.pool_tasks else (),
-        )
-        wanted = toy_of(wanted) if options.toy else wanted
-        plan = make_plan(wanted, options.out)
-        if options.dry_run:
-            print("\n".join(describe(plan, finished_runs(plan, options.out))))
-            return 0
-        collect(wanted, options.out, options.workers, log)
-        if options.collect:
-            return 0
-        return carry_out(plan, options)
-    except RecapError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt as stopped:
-        print(str(stopped) or "stopped: the same command goes on", file=sys.stderr)
-        return 130
+    wanted = ArmsPlan(
+        tasks_named(options.tasks) if options.tasks else known_tasks((*SEEN, *UNSEEN)),
+        tuple(options.variants.split(",")),
+        options.per_task,
+        tuple(range(options.seeds)),
+        parse_seeds(options.eval_seeds),
+        changes=tuple(options.changes),
+        device="cpu" if cpu else options.eval_device,
+        pool_only=tasks_named(options.pool_tasks) if options.pool_tasks else (),
+    )
+    wanted = toy_of(wanted) if options.toy else wanted
+    plan = make_plan(wanted, options.out)
+    if options.dry_run:
+        print("\n".join(describe(plan, finished_runs(plan, options.out))))
+        return 0
+    collect(wanted, options.out, options.workers, log)
+    if options.collect:
+        return 0
+    return carry_out(plan, options)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from recap.cli.one_line import run_script
+
+    run_script(main)

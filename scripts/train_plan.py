@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,7 +65,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--stop-after", type=float, default=1e9, metavar="SECONDS")
     options = parser.parse_args(arguments)
 
-    from recap.errors import RecapError
     from recap.plans.ledger import describe
     from recap.plans.plan import POOLS, read_plan, select
     from recap.plans.pools import collect_pools
@@ -74,25 +72,18 @@ def main(arguments: list[str] | None = None) -> int:
     from recap.plans.toy import shrink
 
     cpu = options.toy or options.device == "cpu"
-    try:
-        plan = read_plan(options.plan, options.out, "cpu" if cpu else options.eval_device)
-        if options.only:
-            plan = select(plan, options.only)
-        if options.dry_run:
-            print("\n".join(describe(plan, finished_runs(plan, options.out))))
-            return 0
-        if options.collect:
-            log("collected", *collect_pools(plan.pools, options.out / POOLS, os.cpu_count() or 1))
-            return 0
-        if options.toy:
-            plan = shrink(plan, options.out)
-        return carry_out(plan, options)
-    except RecapError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt as stopped:
-        print(str(stopped) or "stopped: the same command goes on", file=sys.stderr)
-        return 130
+    plan = read_plan(options.plan, options.out, "cpu" if cpu else options.eval_device)
+    if options.only:
+        plan = select(plan, options.only)
+    if options.dry_run:
+        print("\n".join(describe(plan, finished_runs(plan, options.out))))
+        return 0
+    if options.collect:
+        log("collected", *collect_pools(plan.pools, options.out / POOLS, os.cpu_count() or 1))
+        return 0
+    if options.toy:
+        plan = shrink(plan, options.out)
+    return carry_out(plan, options)
 
 
 def carry_out(plan: Plan, options: argparse.Namespace) -> int:
@@ -124,4 +115,6 @@ def _prepare(cpu: bool) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from recap.cli.one_line import run_script
+
+    run_script(main)

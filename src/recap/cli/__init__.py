@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import sys
 from collections.abc import Sequence
@@ -10,7 +9,8 @@ from collections.abc import Sequence
 import click
 
 from recap import __version__
-from recap.errors import RecapError, did_you_mean
+from recap.cli.one_line import in_one_line
+from recap.errors import InputError, did_you_mean
 
 # Loaded only when asked for, so that `recap --help` stays quick.
 COMMANDS = {
@@ -78,36 +78,13 @@ def main(args: Sequence[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if args is None else args)
     debug = "--debug" in arguments
     arguments = [a for a in arguments if a != "--debug"]
-    try:
-        code = cli.main(arguments, prog_name="recap", standalone_mode=False)
-    except click.ClickException as error:
-        code = _fail(error.format_message(), debug)
-    except RecapError as error:
-        code = _fail(str(error), debug)
-    except OSError as error:
-        code = _fail(_of_the_system(error), debug)
-    except (KeyboardInterrupt, click.Abort) as stop:
-        print(f"recap: {stop or 'stopped; the same command begins again or resumes'}", file=sys.stderr)
-        code = 130
-    sys.exit(code if isinstance(code, int) else 0)
 
+    def run() -> object:
+        try:
+            return cli.main(arguments, prog_name="recap", standalone_mode=False)
+        except click.ClickException as error:
+            raise InputError(error.format_message()) from error
+        except click.Abort:
+            raise KeyboardInterrupt from None
 
-REMEDIES = {
-    errno.ENOSPC: "free some space and run the same command again; what is done is kept",
-    errno.EDQUOT: "free some space and run the same command again; what is done is kept",
-    errno.EACCES: "give a place you may write to",
-    errno.EROFS: "give a place you may write to",
-}
-
-
-def _of_the_system(error: OSError) -> str:
-    where = f" ({error.filename})" if error.filename else ""
-    remedy = f": {REMEDIES[error.errno]}" if error.errno in REMEDIES else ""
-    return f"{error.strerror or error}{where}{remedy}"
-
-
-def _fail(message: str, debug: bool) -> int:
-    if debug:
-        raise  # the error being handled: this is called from except blocks only
-    print("recap: " + " ".join(message.split()), file=sys.stderr)
-    return 2
+    sys.exit(in_one_line(run, debug=debug))

@@ -1,0 +1,57 @@
+"""Errors of the user's as one line: what, why, what to do."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from recap.errors import RecapError
+
+STOPPED = "stopped; the same command begins again or resumes"
+REMEDIES = {
+    errno.ENOSPC: "free some space and run the same command again; what is done is kept",
+    errno.EDQUOT: "free some space and run the same command again; what is done is kept",
+    errno.EACCES: "give a place you may write to",
+    errno.EROFS: "give a place you may write to",
+}
+
+
+def in_one_line(run: Callable[[], object], who: str = "recap", *, debug: bool = False) -> int:
+    """Run it; its exit code, 2 where the user can help it and 130 where the user stopped it.
+
+    Args:
+        who: speaks.
+        debug: such errors are raised nevertheless.
+    """
+    try:
+        code = run()
+    except RecapError as error:
+        if debug:
+            raise
+        return _tell(who, str(error), 2)
+    except OSError as error:
+        if debug:
+            raise
+        return _tell(who, _of_the_system(error), 2)
+    except KeyboardInterrupt as stop:
+        return _tell(who, str(stop) or STOPPED, 130)
+    return code if isinstance(code, int) else 0
+
+
+def run_script(main: Callable[[], object]) -> NoReturn:
+    """A script's end: as the command line, under the script's own name."""
+    sys.exit(in_one_line(main, Path(sys.argv[0]).name))
+
+
+def _tell(who: str, message: str, code: int) -> int:
+    print(f"{who}: " + " ".join(message.split()), file=sys.stderr)
+    return code
+
+
+def _of_the_system(error: OSError) -> str:
+    where = f" ({error.filename})" if error.filename else ""
+    remedy = f": {REMEDIES[error.errno]}" if error.errno in REMEDIES else ""
+    return f"{error.strerror or error}{where}{remedy}"

@@ -1,0 +1,50 @@
+"""How scripts and commands tell what went wrong."""
+
+from __future__ import annotations
+
+import errno
+import sys
+
+import pytest
+
+from recap.cli.one_line import in_one_line, run_script
+from recap.errors import InputError
+
+
+def raises(error: BaseException) -> object:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (InputError("no such\n goal: give one"), 2, "who: no such goal: give one"),
+        (OSError(errno.ENOSPC, "No space left on device", "x.bin"), 2, "(x.bin): free some space"),
+        (KeyboardInterrupt(), 130, "who: stopped"),
+        (KeyboardInterrupt("kept 3 of 5"), 130, "who: kept 3 of 5"),
+    ],
+)
+def test_what_the_user_can_help_is_one_line(
+    error: BaseException, code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert in_one_line(lambda: raises(error), "who") == code
+    told = capsys.readouterr().err
+    assert words in told
+    assert told.count("\n") == 1
+
+
+def test_what_the_user_cannot_help_is_shown_whole() -> None:
+    with pytest.raises(ZeroDivisionError):
+        in_one_line(lambda: 1 // 0)
+    with pytest.raises(InputError):
+        in_one_line(lambda: raises(InputError("x")), debug=True)
+
+
+@pytest.mark.parametrize(("result", "code"), [(None, 0), (0, 0), (1, 1), ("done", 0)])
+def test_a_script_ends_with_what_its_main_returns(
+    result: object, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks/some.py"])
+    with pytest.raises(SystemExit) as ended:
+        run_script(lambda: result)
+    assert ended.value.code == code
