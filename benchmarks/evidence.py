@@ -90,7 +90,7 @@ class Task:
 
     def write(self, file: Path, body: dict[str, Any], run: Path | None = None) -> None:
         """Keep a result, with where it comes from."""
-        origin: dict[str, Any] = {"command": self.command}
+        origin: dict[str, Any] = {"command": self.command, "label": self.spec.agent}
         if run is not None:
             info = read_json(run / INFO)
             found = info.get("provenance", {})
@@ -110,7 +110,7 @@ def attention(task: Task) -> None:
     run = task.traced(task.spec, "attention/run", probe=True)
     spec, results, traces = read_traces(run)
     probed = [t.figures for t in traces.values() if t.figures is not None]
-    body = {"kind": "attention", "label": task.spec.agent, **summarise_attention(probed)}
+    body = {"kind": "attention", **summarise_attention(probed)}
     layers = {axis: int(peak["layer"]) for axis, peak in body["axes"].items() if peak is not None}
     key = threshold_key(spec.thresholds[0])
     won = next((r for r in results if r.outcome != "error" and succeeded(r, key)), results[0])

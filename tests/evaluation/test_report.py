@@ -168,7 +168,7 @@ def test_a_sweep_shows_its_runs_in_order(folder: Path, read: Reader) -> None:
 
 
 def test_a_growing_pool_has_a_panel_a_snapshot_after_the_first(page: str, read: Reader) -> None:
-    assert [row[0] for row in read.tables["progression-0.85"]][1:] == [
+    assert [row[0] for row in read.tables["progression-0-0.85"]][1:] == [
         "nothing retrieved",
         "paper: Cosmos Policy appendix A, table of baselines",
         "two goals",
@@ -297,6 +297,19 @@ def test_without_a_table_of_contents_all_runs_are_told(tmp_path: Path) -> None:
         write_run(tmp_path / name, spec, results(spec, 0.5, 0))
     read = Reader(build_report(tmp_path))
     assert [row[0] for row in read.tables["success-0-0.85"]][1:] == ["a", "b/c"]
+
+
+def test_several_folders_are_one_page(folder: Path, tmp_path: Path) -> None:
+    spec = EvalSpec("replay", angles=(0.0,), seeds=(500, 501))
+    write_run(tmp_path / "other" / "a", spec, results(spec, 0.5, 0))
+    page = build_report(tmp_path / "other", folder, folder, title="Both & all")
+    assert "<h1>Both &amp; all</h1>" in page
+    read = Reader(page)
+    assert read.tables["success-0-0.85"][1][0] == "a", "in the order in which they were given"
+    assert read.tables["success-1-0.85"] == Reader(build_report(folder)).tables["success-0-0.85"]
+    assert read.tables["masking-0"] == read.tables["masking-1"]
+    ids = re.findall(r'<(?!pattern)[^>]* id="([^"]+)"', page)  # every drawing brings the same pattern
+    assert len(ids) == len(set(ids))
 
 
 def test_what_is_wrong_is_said_in_a_line(tmp_path: Path) -> None:

@@ -8,15 +8,16 @@ import click
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folders", metavar="DIR…", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="The page.  [default: DIR/report.html]",
 )
-def report(folder: Path, out: Path | None) -> None:
-    """Write one page from the evaluations and analyses in DIR.
+@click.option("--title", help="Of the page.  [default: of the first DIR]")
+def report(folders: tuple[Path, ...], out: Path | None, title: str | None) -> None:
+    """Write one page from the evaluations and analyses in DIR; several follow one another.
 
     DIR holds directories that recap eval wrote, at any depth, and JSON files of the analyses (recap premise
     --json, benchmarks/evidence.py). An optional DIR/report.json names runs, sets them beside the paper's rows
@@ -27,12 +28,13 @@ def report(folder: Path, out: Path | None) -> None:
       recap eval pusht-nano --pusher triangle --angles=-30,0 --seeds 500:505 --out runs/all/nano
       recap eval replay --pusher triangle --angles=-30,0 --seeds 500:505 --out runs/all/replay
       recap report runs/all --out report.html
+      recap report runs/baselines runs/attention --title "All of it" --out report.html
     """
     from recap.evaluation.report import build_report
     from recap.run_directory import write_whole
 
-    page = build_report(folder)
-    file = folder / "report.html" if out is None else out
+    page = build_report(*folders, title=title)
+    file = folders[0] / "report.html" if out is None else out
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, page)
     click.echo(f"Page: {file} ({len(page.encode()) / 1024:.0f} kB)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import zip_longest
 from pathlib import Path
@@ -26,45 +26,58 @@ FILMS = (
 )
 
 
-def build_report(folder: Path) -> str:
-    """The page."""
-    material = read_material(folder)
+def build_report(*folders: Path, title: str | None = None) -> str:
+    """The page; of several folders one after the other.
+
+    Args:
+        title: of the page; that of the first folder when left out.
+    """
+    materials = [read_material(folder) for folder in folders]
+    sections = _sections(materials)
+    films = _gallery(run for material in materials for run in material.runs.values())
+    sections.append(("Episodes on film", films))
+    title = materials[0].title if title is None else title
+    return document(title, _body(title, materials, [s for s in sections if s[1]]), STYLE)
+
+
+def _sections(materials: Sequence[Material]) -> list[tuple[str, str]]:
+    """Titles and their HTML: what succeeds first, and then why."""
     sections: list[tuple[str, str]] = []
-    for i, part in enumerate(material.parts):
-        sections.append((part.title, success_part(part, i)))
-    if material.progression is not None:
-        sections.append((material.progression.title, progression_part(material.progression)))
-    for i, sweep in enumerate(material.of("sweep")):
-        sections.append((str(sweep.body["title"]), sweep_part(sweep, material, i)))
+    parts = [part for material in materials for part in material.parts]
+    sections += [(part.title, success_part(part, i)) for i, part in enumerate(parts)]
+    grown = [material.progression for material in materials if material.progression is not None]
+    sections += [(one.title, progression_part(one, i)) for i, one in enumerate(grown)]
+    sweeps = [(sweep, material) for material in materials for sweep in material.of("sweep")]
+    sections += [(str(one.body["title"]), sweep_part(one, of, i)) for i, (one, of) in enumerate(sweeps)]
     for title, kind, make in (
         ("What the action slot looks at", "attention", attention_part),
         ("What blocking it does", "masking", masking_part),
         ("How it fails", "failures", failures_part),
         ("Is the pool worth retrieving from", "premise", premise_part),
     ):
-        found = material.of(kind)
+        found = [analysis for material in materials for analysis in material.of(kind)]
         for i, analysis in enumerate(found):
-            label = f": {analysis.body.get('label', analysis.path.parent.name)}" if len(found) > 1 else ""
+            label = f": {analysis.label}" if len(found) > 1 else ""
             sections.append((title + label, make(analysis, i)))
-    sections.append(("Episodes on film", _gallery(material.runs.values())))
-    return document(material.title, _body(material, [s for s in sections if s[1]]), STYLE)
+    return sections
 
 
-def _body(material: Material, sections: list[tuple[str, str]]) -> str:
+def _body(title: str, materials: Sequence[Material], sections: Sequence[tuple[str, str]]) -> str:
     links = "".join(f'<li><a href="#s{i}">{escape(title)}</a></li>' for i, (title, _) in enumerate(sections))
     parts = "".join(
         f'<section aria-labelledby="s{i}"><h2 id="s{i}">{escape(title)}</h2>{inside}</section>'
         for i, (title, inside) in enumerate(sections)
     )
-    n_episodes = sum(len(run.results) for run in material.runs.values())
-    told = f"Runs: {len(material.runs)}; episodes: {n_episodes}; analyses: {len(material.analyses)}."
-    of_tasks = all(run.spec.tasks for run in material.runs.values()) and material.runs
+    runs = [run for material in materials for run in material.runs.values()]
+    n_analyses = sum(len(material.analyses) for material in materials)
+    told = f"Runs: {len(runs)}; episodes: {sum(len(run.results) for run in runs)}; analyses: {n_analyses}."
+    of_tasks = all(run.spec.tasks for run in runs) and runs
     intervals = INTERVAL.replace("angle", "task") if of_tasks else INTERVAL
     intervals = intervals.replace(" %", "\N{NO-BREAK SPACE}%")
-    terms = TERMS if any(run.spec.angles for run in material.runs.values()) else ""
-    lead = f'<p class="lead">{escape(material.lead)}</p>' if material.lead else ""
+    terms = TERMS if any(run.spec.angles for run in runs) else ""
+    lead = f'<p class="lead">{escape(materials[0].lead)}</p>' if materials[0].lead else ""
     return (
-        f'<a class="skip" href="#main">Skip to the results</a><header><h1>{escape(material.title)}</h1>{lead}'
+        f'<a class="skip" href="#main">Skip to the results</a><header><h1>{escape(title)}</h1>{lead}'
         f'<p class="note">{told} {terms}Intervals {escape(intervals)}. Every number is read from the files '
         'of the runs; under each figure is where it comes from.</p></header><nav aria-label="Contents"><ol>'
         f'{links}</ol></nav><main id="main">{parts}</main>'

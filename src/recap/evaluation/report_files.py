@@ -144,6 +144,11 @@ class Analysis:
     path: Path
     body: Mapping[str, Any]
 
+    @property
+    def label(self) -> str:
+        """Whose it is; of a path, its end."""
+        return Path(str(self.body.get("label") or self.path.parent)).name
+
     def file(self, name: str) -> Path:
         """A picture that it names, beside it."""
         return self.path.parent / Path(name).name

@@ -213,7 +213,7 @@ def _differences(row: Row, reference: Row, threshold: str) -> Iterable[tuple[str
             yield group, Gain(pair.difference, pair.interval), [str(count) for count in counts]
 
 
-def progression_part(grown: Progression) -> str:
+def progression_part(grown: Progression, number: int) -> str:
     """No retrieval first, then a panel a snapshot: before in grey, what was gained in colour."""
     runs = [grown.first, *grown.snapshots]
     html = [f"<p>{escape(grown.text)}</p>" if grown.text else ""]
@@ -240,7 +240,7 @@ def progression_part(grown: Progression) -> str:
         html.append(f"<h3>Success{above(threshold)}</h3>")
         html.append(figure(f'<div class="panels">{"".join(panels)}</div>', caption, provenance(runs)))
         part = Part(grown.title, tuple(Row(run.label, (run,)) for run in runs))
-        html.append(success_table(part, threshold, f"progression-{threshold}"))
+        html.append(success_table(part, threshold, f"progression-{number}-{threshold}"))
     return "".join(html)
 
 
