@@ -45,6 +45,19 @@ def test_progress_and_resume_of_a_whole_run(tmp_path: Path) -> None:
     assert (tmp_path / "eval_info.json").read_bytes() == before
 
 
+def test_what_another_device_finished_is_taken_as_it_is(tmp_path: Path) -> None:
+    evaluate(SPEC, tmp_path)
+    for name in ("config.json", "eval_info.json"):
+        file = tmp_path / name
+        file.write_text(file.read_text().replace('"device": "cpu"', '"device": "cuda"'))
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert evaluate(SPEC, tmp_path).n_run == 0
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    (tmp_path / "eval_info.json").unlink()  # not finished: the rest must come from the same device
+    with pytest.raises(RunDirectoryError, match="another device"):
+        evaluate(SPEC, tmp_path)
+
+
 def test_errors_are_kept_and_run_again_only_when_asked(tmp_path: Path) -> None:
     spec = replace(SPEC, agent="toy_agents:Fragile")
     assert evaluate(spec, tmp_path, workers=2, batch_size=3).n_errors == 2

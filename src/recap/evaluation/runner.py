@@ -15,7 +15,7 @@ from recap.errors import InputError
 from recap.evaluation.agents import Agent, Trial, inner_agent, make_agent
 from recap.evaluation.ray_runner import run_on_ray
 from recap.evaluation.rollouts import run_trials
-from recap.evaluation.run_directory import open_run
+from recap.evaluation.run_directory import INFO, open_run, read_info
 from recap.evaluation.spec import EvalSpec
 from recap.evaluation.summary import Summary, summarise
 from recap.types import EpisodeResult
@@ -47,6 +47,9 @@ def evaluate(
         if count < 1:
             raise InputError(f"{name} {count} is too few: give 1 or more")
     spec = with_pool_version(spec)
+    elsewhere = None if retry_errors else _done_elsewhere(spec, out)
+    if elsewhere is not None:
+        return elsewhere
     agent = make_agent(spec.agent, spec)  # whatever is wrong with it is said before anything is written
     started = time.monotonic()
     with open_run(out, spec, retry_errors=retry_errors) as run:
@@ -66,6 +69,16 @@ def evaluate(
         summary = summarise(spec, run.sorted_results(), wall_s=time.monotonic() - started, n_run=len(trials))
         run.write_info(summary.to_json(), provenance(agent))
     return summary
+
+
+def _done_elsewhere(spec: EvalSpec, out: Path) -> Summary | None:
+    """Of a run that is finished and differs in the device alone: what a GPU did can be filmed without one."""
+    if not (out / INFO).exists():
+        return None
+    there, results = read_info(out)
+    if there.device == spec.device or replace(there, device=spec.device) != spec:
+        return None
+    return summarise(there, results, n_run=0)
 
 
 def provenance(agent: Agent) -> dict[str, Any]:
