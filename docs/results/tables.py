@@ -566,6 +566,42 @@ def masking(name: str) -> Callable[[], str]:
     return made
 
 
+SLOTS = {"frame": "present view", "retrieved_frame_0": "first retrieved frame"}
+SLOTS |= {"retrieved_frame_1": "last retrieved frame", "future_frame": "predicted frame"}
+REGIONS = {"t_block": "block now", "t_block_next": "block at the chunk's end", "predicted_end": "predicted end"}
+
+
+def attention_regions() -> str:
+    """Where the action slot's attention lies on the block: the layer at which it peaks."""
+    from recap.evaluation.published import ROI_PEAKS
+
+    ours, alone = (load(name)["roi"] for name in ("attention_nano", "attention_alone"))
+
+    def told(found: Any) -> str:
+        if found is None:
+            return "–"
+        peak = found["peak"]
+        return f"layer {peak['layer']}: {peak['ratio']:.2f} [{peak['low']:.2f}, {peak['high']:.2f}]"
+
+    rows = []
+    for key in ours:
+        slot, region = key.split(">")
+        layer, ratio = ROI_PEAKS.get(key, (None, None))
+        paper = "–" if layer is None else f"layer {layer} of 28: {ratio}"
+        rows.append((f"{SLOTS[slot]} on {REGIONS[region]}", told(ours[key]), told(alone.get(key)), paper))
+    return table(["", "ours, single", "no retrieval", "paper"], rows)
+
+
+def attention_shares() -> str:
+    """Of the action slot's attention, by layer, mean of the heads."""
+    mass = load("attention_nano")["mass"]
+    rows = [
+        (slot.replace("_", " "), *(f"{sum(heads) / len(heads):.2f}" for heads in layers))
+        for slot, layers in mass.items()
+    ]
+    return table(["", *(f"layer {n}" for n in range(len(next(iter(mass.values())))))], rows)
+
+
 def dual_arm_policy(name: str) -> Callable[[], str]:
     """Every agent's success by task."""
 
@@ -682,6 +718,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "plan-premise": plan("plan_premise", "CPU"),
     "plan-fine-tune": fine_tune,
     "gate": gate,
+    "attention-regions": attention_regions,
+    "attention-shares": attention_shares,
     "masking-residual": masking("residual"),
     "masking-absolute": masking("absolute"),
     "snapshots": snapshots,
