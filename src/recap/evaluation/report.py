@@ -140,11 +140,11 @@ def _media(file: Path, words: str) -> str:
 
 
 STYLE = """
-body { max-width: 68rem; }
+body { max-width: 74rem; }
 h2 { font-size: 1.35rem; border-top: 1px solid var(--line); padding-top: 1.5rem; margin-top: 3rem; }
 h3 { font-size: 1.05rem; margin: 1.8rem 0 .5rem; }
 h4 { font-size: .92rem; margin: 0 0 .2rem; font-weight: 600; overflow-wrap: anywhere; }
-nav ol { columns: 18rem; padding-left: 1.3rem; }
+nav ol { columns: 18rem; column-gap: 3rem; padding-left: 1.6rem; }
 nav li { break-inside: avoid; margin: 0; line-height: 1.8; }
 .skip { position: absolute; left: -100rem; }
 .skip:focus { left: 1rem; top: .5rem; background: var(--paper); padding: .3rem .6rem; }

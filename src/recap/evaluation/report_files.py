@@ -189,7 +189,7 @@ def read_material(folder: Path) -> Material:
     parts = _parts(folder, manifest, runs)
     if "parts" not in manifest:
         own = _told_elsewhere(folder, analyses, manifest, runs)
-        rest = [run for name, run in runs.items() if name not in own] or list(runs.values())
+        rest = [run for name, run in runs.items() if name not in own]
         rows = tuple(Row(run.label, (run,)) for run in rest)
         title = "Success by task" if rest and rest[0].spec.tasks else "Success by goal"
         parts = [Part(title, rows, reference=rows[0] if len(rows) > 1 else None)] if rows else []
