@@ -417,6 +417,37 @@ def test_without_its_residual_a_policy_is_replay(state_policy: WamPolicy) -> Non
     assert not np.allclose(learned, replay(MemoryPool(EPISODES)).act([0], [seen(EPISODES[1], 0)]))
 
 
+@pytest.mark.parametrize(("times", "share"), [(1e-4, 1.0), (0.5, 0.8), (1.0, 0.5), (2.0, 0.2), (1e4, 0.0)])
+def test_a_residual_counts_for_as_much_as_its_match_is_off(
+    state_policy: WamPolicy, times: float, share: float
+) -> None:
+    moment = seen(EPISODES[1], 0)
+    moment = replace(moment, proprio=moment.proprio + 20)
+    whole = with_policy(state_policy)
+    whole.act([0], [moment])
+    plan, found = whole.plan(0), whole.retrieval(0)
+    assert plan is not None
+    assert found is not None
+    weighed = with_policy(state_policy, half_at=times * found.matches[0].distance)
+    weighed.act([0], [moment])
+    other = weighed.plan(0)
+    assert other is not None
+    assert np.abs(plan.chunk.residual).max() > 0.1
+    np.testing.assert_allclose(other.chunk.residual, share * plan.chunk.residual, atol=2e-3)
+    base = plan.chunk.actions - plan.chunk.residual
+    np.testing.assert_allclose(other.chunk.actions, base + other.chunk.residual, atol=1e-3)
+
+
+def test_with_nothing_retrieved_a_policy_says_what_it_says(state_policy: WamPolicy) -> None:
+    alone = [
+        with_policy(state_policy, matching="none", half_at=d).act([0], [seen(EPISODES[1], 0)])
+        for d in (0, 15)
+    ]
+    assert np.array_equal(*alone)
+    with pytest.raises(InputError, match="half_at -1 is no distance"):
+        with_policy(state_policy, half_at=-1)
+
+
 def test_a_policy_of_another_mode_or_robot_is_refused(state_policy: WamPolicy) -> None:
     with pytest.raises(
         InputError, match="was trained with retrieval 'pusht-single' and this is 'pusht-aligned'"

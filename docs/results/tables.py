@@ -568,7 +568,11 @@ def masking(name: str) -> Callable[[], str]:
 
 SLOTS = {"frame": "present view", "retrieved_frame_0": "first retrieved frame"}
 SLOTS |= {"retrieved_frame_1": "last retrieved frame", "future_frame": "predicted frame"}
-REGIONS = {"t_block": "block now", "t_block_next": "block at the chunk's end", "predicted_end": "predicted end"}
+REGIONS = {
+    "t_block": "block now",
+    "t_block_next": "block at the chunk's end",
+    "predicted_end": "predicted end",
+}
 
 
 def attention_regions() -> str:

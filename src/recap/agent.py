@@ -91,6 +91,9 @@ class RetrievalAgent:
         limits: between which every number of an action is kept.
         matching: `random` or `none` in place of the retrieved match, to see what the match is worth.
         residual: False acts out what was retrieved whatever the policy says, to see what the policy is worth.
+        half_at: distance of a match at which the residual counts half. A policy errs by about as much
+            wherever it is, what is retrieved by how far it is: nearer matches are left alone, farther ones
+            are corrected. 0: the residual always counts whole.
         noise_seed: another one gives the same trials other noise.
     """
 
@@ -106,6 +109,7 @@ class RetrievalAgent:
         limits: tuple[float, float] = (-np.inf, np.inf),
         matching: Matching = "retrieved",
         residual: bool = True,
+        half_at: float = 0.0,
         noise_seed: int = 0,
     ) -> None:
         chunk_size = retriever.config.chunk_size
@@ -123,6 +127,9 @@ class RetrievalAgent:
         self.limits = limits
         self.matching = matching
         self.residual = residual
+        if not 0 <= half_at < np.inf:
+            raise InputError(f"half_at {half_at} is no distance: give 0 or more, such as 15")
+        self.half_at = half_at
         self.noise_seed = noise_seed
         self.image_size: int | None = None
         if policy is not None:
@@ -326,7 +333,22 @@ class RetrievalAgent:
         if not self.residual:
             pairs = zip(chunks, ready, strict=True)
             return [chunk if one.given.is_empty else _as_it_is(one.given) for chunk, one in pairs]
+        if self.half_at:
+            return [self._weighed(chunk, one.found) for chunk, one in zip(chunks, ready, strict=True)]
         return chunks
+
+    def _weighed(self, chunk: ActionChunk, found: Retrieval) -> ActionChunk:
+        """With as much of the residual as the distance of what it corrects is worth."""
+        distance = found.matches[0].distance if found.matches else np.inf
+        if not np.isfinite(distance):
+            return chunk
+        assert self.policy is not None
+        weight = distance**2 / (distance**2 + self.half_at**2)  # of two estimates, by their variances
+        base = chunk.actions - chunk.residual
+        actions = self.policy.config.world.encoding.possible(base + weight * chunk.residual, base)
+        return replace(
+            chunk, actions=actions.astype(np.float32), residual=(actions - base).astype(np.float32)
+        )
 
     def _check_pool(self) -> None:
         """A pool of another robot is refused before anything moves."""

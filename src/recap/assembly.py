@@ -35,6 +35,7 @@ class AgentSpec:
     matching: Matching = "retrieved"
     hindsight: bool | None = None
     residual: bool = True
+    half_at: float = 0.0  # distance of a match at which the residual counts half
     denoising_steps: int | None = None
     temperature: float | None = None
     sampler: str | None = None
@@ -123,6 +124,7 @@ def assemble_agent(
         limits=limits,
         matching=spec.matching,
         residual=spec.residual,
+        half_at=spec.half_at,
         noise_seed=spec.noise_seed,
     )
 

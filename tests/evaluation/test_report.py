@@ -357,6 +357,7 @@ def test_a_spec_is_written_as_the_command_that_has_it(monkeypatch: pytest.Monkey
         reaction="hold",
         mask="sham@2+3/1",
         noise_seed=2,
+        half_at=12.5,
         pose_noise_px=4.0,
         pose_noise_deg=2.0,
         n_action_steps=3,

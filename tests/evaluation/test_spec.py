@@ -29,6 +29,7 @@ def test_settings_of_a_policy_survive_json() -> None:
         matching="random",
         hindsight=False,
         residual=False,
+        half_at=15.0,
         device="cuda",
     )
     assert EvalSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
@@ -41,6 +42,7 @@ def test_settings_of_a_policy_survive_json() -> None:
         ({"env": "push"}, "unknown env 'push': did you mean 'pusht'"),
         ({"pusher": "disk"}, "unknown pusher 'disk': did you mean 'disc'"),
         ({"block": "te"}, "unknown block 'te': did you mean 'tee'"),
+        ({"half_at": math.inf}, "half_at inf is no distance"),
         ({"angles": (math.nan,)}, "goal angle nan is not a number"),
         ({"angles": ()}, "no angles to evaluate"),
         ({"angles": (45.0, 45.0)}, r"angle \+45 is given twice"),

@@ -59,6 +59,9 @@ SEEDS = "42:92"
     help="What a policy is given: retrieved, random, none.",
 )
 @click.option("--residual/--no-residual", default=True, help="Without it what is retrieved is acted out.")
+@click.option(
+    "--half-at", type=float, default=0.0, metavar="D", help="Match distance that halves the residual."
+)
 @click.option("--device", default="cpu", show_default=True, help="Where a policy computes.")
 @click.option("--noise-seed", type=int, default=0, show_default=True, help="Other noise, the same starts.")
 @click.option("--mask", metavar="WHAT@LAYER", help="Block a policy's attention: retrieved@3, sham@all.")
@@ -100,6 +103,7 @@ def evaluate(
     sampler: str | None,
     matching: str,
     residual: bool,
+    half_at: float,
     device: str,
     noise_seed: int,
     mask: str | None,
@@ -154,6 +158,7 @@ def evaluate(
         sampler=sampler,
         matching=matching,
         residual=residual,
+        half_at=half_at,
         device=device,
         noise_seed=noise_seed,
         mask=mask,

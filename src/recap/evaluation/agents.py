@@ -261,6 +261,7 @@ def _retrieving(spec: EvalSpec) -> Agent:
         matching=matching,
         hindsight=spec.hindsight,
         residual=spec.residual,
+        half_at=spec.half_at,
         denoising_steps=spec.denoising_steps,
         temperature=spec.temperature,
         sampler=spec.sampler,

@@ -28,6 +28,7 @@ OPTIONS = {
     "device": "--device",
     "noise_seed": "--noise-seed",
     "mask": "--mask",
+    "half_at": "--half-at",
 }
 
 

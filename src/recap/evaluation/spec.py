@@ -69,6 +69,7 @@ class EvalSpec:
     matching: str = "retrieved"  # or `random`, `none`: what the match is worth
     hindsight: bool | None = None  # parts of demonstrations are retrieved too; None as the agent has it
     residual: bool = True  # False: what is retrieved is acted out as it is
+    half_at: float = 0.0  # distance of a match at which the residual counts half; 0: it counts whole
     device: str = "cpu"  # where a policy computes
     noise_seed: int = 0  # other than 0: the same starts with other noise in the policy
     mask: str | None = (
@@ -94,6 +95,8 @@ class EvalSpec:
             raise InputError(
                 f"min_confidence {self.min_confidence} is out of range: give 0 to 1, such as 0.05"
             )
+        if not 0 <= self.half_at < math.inf:
+            raise InputError(f"half_at {self.half_at} is no distance: give 0 or more, such as 15")
         for name in ("pose_noise_px", "pose_noise_mm", "pose_noise_deg"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InputError(f"{name} {getattr(self, name)} is no deviation: give 0 or more, such as 4")
