@@ -17,6 +17,7 @@ BLOCK_BARS: Mapping[str, Bars] = {
     "cup": ((-60, 0, 60, 30), (-60, 30, -30, 75), (30, 30, 60, 75)),
 }
 BLOCK_SYMMETRY: Mapping[str, int] = {"zed": 2, "plus": 4}  # turns that look alike; 1 where not named
+LOPSIDED = frozenset({"ell", "zed"})  # whose mirror image is another shape
 
 DISC_RADIUS = 15.0
 TRIANGLE_CORNERS: Corners = ((-15.0, -15.0), (15.0, -15.0), (0.0, 15.0))  # it never turns

@@ -217,6 +217,18 @@ def test_the_stamp_is_that_of_the_retrieval(data: TrainingData) -> None:
     assert data.stamp.config == config.metric_fingerprint
 
 
+def test_a_block_whose_mirror_image_is_another_is_not_mirrored_without_a_chunk(configure: Configure) -> None:
+    shown = [
+        replace(e, attributes={**e.attributes, "block": "ell"}) for e in demonstrations("triangle", range(4))
+    ]
+    pool = demonstrations("disc", range(4))
+    alone = ("policy.inputs=S", "policy.retrieval=false", "policy.residual=false")
+    with pytest.raises(InputError, match="block 'ell' are of another block: set augment.mirror=false"):
+        build_data(shown, pool, configure(*alone, "augment.mirror=true"))
+    build_data(shown, pool, configure(*alone, "augment.mirror=false"))
+    build_data(shown, pool, configure("policy.inputs=S", "augment.mirror=true"))  # corrects a mirrored chunk
+
+
 def test_what_cannot_be_learned_from_is_refused(configure: Configure) -> None:
     config = configure("policy.inputs=S")
     pool = demonstrations("disc", range(4))

@@ -22,6 +22,7 @@ from recap.retrieval.pairs import Pairs, find_pairs, training_preset
 from recap.retrieval.presets import preset as retrieval_preset
 from recap.retrieval.retriever import Retriever
 from recap.run_directory import whole_file
+from recap.shapes import LOPSIDED
 from recap.standard_pools import open_pool
 from recap.training.config import PairsConfig, TrainConfig
 from recap.training.misalignment import leave_out, misalign
@@ -70,6 +71,7 @@ def build_data(
         raise InputError(f"target '{config.target}' holds no demonstration: there is nothing to learn")
     if (config.policy.retrieval or config.co_training) and not pool:
         raise InputError(f"pool '{config.pool}' holds no demonstration of goals {config.pool_angles}")
+    _check_mirror(target, config)
     train, held_out = split(target, config.held_out)
     name = config.policy.retrieval_preset
     describer, retrieval = retrieval_preset(name, config.pairs.n_candidates)
@@ -247,6 +249,16 @@ def _write_pairs(file: Path, pairs: Pairs) -> None:
             save_file({"target": pairs.target, "match": pairs.match, "weight": pairs.weight}, partial)
     except (OSError, SafetensorError):  # the second where the disk is full
         return  # it is only a cache
+
+
+def _check_mirror(target: Sequence[Episode], config: TrainConfig) -> None:
+    """With a chunk to correct, a mirrored L is one more block; without, what it needs contradicts the L."""
+    if not config.augment.mirror or config.policy.retrieval:
+        return
+    for block in sorted({str(e.attributes.get("block")) for e in target} & LOPSIDED):
+        raise InputError(
+            f"mirrored, demonstrations of block '{block}' are of another block: set augment.mirror=false"
+        )
 
 
 def demonstrations(names: str) -> list[Episode]:
