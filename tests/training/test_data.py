@@ -223,7 +223,7 @@ def test_a_block_whose_mirror_image_is_another_is_not_mirrored_without_a_chunk(c
     ]
     pool = demonstrations("disc", range(4))
     alone = ("policy.inputs=S", "policy.retrieval=false", "policy.residual=false")
-    with pytest.raises(InputError, match="block 'ell' are of another block: set augment.mirror=false"):
+    with pytest.raises(InputError, match=r"block 'ell' are of another block: set augment\.mirror=false"):
         build_data(shown, pool, configure(*alone, "augment.mirror=true"))
     build_data(shown, pool, configure(*alone, "augment.mirror=false"))
     build_data(shown, pool, configure("policy.inputs=S", "augment.mirror=true"))  # corrects a mirrored chunk
