@@ -528,14 +528,18 @@ def fine_tune() -> str:
     return table(head, rows)
 
 
-def snapshots() -> str:
+def snapshots(name: str) -> Callable[[], str]:
     """One pool that grows by goals."""
     keys = [(group, threshold) for group in ("seen", "unseen") for threshold in ("0.85", "0.95")]
-    rows = [
-        (row["label"], row["demonstrations"], *(rate(row["groups"][g][t]) for g, t in keys))
-        for row in load("snapshots")["rows"]
-    ]
-    return table(["goals in the pool", "demonstrations", *(f"{g} > {t}" for g, t in keys)], rows)
+
+    def made() -> str:
+        rows = [
+            (row["label"], row["demonstrations"], *(rate(row["groups"][g][t]) for g, t in keys))
+            for row in load(name)["rows"]
+        ]
+        return table(["goals in the pool", "demonstrations", *(f"{g} > {t}" for g, t in keys)], rows)
+
+    return made
 
 
 def gate() -> str:
@@ -726,7 +730,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "attention-shares": attention_shares,
     "masking-residual": masking("residual"),
     "masking-absolute": masking("absolute"),
-    "snapshots": snapshots,
+    "snapshots": snapshots("snapshots"),
+    "snapshots-world": snapshots("snapshots_world"),
     "plan-progression": plan("plan_progression", "CPU"),
     "plan-policy": plan("plan_policy"),
     "plan-contact": plan("plan_contact", "CPU"),
