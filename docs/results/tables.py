@@ -738,6 +738,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "plan-beyond": plan("plan_beyond", "CPU"),
     "plan-baselines": plan("plan_baselines"),
     "plan-co-training": plan("plan_co_training", "CPU"),
+    "plan-weighed": plan("plan_weighed", "CPU"),
     "policy-future": future,
     "cosmos-2b": big_network("policy_gpu"),
     "cosmos-2b-ours": big_network("policy_gpu_ours"),
