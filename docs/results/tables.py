@@ -542,6 +542,18 @@ def snapshots(name: str) -> Callable[[], str]:
     return made
 
 
+def weighed_nano() -> str:
+    """How many of the same episodes succeed: replay, the whole residual, and the weighed one."""
+    data = load("weighed_nano")["rows"]
+    who = {"replay": "replay, contact", "whole": "pusht-nano", "weighed": "pusht-nano, half at 20 px"}
+    rows = [
+        (f"{row['pool']}, > {t}", row["whole"]["n"], *(row[key][t] for key in who))
+        for row in data
+        for t in ("0.85", "0.95")
+    ]
+    return table(["pool", "episodes", *who.values()], rows)
+
+
 def gate() -> str:
     """Stopping when unsure."""
     rows = [
@@ -738,6 +750,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "plan-beyond": plan("plan_beyond", "CPU"),
     "plan-baselines": plan("plan_baselines"),
     "plan-co-training": plan("plan_co_training", "CPU"),
+    "weighed-nano": weighed_nano,
     "plan-weighed": plan("plan_weighed", "CPU"),
     "policy-future": future,
     "cosmos-2b": big_network("policy_gpu"),
