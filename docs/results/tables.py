@@ -742,6 +742,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "attention-shares": attention_shares,
     "masking-residual": masking("residual"),
     "masking-absolute": masking("absolute"),
+    "masking-nano": masking("nano"),
     "snapshots": snapshots("snapshots"),
     "snapshots-world": snapshots("snapshots_world"),
     "plan-progression": plan("plan_progression", "CPU"),
