@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "recap"
 BASE = {
     "types",
     "errors",
+    "plain",
     "lazy",
     "geometry",
     "geometry3",
@@ -29,6 +30,7 @@ MIDDLE = BASE | {"envs", "pool", "features", "retrieval", "standard_pools"}
 ALLOWED = {
     "types": set(),
     "errors": set(),
+    "plain": set(),
     "compiled": set(),
     "robotwin_tasks": {"errors"},
     "shapes": set(),

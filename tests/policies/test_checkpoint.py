@@ -139,7 +139,10 @@ def weights_with(change: Callable[[dict[str, Tensor]], object]) -> Callable[[Pat
         (config_with(lambda b: b["policy"].update(robot=5)), "has 5 as 'robot', not str"),
         (config_with(lambda b: b["policy"].update(objects_from_now="no")), "as 'objects_from_now', not bool"),
         (config_with(lambda b: b["policy"]["image"].update(size=64.5)), "has 64.5 as 'image.size', not int"),
-        (config_with(lambda b: b["policy"].update(chunk_size="eight")), "has a value of another kind"),
+        (
+            config_with(lambda b: b["policy"].update(chunk_size="eight")),
+            "has 'eight' as 'chunk_size', not int",
+        ),
         (config_with(lambda b: b["policy"].update(inputs="X")), "unknown inputs 'X'"),
         (config_with(lambda b: b.update(retrieval=None)), "lacks 'retrieval'"),
         (config_with(lambda b: b.update(autoencoder=None)), "has no autoencoder"),

@@ -222,7 +222,7 @@ def test_a_block_whose_mirror_image_is_another_is_not_mirrored_without_a_chunk(c
         replace(e, attributes={**e.attributes, "block": "ell"}) for e in demonstrations("triangle", range(4))
     ]
     pool = demonstrations("disc", range(4))
-    alone = ("policy.inputs=S", "policy.retrieval=false", "policy.residual=false")
+    alone = ("policy.inputs=S", "policy.residual=false", "policy.retrieval=false")
     with pytest.raises(InputError, match=r"block 'ell' are of another block: set augment\.mirror=false"):
         build_data(shown, pool, configure(*alone, "augment.mirror=true"))
     build_data(shown, pool, configure(*alone, "augment.mirror=false"))
