@@ -16,10 +16,10 @@ poses = st.tuples(st.floats(-80, 80), st.floats(-80, 80), st.floats(-4, 4)).map(
 @given(poses, poses, st.sampled_from(sorted(BLOCKS)))
 def test_agrees_with_shapely(a: np.ndarray, b: np.ndarray, name: str) -> None:
     parts_a, parts_b = (transform_points(pose, BLOCKS[name].parts) for pose in (a, b))
-    union_a, union_b = (
-        shapely.unary_union([shapely.Polygon(p) for p in parts]) for parts in (parts_a, parts_b)
-    )
-    assert shared_area(parts_a, parts_b) == pytest.approx(union_a.intersection(union_b).area, abs=1e-6)
+    # Bars do not overlap. Joined first, shapely may lose a sliver where edges nearly coincide.
+    bars_a, bars_b = ([shapely.Polygon(p) for p in parts] for parts in (parts_a, parts_b))
+    wanted = sum(one.intersection(other).area for one in bars_a for other in bars_b)
+    assert shared_area(parts_a, parts_b) == pytest.approx(wanted, abs=1e-6)
 
 
 def test_blocks_are_made_of_disjoint_bars_of_equal_total_area() -> None:
