@@ -15,6 +15,7 @@ from recap.latents import RetrievedLatents
 from recap.pool.view import PoolView
 from recap.retrieval.conditioning import build_conditioning, out_of
 from recap.retrieval.retriever import Retriever, as_episode
+from recap.retrieval.used import UsedMatches
 from recap.types import (
     F64,
     NOBODY,
@@ -37,7 +38,6 @@ Reaction: TypeAlias = Literal["ignore", "hold", "stop"]
 Matching: TypeAlias = Literal["retrieved", "random", "none"]
 MATCHINGS = ("retrieved", "random", "none")
 N_WINDOW = 8  # observations kept
-FORGET_BELOW = 0.05  # of a penalty: a stalled match whose own has faded so far is forgotten
 N_SEEDS = 1_000_003  # apart: noise of one `noise_seed` is never that of another trial
 
 
@@ -55,13 +55,12 @@ class _Episode:
     """What is remembered of one running episode."""
 
     first: Observation
+    used: UsedMatches
     window: deque[Observation] = field(default_factory=lambda: deque(maxlen=N_WINDOW))
     queue: deque[F64] = field(default_factory=deque)
     chunk: F64 | None = None  # (H, a) in the world, the whole of what was last planned
     retrieval: Retrieval | None = None
     plan: Plan | None = None
-    stalled: dict[FrameRef, float] = field(default_factory=dict)
-    charged: FrameRef | None = None  # whose penalty the last chunk raised
     led_to: FrameRef | None = None  # where in its demonstration the last chunk ends, as far as it is executed
     stopped: bool = False
 
@@ -202,7 +201,7 @@ class RetrievalAgent:
             if episode is not None:
                 episode.queue.clear()
                 episode.chunk = None
-                self._take_back(episode, 1 - min(n / self.n_action_steps, 1.0))
+                episode.used.take_back(1 - min(n / self.n_action_steps, 1.0))
                 if episode.led_to is not None and episode.plan is not None:
                     begun = episode.plan.given.refs[0]
                     episode.led_to = FrameRef(begun.episode_id, begun.t + n)
@@ -218,7 +217,7 @@ class RetrievalAgent:
         if name and (name not in observation.objects or observation.goal is None):
             return None
         if episode is None:
-            episode = self._episodes[slot] = _Episode(first=observation)
+            episode = self._episodes[slot] = _Episode(observation, UsedMatches(self.retriever.config))
         episode.window.append(observation)
         if episode.retrieval is not None and self.retriever.is_stale(episode.retrieval):
             episode.queue.clear()  # the pool has changed: what came in may fit better
@@ -268,7 +267,7 @@ class RetrievalAgent:
             episode.led_to = None
             for match in found.matches[:1]:
                 episode.led_to = FrameRef(match.ref.episode_id, match.ref.t + n)
-                self._remember(episode, match.ref)
+                episode.used.charge(match.ref)
 
     def _retrieve(self, slot: int, episode: _Episode) -> Retrieval:
         if self.policy is not None and not self.policy.config.retrieval:
@@ -280,7 +279,7 @@ class RetrievalAgent:
             tuple(episode.window),
             episode.first,
             self._bodies_of(slot),
-            avoid=tuple(episode.stalled.items()),
+            avoid=tuple(episode.used.penalties.items()),
             follow=episode.led_to,
         )
         found = self.retriever.retrieve(query, episode.retrieval)
@@ -363,26 +362,6 @@ class RetrievalAgent:
                 f"{config.action_dim}-D and {config.proprio_dim}-D: it is of another robot"
             )
         self._checked = view
-
-    def _remember(self, episode: _Episode, ref: FrameRef) -> None:
-        config = self.retriever.config
-        if not config.stall_penalty:
-            return
-        faded = {r: p * config.stall_decay for r, p in episode.stalled.items()}
-        episode.stalled = {r: p for r, p in faded.items() if p > FORGET_BELOW * config.stall_penalty}
-        episode.stalled[ref] = episode.stalled.get(ref, 0.0) + config.stall_penalty
-        episode.charged = ref
-
-    def _take_back(self, episode: _Episode, share: float) -> None:
-        """That share of the last chunk was not carried out: neither is its penalty, nor its fading."""
-        if share <= 0 or episode.charged is None:
-            return
-        config, last = self.retriever.config, episode.charged
-        slower = config.stall_decay**-share
-        kept = {r: p * slower for r, p in episode.stalled.items() if r != last}
-        rest = episode.stalled.get(last, 0.0) - share * config.stall_penalty
-        episode.stalled = {**kept, last: rest} if rest > FORGET_BELOW * config.stall_penalty else kept
-        episode.charged = None
 
     def _bodies_of(self, slot: int) -> Bodies:
         return self._bodies.get(slot, self.bodies)

@@ -88,6 +88,7 @@ class Row:
 
     label: str
     runs: tuple[Run, ...]
+    _rates: dict[tuple[str, str], Rate | None] = field(default_factory=dict, repr=False)
 
     @property
     def paper(self) -> PublishedRow | None:
@@ -101,6 +102,11 @@ class Row:
 
     def rate(self, name: str, threshold: str) -> Rate | None:
         """Of an angle, or `seen`, `unseen`, `all`: over all trainings, with the doubt that they add."""
+        if (name, threshold) not in self._rates:  # tables, panels and pairs ask for the same
+            self._rates[name, threshold] = self._rate(name, threshold)
+        return self._rates[name, threshold]
+
+    def _rate(self, name: str, threshold: str) -> Rate | None:
         groups = [run.group(name) for run in self.runs]
         rates = [group.rates[threshold] for group in groups if group and threshold in group.rates]
         if len(rates) < 2:
