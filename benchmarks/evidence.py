@@ -147,7 +147,9 @@ def masking(task: Task) -> None:
     elif wanted == "each":
         layers = list(range(len(next(iter(_found(task)["mass"].values())))))
     else:
-        layers = [int(n) for n in wanted.split(",")]
+        layers = [int(n) for n in wanted.split(",") if n.isdecimal()]
+        if len(layers) < len(wanted.split(",")):
+            raise InputError(f"unknown layers '{wanted}': give peaks, each, or numbers such as 2,4")
     body = run_masking(
         baseline,
         layers,

@@ -235,7 +235,7 @@ def _parts(folder: Path, manifest: Mapping[str, Any], runs: Mapping[str, Run]) -
 def _part(part: Mapping[str, Any], runs: Mapping[str, Run]) -> Part:
     """A row for each run, or for the family that it belongs to."""
     families = [
-        Row(str(one["label"]), tuple(_named(runs, name) for name in one["runs"]))
+        Row(str(one["label"]), tuple(_named(runs, name) for name in dict.fromkeys(one["runs"])))
         for one in part.get("families", [])
         if one["runs"]
     ]
