@@ -24,7 +24,7 @@ from recap.cli.one_line import run_script
 from recap.evaluation.comparison import GROUPS, compare
 from recap.evaluation.run_directory import read_info
 from recap.evaluation.spec import threshold_key
-from recap.evaluation.statistics import bootstrap_models, seed_table
+from recap.evaluation.statistics import gain_interval, rate_interval, seed_table
 from recap.evaluation.summary import Summary, succeeded, summarise
 from recap.types import F64
 
@@ -75,7 +75,6 @@ def mean_over_models(folders: list[Path], against: Path) -> dict[str, Any]:
         for threshold in map(threshold_key, spec.thresholds):
             models = np.stack([table_of(f, threshold, tasks) for f in folders])
             base = table_of(against, threshold, tasks)
-            gain = models - base
             rows.append(
                 {
                     "group": group,
@@ -83,10 +82,10 @@ def mean_over_models(folders: list[Path], against: Path) -> dict[str, Any]:
                     "n": int(base.size),
                     "models": [float(m.mean()) for m in models],
                     "mean": float(models.mean()),
-                    "interval": bootstrap_models(models),
+                    "interval": rate_interval(models),
                     "against": float(base.mean()),
-                    "gain": float(gain.mean()),
-                    "gain_interval": bootstrap_models(gain),
+                    "gain": float(models.mean() - base.mean()),
+                    "gain_interval": gain_interval(models, base[None]),
                 }
             )
     return {"folders": [f.name for f in folders], "against": against.name, "rows": rows}

@@ -24,7 +24,7 @@ from recap.envs.pusht.env import PushTEnv
 from recap.envs.pusht.expert import Expert
 from recap.envs.pusht.pushers import PUSHERS
 from recap.envs.pusht.tasks import ANGLES, MAX_STEPS
-from recap.evaluation.statistics import bootstrap_mean, seed_table, wilson
+from recap.evaluation.statistics import rate_interval, seed_table
 from recap.workers import run_in_workers
 
 FIRST_SEED = 20_000
@@ -71,9 +71,7 @@ def summary(results: dict[Item, dict[str, float]]) -> dict[str, Any]:
     measured = list(results.values())
     n, k = len(measured), int(sum(m["success"] for m in measured))
     table = seed_table({("/".join(map(str, item[:3])), item[3]): m["success"] for item, m in results.items()})
-    low, high = bootstrap_mean(table)
-    if low == high:  # all agree: as many starts as there are bound it
-        low, high = wilson(k * len(table) / n, len(table))
+    low, high = rate_interval(table[None])
     means = {key: float(np.mean([m[key] for m in measured])) for key in ("steps", "cpu_s", "speed", "bend")}
     return {"successes": k, "n": n, "low": low, "high": high, **means}
 

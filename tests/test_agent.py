@@ -476,3 +476,34 @@ def test_actions_stay_within_their_limits(state_policy: WamPolicy) -> None:
     for t in range(8):
         action = agent.act([0], [seen(EPISODES[0], t)])
         assert ((action >= 250) & (action <= 260)).all()
+
+
+def test_with_an_empty_pool_an_agent_holds_still_unless_told_to_act_alone(state_policy: WamPolicy) -> None:
+    moment = seen(EPISODES[0], 0)
+    holding = {
+        "a policy": with_policy(state_policy, MemoryPool([])),
+        "replay": with_policy(None, MemoryPool([])),
+        "replay that ignores it": with_policy(None, MemoryPool([]), reaction="ignore"),
+    }
+    for name, agent in holding.items():
+        assert np.array_equal(agent.act([0], [moment])[0], moment.proprio), name
+    alone = toy_policy(toy_config(inputs="S", retrieval=False, residual=False))
+    acting = {
+        "told to": with_policy(state_policy, MemoryPool([]), reaction="ignore"),
+        "told to go without a match": with_policy(state_policy, matching="none"),
+        "never retrieves": with_policy(alone, MemoryPool([])),
+    }
+    for name, agent in acting.items():
+        assert not np.array_equal(agent.act([0], [moment])[0], moment.proprio), name
+
+
+def test_without_its_residual_a_policy_looks_again_at_a_demonstrations_end(
+    state_policy: WamPolicy,
+) -> None:
+    last = len(EPISODES[1]) - 3
+    without, plain = with_policy(state_policy, residual=False), with_policy(None)
+    for t in range(last, len(EPISODES[1])):
+        moment = seen(EPISODES[1], t)
+        assert np.array_equal(without.act([0], [moment]), plain.act([0], [moment]))
+        assert without.retrieval(0) is not None
+        assert without.retrieval(0).matches == plain.retrieval(0).matches  # type: ignore[union-attr]

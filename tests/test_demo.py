@@ -202,7 +202,7 @@ def test_the_table_pairs_each_stage_with_the_one_before() -> None:
     assert gain(*stages, "0.85").lost == (901,)
     assert gain(*stages, "0.95").lost == (902,)
     first, second = table_rows(stages)
-    assert first[0] == "0"
+    assert first[0] == "0 (alone)"
     assert first[1].startswith("2/3 [")
     assert first[-2:] == ["–", "–"]
     assert second[2].startswith("1/3 [")
@@ -222,7 +222,7 @@ def test_what_came_of_it_is_said_with_its_interval() -> None:
     stages = (stage_of(0, 0.1, 0.1), stage_of(5, 0.99, 0.1))
     result = DemoResult(DemoSpec(n_seeds=2), ("a", "a"), {"network": 1}, 1, stages, 900)
     text = conclusion(result)
-    assert re.search(r"Against replay alone, .* past 0\.85 \+50 points \[", text)
+    assert re.search(r"Against replay with the same settings .* past 0\.85 \+50 points \[", text)
     assert re.search(r"past 0\.85 \+50 points \[[+-]\d+, \+\d+\] \(starts gained: 1, lost: 0\)", text)
 
 

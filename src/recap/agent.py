@@ -85,8 +85,9 @@ class RetrievalAgent:
         n_action_steps: how much of a chunk is executed before the next look; the policy's own by default.
         bodies: who pushes what, where `reset` does not say otherwise.
         min_confidence: below it the `reaction` is taken.
-        reaction: act all the same (ignore), stay until it is sure again (hold), or for good (stop).
-            With nothing retrieved a policy that ignores it acts on what it has learned; replay stays.
+        reaction: stay until it is sure again (hold), for good (stop), or act all the same (ignore). With
+            nothing retrieved, as from an empty pool, the reaction is taken too; a policy that ignores it acts
+            on its weights alone, and replay always stays.
         limits: between which every number of an action is kept.
         matching: `random` or `none` in place of the retrieved match, to see what the match is worth.
         residual: False acts out what was retrieved whatever the policy says, to see what the policy is worth.
@@ -103,7 +104,7 @@ class RetrievalAgent:
         *,
         n_action_steps: int | None = None,
         bodies: Bodies = NOBODY,
-        reaction: Reaction = "ignore",
+        reaction: Reaction = "hold",
         min_confidence: float = 0.0,
         limits: tuple[float, float] = (-np.inf, np.inf),
         matching: Matching = "retrieved",
@@ -234,16 +235,17 @@ class RetrievalAgent:
         """Retrieve for each, predict for all together, and queue the actions in the world."""
         ready: list[_Ready] = []
         started = time.perf_counter()
+        retrieves = self.policy is None or (self.policy.config.retrieval and self.matching != "none")
         if waiting:
             self._check_pool()
         for slot, episode in waiting:
             found = self._retrieve(slot, episode)
             # Written so that nan, a pool too small to tell, is unsure.
             doubtful = self.min_confidence > 0 and not found.confidence >= self.min_confidence
-            unsure = doubtful or not found.matches
+            unsure = retrieves and (doubtful or not found.matches)
             episode.stopped = unsure and self.reaction == "stop"
-            alone = not found.matches and self.policy is None
-            if not (alone or (unsure and self.reaction != "ignore")):
+            nothing = not found.matches and self.policy is None
+            if not (nothing or (unsure and self.reaction != "ignore")):
                 ready.append(self._condition(slot, episode, found))
         retrieved = time.perf_counter()
         ready = self._with_latents(ready)
@@ -257,8 +259,8 @@ class RetrievalAgent:
             episode, found, given = one.episode, one.found, one.given
             episode.plan = Plan(found, given, chunk)
             n = self.n_action_steps
-            if self.policy is None:
-                n = min(n, int(given.valid[0].sum()))
+            if self._acts_out(given):
+                n = min(n, int(given.valid[0].sum()))  # past its end a demonstration shows nothing
             actions = out_of(given.frame, chunk.actions.astype(np.float64))
             if not np.isfinite(actions).all():
                 raise InputError("the policy predicts a number that is not finite: nothing is sent")
@@ -331,10 +333,14 @@ class RetrievalAgent:
         )
         if not self.residual:
             pairs = zip(chunks, ready, strict=True)
-            return [chunk if one.given.is_empty else _as_it_is(one.given) for chunk, one in pairs]
+            return [_as_it_is(one.given) if self._acts_out(one.given) else chunk for chunk, one in pairs]
         if self.half_at:
             return [self._weighed(chunk, one.found) for chunk, one in zip(chunks, ready, strict=True)]
         return chunks
+
+    def _acts_out(self, given: Conditioning) -> bool:
+        """Whether what was retrieved is acted out as it is."""
+        return self.policy is None or not (self.residual or given.is_empty)
 
     def _weighed(self, chunk: ActionChunk, found: Retrieval) -> ActionChunk:
         """With as much of the residual as the distance of what it corrects is worth."""

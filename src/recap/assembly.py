@@ -13,6 +13,7 @@ from recap.types import Bodies
 
 if TYPE_CHECKING:
     from recap.agent import Matching, Reaction, RetrievalAgent
+    from recap.policies.config import PolicyConfig
     from recap.policies.policy import TrainedPolicy
     from recap.pool.view import PoolSource
 
@@ -24,13 +25,14 @@ class AgentSpec:
     """An agent that retrieves; None is as the agent, the mode or the environment has it."""
 
     name: str  # `replay`, or a policy by shipped name or path
+    settings_of: str | None = None  # the policy whose chunk, look interval and sub-trajectories replay takes
     env: str = "pusht"
     mode: str = "aligned"  # how it chooses: oracle, single, aligned, contact or published
     block: str = "tee"
     pusher: str = ""  # the robot's, by whose shape mode contact hands over
     n_candidates: int | None = None
     n_action_steps: int | None = None
-    reaction: Reaction = "ignore"
+    reaction: Reaction = "hold"
     min_confidence: float = 0.0
     matching: Matching = "retrieved"
     hindsight: bool | None = None
@@ -105,14 +107,15 @@ def assemble_agent(
     from recap.retrieval.retriever import Retriever
 
     describer, config = preset(f"{spec.env}-{spec.mode}", spec.n_candidates)
-    if policy is not None:
-        config = replace(config, chunk_size=policy.config.chunk_size)
-    wanted = policy is not None and policy.config.hindsight if spec.hindsight is None else spec.hindsight
+    own = _settings_of(spec) if policy is None else policy.config
+    if own is not None:
+        config = replace(config, chunk_size=own.chunk_size)
+    wanted = own is not None and own.hindsight if spec.hindsight is None else spec.hindsight
     if wanted:
         source = HindsightPool(source, config.object_name)
     arms = spec.env == "dualarm"
-    own = policy.config.n_action_steps if policy is not None else ARMS_ACTION_STEPS if arms else None
-    n_action_steps = spec.n_action_steps or own
+    usual = own.n_action_steps if own is not None else ARMS_ACTION_STEPS if arms else None
+    n_action_steps = spec.n_action_steps or usual
     bodies, limits = (Bodies(), (-math.inf, math.inf)) if arms else _board(spec)
     return RetrievalAgent(
         Retriever(source, describer, looking_after(config, n_action_steps)),
@@ -127,6 +130,21 @@ def assemble_agent(
         half_at=spec.half_at,
         noise_seed=spec.noise_seed,
     )
+
+
+def _settings_of(spec: AgentSpec) -> PolicyConfig | None:
+    """Of the policy that replay is to be compared with."""
+    if spec.settings_of is None:
+        return None
+    from recap.policies.checkpoint import read_config
+
+    config = read_config(spec.settings_of)
+    if (config.domain, config.mode) != (spec.env, spec.mode):
+        raise InputError(
+            f"policy '{spec.settings_of}' retrieves in {config.domain} in mode {config.mode}, not in "
+            f"{spec.env} in mode {spec.mode}: give --env {config.domain} --mode {config.mode}"
+        )
+    return config
 
 
 def _board(spec: AgentSpec) -> tuple[Bodies, tuple[float, float]]:

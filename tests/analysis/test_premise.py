@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from recap.analysis.premise import Premise, check_premise, open_demonstrations
+from recap.analysis.premise import Premise, _verdict, check_premise, open_demonstrations
+from recap.analysis.residuals import HorizonRow
 from recap.cli.premise import premise as command
 from recap.errors import DatasetError, InputError
 from recap.pool.memory import MemoryPool
@@ -208,3 +209,32 @@ def test_the_command_reads_files_and_writes_json(tmp_path: Path) -> None:
     assert "The premise holds" in result.output
     assert "Recommended chunk_size: 4" in result.output
     assert (tmp_path / "out.json").exists()
+
+
+@pytest.mark.parametrize("ratio", [0.5, 0.95, 1.3])
+@pytest.mark.parametrize("corrected", [0.5, 0.95, 1.3])
+def test_the_verdict_follows_both_figures(ratio: float, corrected: float) -> None:
+    row = HorizonRow(8, 1.0, ratio, corrected, 0.4, 0.1, ratio, corrected, corrected - 0.02, corrected + 0.02)
+    verdict = _verdict(row).partition(":")[0]
+    worst = max(ratio, corrected)
+    assert verdict == ("does not hold" if corrected > 1 else "holds" if worst < 0.9 else "is doubtful")
+
+
+def test_the_next_command_is_one_for_this_robot(tmp_path: Path) -> None:
+    files = [str(tmp_path / f"{name}.safetensors") for name in ("target", "pool")]
+    for file in files:
+        write_packed(view(*(walk(f"{Path(file).stem}{i}", i) for i in range(3))), Path(file))
+    told = CliRunner().invoke(command, [*files, "--horizons", "4"], standalone_mode=False).output
+    assert "pusht" not in told.splitlines()[-1].replace("Recipes are for pusht and for two arms", "")
+    assert told.splitlines()[-1].endswith("none is for 3-D actions")
+    known = (
+        CliRunner()
+        .invoke(
+            command,
+            ["pusht-triangle", "pusht-9x100", "--horizons", "8", "--moments", "8"],
+            standalone_mode=False,
+        )
+        .output
+    )
+    wanted = "recap train pusht-small --set target=pusht-triangle --set pool=pusht-9x100"
+    assert wanted in known.splitlines()[-1]

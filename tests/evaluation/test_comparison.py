@@ -3,12 +3,13 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from recap.errors import InputError
-from recap.evaluation.comparison import compare, render_comparison
+from recap.evaluation.comparison import Comparison, compare, render_comparison
 from recap.evaluation.spec import EvalSpec
 from recap.types import EpisodeResult
 
@@ -32,7 +33,7 @@ B = (replace(SPEC, agent="two"), results({"0": "+++", "+45": "-!+"}))
 
 def test_counts_by_hand() -> None:
     comparison = compare(A, B)
-    assert comparison.config_differences == {"agent": ("one", "two")}
+    assert comparison.settings.settings == {"agent": ("one", "two")}
     assert (comparison.n_errors, comparison.n_unpaired) == (1, 0)
     late = comparison.thresholds["0.95"]
     assert list(late) == ["0", "+45", "seen", "unseen", "all"]
@@ -49,7 +50,7 @@ def test_only_shared_trials_are_paired() -> None:
     comparison = compare(A, (fewer, results({"+45": "++-"}, fewer.seeds)))
     assert comparison.thresholds["0.95"]["all"].n == 2
     assert comparison.n_unpaired == 5
-    assert comparison.config_differences["angles"] == ([0.0, 45.0], [45.0])
+    assert comparison.settings.settings["angles"] == ([0.0, 45.0], [45.0])
 
 
 def test_nothing_shared_is_refused() -> None:
@@ -64,6 +65,60 @@ def test_the_table_fits_in_80_columns() -> None:
     Console(file=text, width=80).print(render_comparison(compare(A, B)))
     assert max(map(len, text.getvalue().splitlines())) <= 80
     rows = [line.split() for line in text.getvalue().splitlines()]
-    assert ["0", "3", "33", "100", "+67", "[+0,", "+100]", "1", "0", "2", "0"] in rows
-    assert "agent: one in A, two in B" in text.getvalue()
+    assert ["0", "3", "33", "100", "+67", "[-65,", "+100]", "1", "0", "2", "0"] in rows
+    assert ["agent", "one", "two"] in rows
     assert "Pairs left out because one of them is an error: 1." in text.getvalue()
+
+
+OF_REPLAY = {"n_action_steps": 8, "retrieval": "pusht-contact", "retrieval.subtrajectories": False}
+OF_POLICY = {**OF_REPLAY, "retrieval.subtrajectories": True, "policy.residual": True}
+REPLAY, POLICY = replace(SPEC, agent="replay", mode="contact"), replace(SPEC, agent="pusht-small")
+
+
+def told(found: Comparison) -> str:
+    text = io.StringIO()
+    Console(file=text, width=80).print(render_comparison(found))
+    return " ".join(text.getvalue().split())
+
+
+def test_a_control_at_other_settings_is_named_as_such_above_the_figures() -> None:
+    found = compare((REPLAY, A[1]), (POLICY, A[1]), (OF_REPLAY, OF_POLICY))
+    assert found.settings.of_the_run == ["retrieval.subtrajectories"]
+    assert not found.settings.equal_but_for_the_network
+    text = told(found)
+    unequal = text.index("Not equal settings: retrieval.subtrajectories differ")
+    assert unequal < text.index("Success > 0.85")
+    assert "recap eval replay --settings-of pusht-small" in text
+    plain = found.to_json()
+    assert plain["equal_but_for_the_network"] is False
+    assert plain["settings_that_differ"]["retrieval.subtrajectories"] == {"a": False, "b": True}
+
+
+def test_a_control_at_equal_settings_differs_in_the_network_alone() -> None:
+    same = {key: value for key, value in OF_POLICY.items() if not key.startswith("policy.")}
+    asked = replace(REPLAY, settings_of="pusht-small")
+    found = compare((asked, A[1]), (POLICY, A[1]), (same, OF_POLICY))
+    assert set(found.settings.settings) == {"agent", "policy.residual"}
+    assert found.settings.equal_but_for_the_network
+    assert "Equal settings: pool, poses, retrieval and look interval are the same" in told(found)
+
+
+@pytest.mark.parametrize(
+    "change", [{"pool": "other"}, {"objects": "pixels"}, {"pose_noise_px": 4.0}, {"noise_seed": 1}]
+)
+def test_another_pool_pose_or_noise_is_no_equal_setting(change: dict[str, Any]) -> None:
+    found = compare((REPLAY, A[1]), (replace(REPLAY, **change), A[1]), (OF_REPLAY, OF_REPLAY))
+    assert found.settings.of_the_run == list(change)
+
+
+def test_a_run_without_a_record_is_not_called_equal() -> None:
+    found = compare((REPLAY, A[1]), (REPLAY, A[1]), (OF_REPLAY, None))
+    assert not found.settings.equal_but_for_the_network
+    assert "has no record of what its agent was run with" in told(found)
+    still = compare((replace(SPEC, agent="still"), A[1]), (replace(SPEC, agent="expert"), A[1]))
+    assert still.settings.recorded, "these have nothing to record"
+
+
+def test_where_it_was_computed_is_no_setting() -> None:
+    found = compare((REPLAY, A[1]), (replace(REPLAY, device="cuda"), A[1]), (OF_REPLAY, OF_REPLAY))
+    assert not found.settings.settings

@@ -1,6 +1,7 @@
 """The page says what the files say, and can be read by anyone."""
 
 import json
+import math
 import os
 import re
 import shlex
@@ -110,7 +111,7 @@ def test_every_rate_is_the_one_in_the_file(folder: Path, read: Reader, run: str,
         rate = summary[name]["success"][threshold]
         low, high = map(int, re.findall(r"\[(\d+), (\d+)\]", shown[name])[0])
         assert shown[name].split()[-1] == f"{rate['successes']}/{rate['n']}"
-        assert (low, high) == (round(100 * rate["low"]), round(100 * rate["high"]))
+        assert (low, high) == (math.floor(100 * rate["low"]), math.ceil(100 * rate["high"]))
 
 
 def test_the_papers_numbers_stand_beside_ours_where_it_has_them(read: Reader) -> None:

@@ -122,7 +122,7 @@ def test_the_results_are_a_row_each_with_what_they_cost(done: Path) -> None:
     assert found["replay"]["gpu_s"] is None
     assert found["tuned"]["gpu_s"] > 0
     table = (done / "out/results/rehearsal.md").read_text("utf-8")
-    assert "| no retrieval | 1 | 0.0 [0, 79]" in table
+    assert "| no retrieval | 1 | 0.0 [0, 80]" in table
     assert "A table: gains" in table
     assert "| union | 2 | +0.0 [" in table
     assert "| `init` | none | alone-0 | none |" in table

@@ -12,7 +12,7 @@ from recap.errors import InputError
 from recap.evaluation.run_directory import Key, read_info
 from recap.evaluation.runner import evaluate
 from recap.evaluation.spec import EvalSpec, threshold_key
-from recap.evaluation.statistics import Interval, bootstrap_mean, seed_table, wilson
+from recap.evaluation.statistics import rate_interval, seed_table, wilson
 from recap.evaluation.summary import succeeded
 from recap.types import EpisodeResult
 
@@ -135,10 +135,9 @@ def condition_row(condition: Condition, subsets: Subsets, found: dict[Key, Episo
 
 def _rate(outcomes: dict[Key, bool]) -> dict[str, Any]:
     k, n = sum(outcomes.values()), len(outcomes)
-    low, high = wilson(k, n)
-    if len({task for task, _ in outcomes}) > 1:  # starts repeat from angle to angle
-        drawn = bootstrap_mean(seed_table({key: float(v) for key, v in outcomes.items()}))
-        low, high = drawn if drawn.low < drawn.high else Interval(low, high)
+    several = len({task for task, _ in outcomes}) > 1  # starts repeat from angle to angle
+    won = {key: float(v) for key, v in outcomes.items()}
+    low, high = rate_interval(seed_table(won)[None]) if several else wilson(k, n)
     return {"successes": k, "n": n, "rate": k / n if n else None, "low": low, "high": high}
 
 

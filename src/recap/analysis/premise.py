@@ -24,7 +24,7 @@ from recap.types import Episode
 
 HORIZONS = (1, 2, 4, 8, 16, 32)
 N_MOMENTS = 3000  # asked about, spread over all target episodes
-WEAK, NO_GOOD = 0.9, 1.0  # corrected ratios from which the premise is doubtful, and does not hold
+WEAK, NO_GOOD = 0.9, 1.0  # ratios to holding still from which the premise is doubtful, and does not hold
 DRIFT = 2.0  # the error may double within a chunk that is recommended
 MIN_TARGET = 2  # demonstrations, between which the interval draws
 TASK_WEIGHT = 100.0  # another task is further than any pose
@@ -170,13 +170,18 @@ def _recommend(rows: Sequence[HorizonRow]) -> int:
     away, and the policy has to correct that without looking.
     """
     useful = [row for row in rows if row.corrected_ratio < WEAK and row.high < NO_GOOD]
+    useful = [row for row in useful if row.ratio < WEAK] or useful
     near = [row.horizon for row in useful if row.corrected <= DRIFT * useful[0].corrected + 1e-6]
     return max(near) if near else min(rows, key=lambda row: row.corrected_ratio).horizon
 
 
 def _verdict(row: HorizonRow) -> str:
+    """Both as it is retrieved and moved to begin where the robot is, it must be nearer than holding still."""
     if row.corrected_ratio >= NO_GOOD:
         return "does not hold: what is retrieved is no nearer than holding still"
     if row.high >= NO_GOOD or row.corrected_ratio >= WEAK:
         return "is doubtful: what is retrieved is hardly nearer than holding still"
+    if row.ratio >= WEAK:
+        how = "no" if row.ratio >= NO_GOOD else "hardly"
+        return f"is doubtful: unless moved to the robot, what is retrieved is {how} nearer than holding still"
     return "holds: what is retrieved is nearer than holding still"

@@ -22,6 +22,9 @@ SEEDS = "42:92"
 
 @click.command("eval")
 @click.argument("agent")
+@click.option(
+    "--settings-of", metavar="POLICY", help="Replay as this policy retrieves and looks: its equal control."
+)
 @click.option("--env", default="pusht", show_default=True, help="Where it acts: pusht or dualarm.")
 @click.option("--pusher", default="disc", show_default=True, help="disc or triangle.")
 @click.option("--block", default="tee", show_default=True, help="The block that is pushed.")
@@ -43,7 +46,10 @@ SEEDS = "42:92"
 @click.option("--objects", default="truth", show_default=True, help="Poses from: truth, pixels.")
 @click.option("--min-confidence", type=float, default=0.0, show_default=True, help="Below it, react.")
 @click.option(
-    "--reaction", default="ignore", show_default=True, help="To low confidence: ignore, hold, stop."
+    "--reaction",
+    default="hold",
+    show_default=True,
+    help="To nothing retrieved or low confidence: hold, stop, ignore.",
 )
 @click.option(
     "--action-steps", type=int, metavar="N", help="Actions of a chunk to execute.  [default: the agent's]"
@@ -81,6 +87,7 @@ SEEDS = "42:92"
 )
 def evaluate(
     agent: str,
+    settings_of: str | None,
     env: str,
     pusher: str,
     block: str,
@@ -126,6 +133,7 @@ def evaluate(
       recap eval expert --pusher triangle --angles=-30,45 --seeds 500:505 --out runs/first
       recap eval replay --pusher triangle --mode contact --objects pixels --seeds 500:505 --out runs/replay
       recap eval pusht-nano --pusher triangle --angles=-30,0 --seeds 500:505 --out runs/nano
+      recap eval replay --settings-of pusht-nano --pusher triangle --angles=-30,0 --seeds 500:505
       recap eval replay --env dualarm --task lift_pot --seeds 500:510 --pool pools/ur5e --out runs/pots
     """
     from recap.assembly import usual_mode
@@ -140,12 +148,13 @@ def evaluate(
     place, turn_deg = _pose_noise(pose_noise)
     spec = EvalSpec(
         agent=agent,
+        settings_of=settings_of,
         env=env,
         pusher=pusher,
         block=block,
         angles=parse_angles(angles),
         seeds=parse_seeds(seeds),
-        mode=mode or usual_mode(agent),
+        mode=mode or usual_mode(settings_of or agent),
         pool=pool,
         n_candidates=candidates,
         objects=objects,
@@ -212,8 +221,8 @@ def evaluate(
 def compare(a: Path, b: Path, json_file: Path | None) -> None:
     """Compare two evaluations, paired by start.
 
-    A and B are run directories or their eval_info.json. Differences are B less A; the interval is a
-    bootstrap over start seeds.
+    A and B are run directories or their eval_info.json. Differences are B less A, with 95 % intervals
+    over start seeds. Every setting in which the two differ is listed first.
 
     \b
     Example:
@@ -224,10 +233,12 @@ def compare(a: Path, b: Path, json_file: Path | None) -> None:
     from recap.cli.terminal import show
     from recap.evaluation.comparison import compare as pair
     from recap.evaluation.comparison import render_comparison
-    from recap.evaluation.run_directory import read_info
+    from recap.evaluation.run_directory import read_info, read_provenance
+    from recap.evaluation.settings import SETTINGS
     from recap.run_directory import write_whole
 
-    comparison = pair(read_info(a), read_info(b))
+    runs = read_info(a), read_info(b)
+    comparison = pair(*runs, (read_provenance(a).get(SETTINGS), read_provenance(b).get(SETTINGS)))
     click.echo(f"A: {a}\nB: {b}")
     show(render_comparison(comparison))
     if json_file is not None:

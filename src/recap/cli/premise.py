@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from recap.analysis.premise import Premise
+    from recap.types import Episode
 
 
 @click.command()
@@ -63,7 +64,6 @@ def premise(
     from recap.analysis.premise import check_premise, open_demonstrations
     from recap.cli.importing import parse_mapping
     from recap.cli.terminal import show
-    from recap.geometry3 import ARM_DIM
     from recap.run_directory import write_whole
 
     mapping = parse_mapping(maps)
@@ -82,7 +82,8 @@ def premise(
     show(_table(found))
     best = found.best
     click.echo(
-        f"\nThe premise {found.verdict} ({best.corrected_ratio:.2f} [{best.low:.2f}, {best.high:.2f}])."
+        f"\nThe premise {found.verdict}. Against holding still, over {best.horizon} actions: as retrieved "
+        f"{best.ratio:.2f}, moved to the robot {best.corrected_ratio:.2f} [{best.low:.2f}, {best.high:.2f}]."
     )
     click.echo(f"Recommended chunk_size: {found.chunk_size}.")
     if best.corrected > 0:
@@ -110,10 +111,23 @@ def premise(
     if found.verdict.startswith("does not"):
         click.echo("Next: look at the features with recap retrieve POOL --at … --explain, or align the two")
         return 1
-    first = views[0].episode(views[0].episode_ids[0])
-    recipe = "dualarm-nano" if first.actions.shape[1] == 2 * ARM_DIM else "pusht-nano"
-    click.echo(f"Next: recap train {recipe} --set policy.chunk_size={found.chunk_size} …")
+    click.echo(_next_step(views[0].episode(views[0].episode_ids[0]), found))
     return 0
+
+
+def _next_step(first: Episode, found: Premise) -> str:
+    """How to train on these data; where no recipe is for such a robot, that."""
+    from recap.geometry3 import ARM_DIM
+
+    width = first.actions.shape[1]
+    if found.verdict.startswith("is doubtful"):
+        return "Next: more demonstrations, poses or a camera that both sides have; then this command again"
+    recipe = "pusht-small" if found.preset.startswith("pusht") else ""
+    recipe = "dualarm-small" if width == 2 * ARM_DIM else recipe
+    if not recipe:
+        return f"Next: nothing yet. Recipes are for pusht and for two arms; none is for {width}-D actions"
+    data = f"--set target={found.target} --set pool={found.pool}"
+    return f"Next: recap train {recipe} {data} --set policy.chunk_size={found.chunk_size}"
 
 
 def _instead(compared: Sequence[str]) -> str:
@@ -133,14 +147,15 @@ def _table(found: Premise) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    names = ("chunk", "still", "retrieved", "corrected", "as paired", "perfect", "corrected / still [95 %]")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    ratios = ("retrieved\n/ still", "corrected\n/ still \\[95 %]")
+    names = ("chunk", "still", "retrieved", "corrected", "as\npaired", "perfect", *ratios)
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     for row in found.rows:
         numbers = (row.still, row.residual, row.corrected, row.paired, row.perfect)
         ratio = f"{row.corrected_ratio:.2f} \\[{row.low:.2f}, {row.high:.2f}]"
-        table.add_row(str(row.horizon), *(f"{x:.4g}" for x in numbers), ratio)
+        table.add_row(str(row.horizon), *(f"{x:.3g}" for x in numbers), f"{row.ratio:.2f}", ratio)
     note = (
         f"RMS in units of the actions over {found.n_moments} moments; holding still: {found.still}. "
         "Corrected: moved to begin where the robot is. As paired: with the scene's twin, as training has it."

@@ -23,7 +23,12 @@ import click
 )
 @click.option("--block", default="tee", show_default=True, help="The block, where a client does not say.")
 @click.option("--pusher", help="The robot: disc or triangle.  [default: the policy's, or by its colour]")
-@click.option("--reaction", default="hold", show_default=True, help="To low confidence: ignore, hold, stop.")
+@click.option(
+    "--reaction",
+    default="hold",
+    show_default=True,
+    help="To nothing retrieved or low confidence: hold, stop, ignore.",
+)
 @click.option("--min-confidence", type=float, default=0.0, show_default=True, help="Below it, react.")
 @click.option(
     "--action-steps", type=int, metavar="N", help="Actions of a chunk to carry out.  [default: the agent's]"

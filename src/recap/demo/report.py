@@ -43,10 +43,15 @@ ABSORBED = (
     "absorbed in",
     "demos used",
 )
+EMPTY_POOL = (
+    "With nothing to retrieve an agent holds still, in recap eval, the studio and the server alike. For the "
+    "first row it is told to act all the same (--reaction ignore): that is what the weights do alone."
+)
 LAST_ROW = "tbody tr:last-child > * { color: var(--ink); font-weight: 600; }"
 LEGEND = (
-    f"Successes of the same starts, with 95 % Wilson intervals in per cent. Gained and lost: starts of the "
-    f"policy against the row above, past {' / '.join(KEYS)}."
+    "Successes of the same starts, with 95 % Wilson intervals in per cent. Replay acts out what is "
+    "retrieved, with the policy's settings and no network. Gained and lost: starts of the policy against "
+    f"the row above, past {' / '.join(KEYS)}."
 )
 
 
@@ -63,12 +68,12 @@ def table_rows(stages: Sequence[Stage]) -> list[list[str]]:
                 " / ".join(str(len(each.lost)) for each in found),
             ]
         rows.append([str(stage.n_demonstrations), *map(_rate, rates), *changes])
+    rows[0][0] += " (alone)"
     return rows
 
 
 def _rate(rate: Rate) -> str:
-    low, high = rate.interval
-    return f"{rate.k}/{rate.n} [{100 * low:.0f}, {100 * high:.0f}]"
+    return f"{rate.k}/{rate.n} {rate.interval.in_per_cent()}"
 
 
 def render_stages(stages: Sequence[Stage]) -> RenderableType:
@@ -92,14 +97,13 @@ def conclusion(result: DemoResult) -> str:
     ahead = [f"past {key} {_points(against_replay(last, key))}" for key in KEYS]
     return (
         f"With {last.n_demonstrations} demonstrations instead of none, the policy's success changes by: "
-        f"{'; '.join(grown)}. Against replay alone, which uses no network, it then stands at: "
+        f"{'; '.join(grown)}. Against replay with the same settings and no network it then stands at: "
         f"{'; '.join(ahead)}."
     )
 
 
 def _points(pairs: PairedDifference) -> str:
-    low, high = pairs.interval
-    return f"{100 * pairs.difference:+.0f} points [{100 * low:+.0f}, {100 * high:+.0f}]"
+    return f"{100 * pairs.difference:+.0f} points {pairs.interval.in_points()}"
 
 
 def _counted(found: Gain) -> str:
@@ -147,8 +151,7 @@ def page(result: DemoResult, pool: str) -> str:
 
 <h2>Same starts, same weights</h2>
 {table(COLUMNS, table_rows(stages))}
-<p class="note">{escape(LEGEND)} Replay acts out what is retrieved, a whole
-chunk at a time, without the policy: what the pool does by itself.</p>
+<p class="note">{escape(LEGEND)} {escape(EMPTY_POOL)}</p>
 
 <h2>One start, before and after</h2>
 <video src="{FILM}" poster="{STILL}" controls muted loop playsinline></video>
@@ -162,7 +165,7 @@ retrieved frames">
 <ol>
 <li>The policy <code>{escape(spec.policy)}</code> ({escape(size)}) was loaded and not trained further.</li>
 <li>The triangle was rolled out from {spec.n_seeds} starts (seeds {spec.seeds[0]} to {spec.seeds[-1]}) on
-the task: {task}. Its pool was empty.</li>
+the task: {task}. Its pool was empty, and it was told to act on its weights alone.</li>
 <li>The disc, another pusher, showed the task: demonstrations by a scripted expert, from other starts,
 were appended to the live pool.</li>
 <li>The same starts were rolled out again after each helping.</li>

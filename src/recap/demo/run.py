@@ -11,7 +11,7 @@ from pathlib import Path
 
 from recap.agent import RetrievalAgent
 from recap.assembly import pusht_bodies
-from recap.demo.report import FILM, PAGE, RESULTS, STILL, page
+from recap.demo.report import EMPTY_POOL, FILM, PAGE, RESULTS, STILL, page
 from recap.demo.spec import KEYS, LEARNER, Absorbed, DemoResult, DemoSpec, Stage, gain
 from recap.demo.teaching import Progress, collect
 from recap.envs.pusht.drawing import BOARD_SIZE
@@ -106,7 +106,15 @@ class _Run:
         self.traces: list[list[Trace]] = []  # stage by stage, by seed
 
     def _agent(self, policy: TrainedPolicy | None) -> RetrievalAgent:
-        return RetrievalAgent(self.retriever, policy, bodies=self.bodies, limits=(0.0, BOARD_SIZE))
+        """The policy, or replay with its settings; with an empty pool the policy acts all the same."""
+        return RetrievalAgent(
+            self.retriever,
+            policy,
+            n_action_steps=self.policy.config.n_action_steps,
+            bodies=self.bodies,
+            limits=(0.0, BOARD_SIZE),
+            reaction="ignore",
+        )
 
     def show(self) -> DemoResult:
         """Every stage."""
@@ -119,6 +127,7 @@ class _Run:
         )
         task = f"the {spec.block} at {angle_key(spec.angle)}°, {spec.n_seeds} starts"
         say(f"Task: {task}. Pool {self.pool.uri}: no demonstrations yet.")
+        say(EMPTY_POOL)
         stages = [self._stage(None, 0)]
         say(_standing(stages, spec))
         for helping in range(len(spec.helpings)):
@@ -215,7 +224,8 @@ def _standing(stages: Sequence[Stage], spec: DemoSpec) -> str:
     policy, replay = ([stage.rate(key, replay=r).k for key in KEYS] for r in (False, True))
     line = (
         f"{stage.n_demonstrations} demonstrations: of {spec.n_seeds} starts the policy solves "
-        f"{policy[0]} past {KEYS[0]} and {policy[1]} past {KEYS[1]}; replay alone {replay[0]} and {replay[1]}"
+        f"{policy[0]} past {KEYS[0]} and {policy[1]} past {KEYS[1]}; replay with its settings "
+        f"{replay[0]} and {replay[1]}"
     )
     if len(stages) > 1:
         found = gain(stages[-2], stage, KEYS[0])

@@ -250,6 +250,7 @@ def _retrieving(spec: EvalSpec) -> Agent:
     matching: Any = spec.matching
     wanted = AgentSpec(
         name=spec.agent,
+        settings_of=spec.settings_of,
         env=spec.env,
         mode=spec.mode,
         block=spec.block,

@@ -9,6 +9,7 @@ from recap.envs.pusht.tasks import angle_key
 from recap.evaluation.spec import EvalSpec
 
 OPTIONS = {
+    "settings_of": "--settings-of",
     "embodiment": "--embodiment",
     "split": "--split",
     "wording": "--wording",

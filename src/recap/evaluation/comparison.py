@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from recap.assembly import REPLAY
 from recap.errors import InputError
+from recap.evaluation.settings import Differences, differences, settings_text
 from recap.evaluation.spec import EvalSpec, threshold_key
 from recap.evaluation.statistics import PairedDifference, paired_difference
 from recap.evaluation.summary import succeeded
@@ -18,13 +20,15 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 GROUPS = ("seen", "unseen", "all")
+WITHOUT_SETTINGS = (REPLAY, "expert", "still")  # of their own, to be taken over
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Paired differences, B less A, and what one must know to read them."""
 
-    config_differences: dict[str, tuple[Any, Any]]  # key -> value of A, value of B
+    agents: tuple[str, str]
+    settings: Differences
     thresholds: dict[str, dict[str, PairedDifference]]  # threshold -> angle or group -> difference
     n_unpaired: int  # trials that only one of the two has
     n_errors: int  # shared trials left out because one of the two ended in an error
@@ -32,7 +36,8 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """Plain values; null where nothing is known."""
         return {
-            "config_differences": {k: {"a": a, "b": b} for k, (a, b) in self.config_differences.items()},
+            "settings_that_differ": {k: {"a": a, "b": b} for k, (a, b) in self.settings.settings.items()},
+            "equal_but_for_the_network": self.settings.equal_but_for_the_network,
             "unpaired": self.n_unpaired,
             "errors": self.n_errors,
             "b_minus_a": {
@@ -51,9 +56,15 @@ def _to_json(pairs: PairedDifference) -> dict[str, Any]:
 
 
 def compare(
-    a: tuple[EvalSpec, Sequence[EpisodeResult]], b: tuple[EvalSpec, Sequence[EpisodeResult]]
+    a: tuple[EvalSpec, Sequence[EpisodeResult]],
+    b: tuple[EvalSpec, Sequence[EpisodeResult]],
+    settings: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None] = (None, None),
 ) -> Comparison:
-    """Pair two evaluations over the trials they share."""
+    """Pair two evaluations over the trials they share.
+
+    Args:
+        settings: what the agent of each was run with, from its provenance.
+    """
     spec_a, spec_b = a[0], b[0]
     of_a = {(r.task, r.seed): r for r in a[1]}
     of_b = {(r.task, r.seed): r for r in b[1]}
@@ -71,9 +82,9 @@ def compare(
     rows: dict[str, list[str]] = {task: [task] for task in tasks}
     groups = ([t for t in tasks if t in seen], [t for t in tasks if t not in seen], tasks)
     rows.update({name: members for name, members in zip(GROUPS, groups, strict=True) if members})
-    values_a, values_b = spec_a.to_json(), spec_b.to_json()
     return Comparison(
-        config_differences={k: (v, values_b.get(k)) for k, v in values_a.items() if v != values_b.get(k)},
+        agents=(spec_a.agent, spec_b.agent),
+        settings=differences((spec_a, settings[0]), (spec_b, settings[1])),
         thresholds={
             threshold: {
                 name: paired_difference(
@@ -94,9 +105,7 @@ def render_comparison(comparison: Comparison) -> RenderableType:
     from rich.console import Group as Lines
     from rich.table import Table
 
-    parts: list[Any] = []
-    for key, (a, b) in comparison.config_differences.items():
-        parts.append(f"{key}: {_short(a)} in A, {_short(b)} in B")
+    parts: list[Any] = ["", *_settings(comparison)]
     for threshold, rows in comparison.thresholds.items():
         above = "" if threshold == threshold_key(SUCCESS) else f" > {threshold}"
         parts.append(f"\nSuccess{above} in per cent, B − A with its 95 % interval over start seeds")
@@ -123,11 +132,30 @@ def _row(name: str, pairs: PairedDifference) -> list[str]:
     if not pairs.n:
         return [name, "0", "–", "–", "–", *counts]
     rate_a, rate_b = (pairs.both + pairs.only_a) / pairs.n, (pairs.both + pairs.only_b) / pairs.n
-    low, high = pairs.interval
-    difference = f"{100 * pairs.difference:+.0f} [{100 * low:+.0f}, {100 * high:+.0f}]"
+    difference = f"{100 * pairs.difference:+.0f} {pairs.interval.in_points()}"
     return [name, str(pairs.n), f"{100 * rate_a:.0f}", f"{100 * rate_b:.0f}", difference, *counts]
 
 
-def _short(value: object) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return text if len(text) <= 30 else f"{text[:24]}… ({len(value) if isinstance(value, list) else '…'})"
+def _settings(comparison: Comparison) -> Iterable[Any]:
+    """Every setting in which the two differ, and whether the comparison is an equal one."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    found = comparison.settings
+    if found.settings:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for column in ("setting that differs", "A", "B"):
+            table.add_column(column, overflow="fold")
+        for key, (a, b) in found.settings.items():
+            table.add_row(key, escape(settings_text(a)), escape(settings_text(b)))
+        yield table
+        yield ""
+    if not found.recorded:
+        yield "One of the two has no record of what its agent was run with: run it again to compare settings."
+    elif found.equal_but_for_the_network:
+        yield "Equal settings: pool, poses, retrieval and look interval are the same in both."
+    else:
+        yield f"Not equal settings: {', '.join(found.of_the_run)} differ, besides what the agents are."
+        policy = next((name for name in comparison.agents if name not in WITHOUT_SETTINGS), None)
+        if REPLAY in comparison.agents and policy is not None:
+            yield f"An equal control: recap eval replay --settings-of {policy}, all else as here."

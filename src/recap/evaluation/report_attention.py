@@ -12,6 +12,7 @@ from recap.charts import Point, Series
 from recap.evaluation import published
 from recap.evaluation.report_figures import figure, source_of
 from recap.evaluation.report_files import Analysis
+from recap.evaluation.statistics import Interval
 from recap.pages import table
 
 ROI_TITLES = {
@@ -154,7 +155,7 @@ def masking_part(analysis: Analysis, number: int) -> str:
             if not rate["n"]:
                 cells.append("–")
                 continue
-            interval = f"[{100 * rate['low']:.0f}, {100 * rate['high']:.0f}]"
+            interval = Interval(rate["low"], rate["high"]).in_per_cent()
             cells.append(f"{100 * rate['rate']:.3g} % {interval}\n{rate['successes']}/{rate['n']}")
             label = f"{row['name']}{' (control)' if row['control'] else ''}"
             points[f"former {subset}"].append(Point(label, rate["rate"], rate["low"], rate["high"]))

@@ -12,7 +12,8 @@ from recap.envs.pusht.tasks import angle_key
 from recap.errors import InputError, RunDirectoryError, did_you_mean
 from recap.evaluation.commands import command_of, seeds_text
 from recap.evaluation.published import ROWS, PublishedRow
-from recap.evaluation.run_directory import INFO, read_info
+from recap.evaluation.run_directory import INFO, read_info, read_provenance
+from recap.evaluation.settings import SETTINGS
 from recap.evaluation.spec import EvalSpec
 from recap.evaluation.summary import Group, Rate, Summary, summarise
 from recap.evaluation.training_seeds import Rolled, share_of
@@ -45,6 +46,12 @@ class Run:
     def group(self, name: str) -> Group | None:
         """An angle's, or `seen`, `unseen`, `all`."""
         return next((g for g in [*self.summary.angles, *self.summary.groups] if g.name == name), None)
+
+    @property
+    def settings(self) -> Mapping[str, Any] | None:
+        """What its agent was run with; None where that was not recorded."""
+        found = self.origin.get(SETTINGS)
+        return found if isinstance(found, Mapping) else None
 
     @property
     def provenance(self) -> list[tuple[str, str]]:
@@ -251,7 +258,7 @@ def _part(part: Mapping[str, Any], runs: Mapping[str, Run]) -> Part:
 
 def _run(name: str, path: Path, told: Mapping[str, Any]) -> Run:
     spec, results = read_info(path)
-    origin = read_json(path / INFO).get("provenance", {})
+    origin = read_provenance(path)
     key = told.get("paper")
     if key is not None and key not in ROWS:
         raise InputError(f"run '{name}' names the paper's row '{key}': {did_you_mean(str(key), ROWS)}")

@@ -13,6 +13,7 @@ from recap.evaluation.comparison import compare
 from recap.evaluation.published import CAUTION, PROGRESSION
 from recap.evaluation.report_figures import figure, provenance
 from recap.evaluation.report_files import Analysis, Material, Part, Progression, Row, Run, sweep_run
+from recap.evaluation.settings import differences, settings_text
 from recap.evaluation.spec import threshold_key
 from recap.evaluation.summary import Rate
 from recap.evaluation.training_seeds import Gain, gain_of
@@ -62,8 +63,7 @@ def group_text(rate: Rate | None) -> str:
     """With its interval."""
     if rate is None or not rate.n:
         return "–"
-    low, high = rate.interval
-    return f"{100 * rate.value:.3g} % [{100 * low:.0f}, {100 * high:.0f}]\n{rate.k}/{rate.n}"
+    return f"{100 * rate.value:.3g} % {rate.interval.in_per_cent()}\n{rate.k}/{rate.n}"
 
 
 def _rate(run: Run, name: str, threshold: str) -> Rate | None:
@@ -137,8 +137,8 @@ def point(rate: Rate | None, label: str) -> Point:
 
 
 def success_part(part: Part, number: int) -> str:
-    """Tables, panels and paired differences of one part."""
-    html = [f"<p>{escape(part.text)}</p>" if part.text else ""]
+    """Tables, panels and paired differences of one part, after the settings in which its rows differ."""
+    html = [f"<p>{escape(part.text)}</p>" if part.text else "", settings_part(part, number)]
     for threshold in thresholds_of(part.runs):
         html.append(f"<h3>Success{above(threshold)}</h3>")
         html.append(success_table(part, threshold, f"success-{number}-{threshold}"))
@@ -153,6 +153,27 @@ def success_part(part: Part, number: int) -> str:
         if part.reference is not None:
             html.append(pairs(part, threshold, f"pairs-{number}-{threshold}"))
     return "".join(html) + _errors(part.runs)
+
+
+def settings_part(part: Part, number: int) -> str:
+    """Every setting in which the rows differ, above their figures: whether they may be compared."""
+    rows = [row for row in part.rows if row.runs[0].spec.agent not in ("expert", "still")]
+    if len(rows) < 2:
+        return ""
+    found = differences(*((row.runs[0].spec, row.runs[0].settings) for row in rows))
+    unknown = ", ".join(row.label for row in rows if row.runs[0].settings is None)
+    note = f"Runs without a record of what their agent was run with: {unknown}." if unknown else ""
+    told = {key: values for key, values in found.settings.items() if key not in ("agent", "settings_of")}
+    if not told:
+        note = note or "These rows differ in nothing but the agent: pool, poses, retrieval and looks agree."
+    html = f'<p class="note">{escape(note)}</p>' if note else ""
+    if not told:
+        return html
+    body = [[key, *map(settings_text, values)] for key, values in told.items()]
+    caption = f"{part.title}: settings in which its rows differ"
+    return html + table(
+        ["setting", *(row.label for row in rows)], body, caption=caption, name=f"settings-{number}"
+    )
 
 
 def _errors(runs: Sequence[Run]) -> str:
@@ -178,7 +199,7 @@ def pairs(part: Part, threshold: str, name: str) -> str:
     head = ["less the reference", "points [95 %]", "pairs", "both", "only reference", "only it", "neither"]
     drawn = charts.differences(title, points)
     over = "trainings and start seeds" if _trained_often(part) else "start seeds"
-    caption = f"{title}: the same starts, differences in points; intervals are a bootstrap over {over}."
+    caption = f"{title}: the same starts, differences in points; intervals are over {over}."
     counted = f"{title}: in how many pairs of episodes both succeed, only one of them, or neither"
     if all(row[2] == "–" for row in rows):
         head, rows, counted = head[:2], [row[:2] for row in rows], title

@@ -152,6 +152,12 @@ def _load_results(run: RunDirectory, retry_errors: bool) -> None:
         write_whole(file, whole.decode())
 
 
+def read_provenance(path: Path) -> dict[str, Any]:
+    """What a finished run wrote down beside its spec and results, given its directory or `eval_info.json`."""
+    found = read_json(path / INFO if path.is_dir() else path).get("provenance", {})
+    return found if isinstance(found, dict) else {}
+
+
 def read_info(path: Path) -> tuple[EvalSpec, list[EpisodeResult]]:
     """Read a finished run, given its directory or its `eval_info.json`."""
     file = path / INFO if path.is_dir() else path

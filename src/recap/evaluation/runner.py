@@ -16,6 +16,7 @@ from recap.evaluation.agents import Agent, Trial, inner_agent, make_agent
 from recap.evaluation.ray_runner import run_on_ray
 from recap.evaluation.rollouts import run_trials
 from recap.evaluation.run_directory import INFO, open_run, read_info
+from recap.evaluation.settings import SETTINGS, agent_settings
 from recap.evaluation.spec import EvalSpec
 from recap.evaluation.summary import Summary, summarise
 from recap.types import EpisodeResult
@@ -82,7 +83,7 @@ def _done_elsewhere(spec: EvalSpec, out: Path) -> Summary | None:
 
 
 def provenance(agent: Agent) -> dict[str, Any]:
-    """What the spec does not say: which weights, retrieving from how many demonstrations."""
+    """What the spec does not say: which weights, how many demonstrations, and all settings by their value."""
     from recap.agent import RetrievalAgent
 
     inner = inner_agent(agent)
@@ -91,6 +92,7 @@ def provenance(agent: Agent) -> dict[str, Any]:
     view = inner.retriever.source.view()
     whole = getattr(view, "inner", view)  # parts of demonstrations are no demonstrations of their own
     found: dict[str, Any] = {"pool_version": view.version, "n_demonstrations": len(whole.episode_ids)}
+    found[SETTINGS] = agent_settings(inner)
     return found if inner.policy is None else {**found, "checkpoint": inner.policy.fingerprint}
 
 

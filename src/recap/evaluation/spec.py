@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, get_type_hints
 
+from recap.assembly import REPLAY
 from recap.envs.pusht.blocks import block_named
 from recap.envs.pusht.pushers import pusher_named
 from recap.envs.pusht.tasks import ANGLES, EVALUATION_SEEDS, MAX_STEPS, SEEN_ANGLES, THRESHOLDS, angle_key
@@ -48,6 +49,7 @@ class EvalSpec:
     """
 
     agent: str
+    settings_of: str | None = None  # a policy: replay retrieves and looks as it does, for an equal comparison
     env: str = "pusht"
     pusher: str = "disc"
     block: str = "tee"
@@ -60,7 +62,7 @@ class EvalSpec:
     n_candidates: int | None = None  # trajectories that stage 1 keeps; None as the mode has it
     objects: str = "truth"  # where poses come from: truth, or pixels (then no pose reaches the agent)
     min_confidence: float = 0.0  # below it the reaction is taken
-    reaction: str = "ignore"  # to low confidence: ignore, hold or stop
+    reaction: str = "hold"  # to low confidence, or to nothing retrieved: hold, stop or ignore
     pool_version: int | None = None  # the pool's when the run began
     n_action_steps: int | None = None  # of a chunk that are executed; None as the agent has it
     denoising_steps: int | None = None  # of a policy; None as it was shipped
@@ -89,6 +91,8 @@ class EvalSpec:
         one_of("objects", self.objects, OBJECTS)
         one_of("reaction", self.reaction, REACTIONS)
         one_of("matching", self.matching, MATCHINGS)
+        if self.settings_of is not None and self.agent != REPLAY:
+            raise InputError(f"--settings-of is for replay: '{self.agent}' has settings of its own")
         if self.n_candidates is not None and self.n_candidates < 1:
             raise InputError(f"candidates {self.n_candidates} keeps nothing: give 1 or more")
         if not 0 <= self.min_confidence < 1:

@@ -1,9 +1,9 @@
-"""How sure one may be of a success rate: Wilson, bootstrap over starts, paired differences."""
+"""How sure one may be of a success rate or a difference, where episodes share their starts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,16 +13,34 @@ from recap.types import F64
 
 Z_95 = 1.959963984540054
 N_RESAMPLES = 10_000
+ROUNDING = 1e-9  # 100 · 0.29 is a little less than 29
+MODELS, STARTS = 0, 1  # axes of successes (n_models, n_starts, n_goals)
 
 
 class Interval(NamedTuple):
-    """A 95 % interval."""
+    """A 95 % interval; as text it is rounded outwards, so that it holds what it is about."""
 
     low: float
     high: float
 
+    def in_per_cent(self) -> str:
+        """Such as [92, 99]."""
+        return f"[{_down(self.low):.0f}, {_up(self.high):.0f}]"
 
-def wilson(k: float, n: int) -> Interval:
+    def in_points(self) -> str:
+        """With signs: [-3, +12]."""
+        return f"[{_down(self.low):+.0f}, {_up(self.high):+.0f}]"
+
+
+def _down(bound: float) -> float:
+    return bound if math.isnan(bound) else math.floor(100 * bound + ROUNDING)
+
+
+def _up(bound: float) -> float:
+    return bound if math.isnan(bound) else math.ceil(100 * bound - ROUNDING)
+
+
+def wilson(k: float, n: float) -> Interval:
     """Wilson's score interval for k successes in n independent trials; all of [0, 1] when n is 0."""
     if not 0 <= k <= n:
         raise ValueError(f"{k} successes in {n} trials")
@@ -33,6 +51,80 @@ def wilson(k: float, n: int) -> Interval:
     half = Z_95 / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
     # Rounding must not push the bounds past the rate itself at 0 and n successes.
     return Interval(max(0.0, min(p, center - half)), min(1.0, max(p, center + half)))
+
+
+def rate_interval(values: F64) -> Interval:
+    """Interval of a success rate, from successes (n_models, n_starts, n_goals), nan where there is none.
+
+    Wilson's, for as many independent episodes as these are worth. Goals and models share their starts, so a
+    start that is hard for all counts little more than once; models that differ lower the number further.
+    Where all episodes agree nothing is known of that, and each start counts once.
+    """
+    known = ~np.isnan(values)
+    n, n_starts = int(known.sum()), int(known.any(axis=(0, 2)).sum())
+    if not n:
+        return Interval(math.nan, math.nan)
+    p = float(np.where(known, values, 0.0).sum() / n)
+    if p in (0.0, 1.0) or n_starts < 2:
+        return wilson(p * n_starts, n_starts)
+    spread = _sum([_spread(values, axis) for axis in (MODELS, STARTS) if values.shape[axis] > 1])
+    n_worth = min(float(n), p * (1 - p) / spread.variance * n / (n - 1)) if spread.variance else float(n)
+    if len(values) > 1:  # of few trainings the spread itself is not well known
+        n_worth *= (Z_95 / t_95(spread.freedom)) ** 2
+    return wilson(p * n_worth, n_worth)
+
+
+def gain_interval(values: F64, reference: F64) -> Interval:
+    """Interval of the rate of `values` less that of `reference`, each (n_models, n_starts, n_goals).
+
+    Student's, over starts, which both share, and over the models of each side, which are drawn apart. One
+    episode more for either side is reckoned with; where none was, one start, of which the goals may agree.
+    """
+    n_starts = values.shape[1]
+    difference = float(np.nanmean(values) - np.nanmean(reference))
+    if n_starts < 2:
+        return Interval(-1.0, 1.0)
+    change = values.mean(axis=0) - reference.mean(axis=0)  # (n_starts, n_goals)
+    n_more = int((~np.isnan(change)).sum()) if np.nan_to_num(change).any() else n_starts
+    parts = [_spread(change[None], STARTS), _Spread(1 / n_more**2, n_starts - 1)]
+    spread = _sum([*parts, *(_spread(side, MODELS) for side in (values, reference) if len(side) > 1)])
+    half = t_95(spread.freedom) * math.sqrt(spread.variance)
+    return Interval(max(-1.0, difference - half), min(1.0, difference + half))
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """The variance of a mean, and from how many independent pieces it is known."""
+
+    variance: float
+    freedom: float
+
+
+def _spread(values: F64, axis: int) -> _Spread:
+    """Of the mean of values (n_models, n_starts, n_goals) of which whole slices along that axis are drawn."""
+    others = tuple(other for other in range(3) if other != axis)
+    known = ~np.isnan(values)
+    off = np.where(known, values - float(values[known].mean()), 0.0).sum(axis=others)  # (n_slices,)
+    n_slices = int(known.any(axis=others).sum())
+    variance = n_slices / (n_slices - 1) * float((off**2).sum()) / int(known.sum()) ** 2
+    return _Spread(variance, n_slices - 1)
+
+
+def _sum(parts: Sequence[_Spread]) -> _Spread:
+    """Of independent pieces, with Satterthwaite's degrees of freedom."""
+    variance = sum(part.variance for part in parts)
+    known = sum(part.variance**2 / part.freedom for part in parts)
+    return _Spread(variance, variance**2 / known if known else min(part.freedom for part in parts))
+
+
+def t_95(freedom: float) -> float:
+    """The 97.5 % point of Student's distribution (Cornish and Fisher's series; 1 % low at 2 degrees)."""
+    z, v = Z_95, max(freedom, 1.0)
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    fourth = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
+    return z + first / v + second / v**2 + third / v**3 + fourth / v**4
 
 
 def bootstrap_mean(values: F64, n_resamples: int = N_RESAMPLES) -> Interval:
@@ -51,48 +143,6 @@ def bootstrap_mean(values: F64, n_resamples: int = N_RESAMPLES) -> Interval:
     means = sums[rows].sum(axis=1)[n_drawn > 0] / n_drawn[n_drawn > 0]
     low, high = np.percentile(means, (2.5, 97.5))
     return Interval(float(low), float(high))
-
-
-def bootstrap_models(values: F64, n_resamples: int = N_RESAMPLES) -> Interval:
-    """Percentile interval of the mean of values (n_models, n_seeds, n_angles), none of them missing.
-
-    Models trained with other seeds are drawn, and starts, which all models share: what one more training and
-    one more start might have given. With few models it is too narrow rather than too wide.
-    """
-    n_models, n_seeds = values.shape[:2]
-    means = values.mean(axis=2)  # (n_models, n_seeds)
-    dice = np.random.default_rng(0)
-    models = dice.integers(n_models, size=(n_resamples, n_models))
-    starts = dice.integers(n_seeds, size=(n_resamples, n_seeds))
-    drawn = means[models[:, :, None], starts[:, None, :]].mean(axis=(1, 2))
-    low, high = np.percentile(drawn, (2.5, 97.5))
-    return Interval(float(low), float(high))
-
-
-def bootstrap_gain(values: F64, reference: F64, n_resamples: int = N_RESAMPLES) -> Interval:
-    """Percentile interval of the mean of values less that of the reference, each as in `bootstrap_models`.
-
-    The models of each side are drawn apart, since no training of one belongs to one of the other; the starts
-    are shared by both.
-    """
-    dice = np.random.default_rng(0)
-    n_seeds = values.shape[1]
-    starts = dice.integers(n_seeds, size=(n_resamples, n_seeds))
-    drawn = []
-    for side in (values, reference):
-        means = side.mean(axis=2)  # (n_models, n_seeds)
-        models = dice.integers(len(side), size=(n_resamples, len(side)))
-        drawn.append(means[models[:, :, None], starts[:, None, :]].mean(axis=(1, 2)))
-    low, high = (float(bound) for bound in np.percentile(drawn[0] - drawn[1], (2.5, 97.5)))
-    return _widened(low, high, n_seeds)
-
-
-def _widened(low: float, high: float, n_starts: int) -> Interval:
-    """Where all starts agree, those not drawn need not, and could be so many."""
-    if low != high:
-        return Interval(low, high)
-    unseen = 1 - 0.025 ** (1 / n_starts)
-    return Interval(max(-1.0, low - unseen), min(1.0, high + unseen))
 
 
 def seed_table(values: Mapping[tuple[str, int], float]) -> F64:
@@ -129,15 +179,14 @@ class PairedDifference:
 def paired_difference(
     a: Mapping[tuple[str, int], bool], b: Mapping[tuple[str, int], bool]
 ) -> PairedDifference:
-    """Pair successes by (task, seed), over the trials that both have, and bootstrap over seeds."""
-    pairs = {key: (a[key], b[key]) for key in a if key in b}
-    outcomes = list(pairs.values())
-    table = seed_table({key: float(in_b) - float(in_a) for key, (in_a, in_b) in pairs.items()})
-    low, high = bootstrap_mean(table)
+    """Pair successes by (task, seed), over the trials that both have; the interval is over seeds."""
+    keys = [key for key in a if key in b]
+    outcomes = [(a[key], b[key]) for key in keys]
+    of_a, of_b = (seed_table({key: float(side[key]) for key in keys})[None] for side in (a, b))
     return PairedDifference(
         both=outcomes.count((True, True)),
         only_a=outcomes.count((True, False)),
         only_b=outcomes.count((False, True)),
         neither=outcomes.count((False, False)),
-        interval=_widened(low, high, len(table)),
+        interval=gain_interval(of_b, of_a) if keys else Interval(math.nan, math.nan),
     )

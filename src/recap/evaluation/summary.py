@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recap.evaluation.spec import EvalSpec, threshold_key
-from recap.evaluation.statistics import Interval, bootstrap_mean, seed_table, wilson
+from recap.evaluation.statistics import Interval, rate_interval, seed_table, wilson
 from recap.types import EpisodeResult
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-INTERVAL = (
-    "95 %: Wilson for one angle; bootstrap over start seeds for several angles, "
-    "or Wilson over the seeds where all episodes agree"
-)
+INTERVAL = "95 %: Wilson, for as many episodes as the starts that several angles share are worth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +44,7 @@ class Rate:
     def __str__(self) -> str:
         if not self.n:
             return "–"
-        low, high = self.interval
-        return f"{self.k}/{self.n} {self.value:4.0%} [{100 * low:.0f}, {100 * high:.0f}]"
+        return f"{self.k}/{self.n} {self.value:4.0%} {self.interval.in_per_cent()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +52,7 @@ class Group:
     """Some of the episodes, counted."""
 
     name: str  # an angle's key, or "seen", "unseen", "all"
-    rates: dict[str, Rate]  # by threshold; Wilson for one angle, bootstrap over starts for several
+    rates: dict[str, Rate]  # by threshold
     n_errors: int
     mean_steps: float  # of the episodes that were no errors
     free: dict[str, list[str]]  # threshold -> the episodes that start past it, as "+45:48"
@@ -127,21 +123,12 @@ def _group(name: str, results: Sequence[EpisodeResult], thresholds: Iterable[str
     rates, free = {}, {}
     for threshold in thresholds:
         k = sum(succeeded(r, threshold) for r in valid)
-        interval = _pooled(valid, threshold, k) if several_angles else wilson(k, len(valid))
+        won = {(r.task, r.seed): float(succeeded(r, threshold)) for r in valid}
+        interval = rate_interval(seed_table(won)[None]) if several_angles else wilson(k, len(valid))
         rates[threshold] = Rate(k, len(valid), interval)
         free[threshold] = [f"{r.task}:{r.seed}" for r in results if r.first_step[threshold] == 0]
     steps = sum(r.steps for r in valid) / len(valid) if valid else math.nan
     return Group(name, rates, len(results) - len(valid), steps, free)
-
-
-def _pooled(valid: Sequence[EpisodeResult], threshold: str, k: int) -> Interval:
-    """A bootstrap over starts; where all agree it would claim certainty, and their number bounds it."""
-    values = {(r.task, r.seed): float(succeeded(r, threshold)) for r in valid}
-    low, high = bootstrap_mean(seed_table(values))
-    if low == high:
-        n = len({r.seed for r in valid})
-        return wilson(k * n / len(valid), n)
-    return Interval(low, high)
 
 
 def render_summary(summary: Summary) -> RenderableType:

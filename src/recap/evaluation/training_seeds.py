@@ -8,14 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from recap.evaluation.spec import EvalSpec
-from recap.evaluation.statistics import (
-    Interval,
-    bootstrap_gain,
-    bootstrap_mean,
-    bootstrap_models,
-    seed_table,
-    wilson,
-)
+from recap.evaluation.statistics import Interval, gain_interval, rate_interval, seed_table
 from recap.evaluation.summary import succeeded
 from recap.types import F64, EpisodeResult
 
@@ -36,8 +29,7 @@ class Share:
         return float(np.mean(self.models))
 
     def __str__(self) -> str:
-        low, high = (100 * bound for bound in self.interval)
-        return f"{100 * self.mean:.1f} [{low:.0f}, {high:.0f}]"
+        return f"{100 * self.mean:.1f} {self.interval.in_per_cent()}"
 
 
 @dataclass(frozen=True)
@@ -48,8 +40,7 @@ class Gain:
     interval: Interval
 
     def __str__(self) -> str:
-        low, high = (100 * bound for bound in self.interval)
-        return f"{100 * self.difference:+.1f} [{low:+.0f}, {high:+.0f}]"
+        return f"{100 * self.difference:+.1f} {self.interval.in_points()}"
 
 
 def tables_of(runs: Sequence[Rolled], group: str, threshold: str) -> list[F64]:
@@ -72,18 +63,13 @@ def tables_of(runs: Sequence[Rolled], group: str, threshold: str) -> list[F64]:
 
 
 def share_of(runs: Sequence[Rolled], group: str, threshold: str) -> Share | None:
-    """Of runs of one recipe on the same starts; None where no goal is of that group.
-
-    Over several trainings it is a bootstrap of trainings and starts, over one of starts alone.
-    """
+    """Of runs of one recipe on the same starts; None where no goal is of that group."""
     tables = tables_of(runs, group, threshold)
     if not tables:
         return None
     models = tuple(float(np.nanmean(table)) for table in tables)
     whole = _stacked(tables)
-    interval = bootstrap_mean(tables[0]) if whole is None else bootstrap_models(whole)
-    if interval.low == interval.high:  # all agree: only how many starts there were bounds it
-        interval = wilson(models[0] * len(tables[0]), len(tables[0]))
+    interval = rate_interval(tables[0][None] if whole is None else whole)
     return Share(models, int((~np.isnan(tables[0])).sum()), interval)
 
 
@@ -92,7 +78,7 @@ def gain_of(runs: Sequence[Rolled], reference: Sequence[Rolled], group: str, thr
     ours, theirs = (_stacked(tables_of(side, group, threshold)) for side in (runs, reference))
     if ours is None or theirs is None or ours.shape[1:] != theirs.shape[1:]:
         return None
-    return Gain(float(ours.mean() - theirs.mean()), bootstrap_gain(ours, theirs))
+    return Gain(float(ours.mean() - theirs.mean()), gain_interval(ours, theirs))
 
 
 def _stacked(tables: Sequence[F64]) -> F64 | None:

@@ -155,7 +155,8 @@ def _plan(body: Any, out: Path, device: str) -> Plan:
     for name, entry in body.get("agents", {}).items():
         chosen = {key: value for key, value in entry.items() if key not in ("agent", "label", "paper")}
         agent = str(entry.get("agent", name))
-        known = {"mode": read_config(agent).mode} if agent in SHIPPED else {}  # others may not be there
+        like = str(entry.get("settings_of", agent))
+        known = {"mode": read_config(like).mode} if like in SHIPPED else {}  # others may not be there
         spec = _evaluation(agent, chosen, {**known, "device": device})
         find_factory(spec.agent)
         agents.append(Evaluation(str(name), spec))

@@ -32,7 +32,7 @@ n_action_steps: null      # of a chunk that are carried out before the next look
 n_candidates: null
 denoising_steps: null
 device: cpu               # or cuda
-reaction: ignore          # to a confidence below min_confidence: ignore, hold or stop
+reaction: hold            # to nothing found, or a confidence below min_confidence: hold, stop or ignore
 min_confidence: 0.0
 objects: null             # for modes that follow objects: names of the task's actors, such as can,pot
 """

@@ -29,7 +29,7 @@ class PilotSpec:
     n_candidates: int | None = None  # trajectories that stage 1 keeps; None: the preset's
     denoising_steps: int | None = None  # None: the policy's own
     device: str = "cpu"
-    reaction: Reaction = "ignore"  # to a confidence below the next
+    reaction: Reaction = "hold"  # to nothing found, or to a confidence below the next
     min_confidence: float = 0.0
     seed: int = 0  # of the noise
 

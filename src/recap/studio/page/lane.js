@@ -100,7 +100,7 @@ export class Lane {
         make("p", {
           class: "soft",
           text: holding
-            ? "The pool has nothing to retrieve, so the triangle stays where it is, by design."
+            ? "The pool has nothing to retrieve, so the triangle holds still, by design, as on a server. (recap demo also shows what its weights do alone.)"
             : "Nothing is retrieved yet.",
         }),
       );

@@ -110,7 +110,7 @@ export class PoolView {
     if (!told.total) {
       const words = filtered
         ? "Nothing is like that."
-        : "The pool is empty: the triangle holds still, by design. ";
+        : "The pool is empty. With nothing to retrieve the triangle holds still, by design, as on a server. ";
       byId("pool-grid").append(
         make(
           "li",

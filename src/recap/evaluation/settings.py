@@ -1,0 +1,115 @@
+"""What an agent was really run with, and every setting in which two runs differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recap.evaluation.spec import EvalSpec
+
+if TYPE_CHECKING:
+    from recap.agent import RetrievalAgent
+
+SETTINGS = "settings"  # in the provenance of a run
+NETWORK = "policy."  # settings of the network, which replay has none of
+ABSENT = "–"
+# Of a spec, whose `None` stands for what the agent has: told by the agent's own record instead.
+OF_THE_AGENT = frozenset(
+    {"settings_of", "mode", "n_candidates", "min_confidence", "reaction", "n_action_steps"}
+    | {"denoising_steps", "temperature", "sampler", "matching", "hindsight", "residual", "half_at"}
+)
+WITHOUT_EFFECT = frozenset({"device"})  # on what is compared
+
+
+def agent_settings(agent: RetrievalAgent) -> dict[str, Any]:
+    """Plain values by name: how it retrieves, how often it looks, and what of a policy it uses."""
+    from recap.retrieval.hindsight import HindsightPool
+
+    policy = agent.policy
+    found: dict[str, Any] = {"n_action_steps": agent.n_action_steps, "reaction": agent.reaction}
+    found["min_confidence"] = agent.min_confidence
+    if policy is None or policy.config.retrieval:
+        retriever = agent.retriever
+        config = asdict(retriever.config)
+        contact = retriever.config.contact
+        config["contact"] = None if contact is None else contact.fingerprint
+        found["retrieval"] = config.pop("name")
+        found["retrieval.subtrajectories"] = isinstance(retriever.source, HindsightPool)
+        found["retrieval.matching"] = agent.matching
+        found |= {f"retrieval.{key}": _plain(value) for key, value in config.items()}
+    else:
+        found["retrieval"] = "none"
+    if policy is not None:
+        found["policy.residual"] = agent.residual
+        found["policy.half_at"] = agent.half_at
+        found |= {f"policy.{key}": value for key, value in asdict(policy.config.sampling).items()}
+    return found
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Every setting in which runs differ, by name: its value in each of them."""
+
+    settings: Mapping[str, tuple[Any, ...]]
+    recorded: bool = True  # False: one of the runs has no record of what its agent was run with
+
+    @property
+    def equal_but_for_the_network(self) -> bool:
+        """Whether pool, poses, retrieval and look interval agree: what an honest comparison needs."""
+        return self.recorded and not self.of_the_run
+
+    @property
+    def of_the_run(self) -> list[str]:
+        """All but the agent and the settings of its network."""
+        return [key for key in self.settings if key != "agent" and not key.startswith(NETWORK)]
+
+
+def differences(*runs: tuple[EvalSpec, Mapping[str, Any] | None]) -> Differences:
+    """Compare runs: what was asked for, and what each agent was run with as its provenance tells."""
+    known = all(settings is not None for _, settings in runs)
+    values = [_in_force(spec, settings if known else None) for spec, settings in runs]
+    found = {}
+    for key in dict.fromkeys(key for each in values for key in each):
+        row = tuple(each.get(key, ABSENT) for each in values)
+        if any(value != row[0] for value in row):
+            found[key] = row
+    return Differences(found, all(settings is not None or not _retrieves(spec) for spec, settings in runs))
+
+
+def _in_force(spec: EvalSpec, settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """By name; without a record of the agent's, what was asked for stands in."""
+    asked = {key: value for key, value in spec.to_json().items() if key not in WITHOUT_EFFECT}
+    agent = asked.pop("agent")
+    if settings is not None:
+        asked = {key: value for key, value in asked.items() if key not in OF_THE_AGENT}
+    return {"agent": agent, **asked, **(settings or {})}
+
+
+def settings_text(value: Any) -> str:
+    """A value in a table."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {settings_text(one)}" for key, one in value.items())
+    if isinstance(value, (list, tuple)):
+        text = ", ".join(map(settings_text, value))
+        return text if len(text) <= 30 else f"{text[:24]}… ({len(value)})"
+    if isinstance(value, str) and "/" in value:
+        return f"…/{Path(value).name}" if len(value) > 40 else value
+    return "none" if value is None else str(value)
+
+
+def _retrieves(spec: EvalSpec) -> bool:
+    """Whether a record was to be expected; an agent of one's own keeps none."""
+    return spec.agent not in ("expert", "still") and ":" not in spec.agent
+
+
+def _plain(value: Any) -> Any:
+    """As a JSON file gives it back; infinity, which it has no word for, in words."""
+    if isinstance(value, (tuple, list)):
+        return [_plain(one) for one in value]
+    return "none" if value == float("inf") else value

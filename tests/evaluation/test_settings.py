@@ -1,0 +1,129 @@
+"""Replay as the control of a policy: with its settings, and nothing left over but the network."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recap.errors import InputError
+from recap.evaluation.agents import make_agent
+from recap.evaluation.rollouts import run_trials
+from recap.evaluation.run_directory import read_provenance
+from recap.evaluation.runner import evaluate, provenance
+from recap.evaluation.settings import SETTINGS, differences, settings_text
+from recap.evaluation.spec import EvalSpec
+from recap.plans.plan import read_plan
+from recap.pool.memory import MemoryView
+from recap.pool.packed import write_packed
+from recap.standard_pools import open_pool
+from recap.types import EpisodeResult
+
+SMALL = EvalSpec(
+    "pusht-small", pusher="triangle", mode="contact", angles=(-30.0, 0.0), seeds=(500, 501), max_steps=120
+)
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Ten demonstrations: few enough that chunks reach the ends of demonstrations."""
+    view = open_pool("pusht-9x100").view()
+    file = tmp_path_factory.mktemp("pool") / "ten.safetensors"
+    chosen = [replace(view.episode(name), images={}) for name in view.episode_ids[::90]]
+    write_packed(MemoryView(chosen), file, images=False)
+    return str(file)
+
+
+def rolled(spec: EvalSpec) -> tuple[list[EpisodeResult], dict[str, Any]]:
+    agent = make_agent(spec.agent, spec)
+    return list(run_trials(agent, spec, spec.trials(), len(spec.trials()))), provenance(agent)[SETTINGS]
+
+
+def test_replay_with_a_policys_settings_is_that_policy_without_its_residual_to_the_step(pool: str) -> None:
+    spec = replace(SMALL, pool=pool)
+    control, of_control = rolled(replace(spec, agent="replay", settings_of="pusht-small"))
+    without, of_policy = rolled(replace(spec, residual=False))
+    assert control == without, "steps, coverage to the last bit, and when each threshold was passed"
+    plain, of_plain = rolled(replace(spec, agent="replay"))
+    assert plain != control, "plain replay knows no sub-trajectories"
+    assert of_control == {k: v for k, v in of_policy.items() if not k.startswith("policy.")}
+    assert {k for k in of_plain if of_plain[k] != of_control[k]} == {"retrieval.subtrajectories"}
+
+
+def test_it_is_so_with_two_arms() -> None:
+    spec = EvalSpec(
+        "dualarm-small", env="dualarm", pool="dualarm-debug-ur5e", tasks=("move_can_pot",), seeds=(500,)
+    )
+    control, of_control = rolled(replace(spec, agent="replay", settings_of="dualarm-small"))
+    without, of_policy = rolled(replace(spec, residual=False))
+    assert control == without
+    assert of_control == {k: v for k, v in of_policy.items() if not k.startswith("policy.")}
+    _, of_plain = rolled(replace(spec, agent="replay"))
+    assert of_plain == of_control, "with two arms plain replay has the policy's settings already"
+
+
+def test_a_look_interval_of_ones_own_goes_before_the_policys(pool: str) -> None:
+    like = replace(SMALL, agent="replay", settings_of="pusht-small", pool=pool, n_action_steps=4)
+    assert provenance(make_agent("replay", like))[SETTINGS]["n_action_steps"] == 4
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            replace(SMALL, agent="replay", settings_of="pusht-small", mode="aligned"),
+            "in mode contact, not in",
+        ),
+        (replace(SMALL, agent="replay", settings_of="dualarm-small"), "retrieves in dualarm in mode aligned"),
+        (replace(SMALL, agent="replay", settings_of="runs/nowhere"), "runs/nowhere"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(spec: EvalSpec, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_agent("replay", spec)
+
+
+def test_only_replay_takes_settings_of_another() -> None:
+    with pytest.raises(InputError, match="--settings-of is for replay"):
+        replace(SMALL, settings_of="pusht-nano")
+
+
+def test_what_an_agent_was_run_with_is_kept_with_its_results(tmp_path: Path, pool: str) -> None:
+    spec = replace(
+        SMALL, agent="replay", settings_of="pusht-small", pool=pool, angles=(0.0,), seeds=(500,), max_steps=3
+    )
+    evaluate(spec, tmp_path / "run")
+    kept = read_provenance(tmp_path / "run")[SETTINGS]
+    assert kept["n_action_steps"] == 8
+    assert kept["retrieval.subtrajectories"] is True
+    assert kept["retrieval.chunk_size"] == 8
+    assert kept["retrieval.max_distance"] == "none"
+    assert kept == json.loads(json.dumps(provenance(make_agent("replay", spec))[SETTINGS], allow_nan=False))
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert config["settings_of"] == "pusht-small"
+
+
+def test_a_policy_that_does_not_retrieve_tells_no_retrieval() -> None:
+    of_replay = {"retrieval": "pusht-single", "retrieval.trim": 0, "n_action_steps": 4}
+    found = differences(
+        (replace(SMALL, agent="replay"), of_replay), (SMALL, {"retrieval": "none", "n_action_steps": 4})
+    )
+    assert found.settings["retrieval"] == ("pusht-single", "none")
+    assert found.settings["retrieval.trim"] == (0, "–")
+
+
+def test_values_in_words() -> None:
+    values = [True, None, 0.5, [1, 2], {"a": 1.0}, "none", list(range(40))]
+    told = ["yes", "none", "0.5", "1, 2", "a 1", "none"]
+    assert [settings_text(value) for value in values][:-1] == told
+    assert settings_text(values[-1]).endswith("… (40)")
+
+
+def test_a_plan_names_the_policy_whose_settings_its_control_takes(tmp_path: Path) -> None:
+    body = {"agents": {"same": {"agent": "replay", "settings_of": "pusht-nano", "seeds": [500, 502]}}}
+    (tmp_path / "plan.json").write_text(json.dumps(body))
+    spec = read_plan(tmp_path / "plan.json", tmp_path / "out").agents[0].spec
+    assert (spec.settings_of, spec.mode, spec.agent) == ("pusht-nano", "contact", "replay")
