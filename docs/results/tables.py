@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from recap.evaluation.statistics import Interval
+
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "results.md"
 
@@ -29,10 +31,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def rate(cell: dict[str, Any]) -> str:
     """Counts, per cent and interval."""
-    low, high = (100 * cell[key] for key in ("low", "high"))
-    return (
-        f"{cell['successes']}/{cell['n']} {100 * cell['successes'] / cell['n']:.1f} [{low:.0f}, {high:.0f}]"
-    )
+    interval = Interval(cell["low"], cell["high"]).in_per_cent()
+    return f"{cell['successes']}/{cell['n']} {100 * cell['successes'] / cell['n']:.1f} {interval}"
 
 
 def environment() -> str:
@@ -221,7 +221,7 @@ def policies() -> str:
 
 
 def over_seeds(name: str) -> Callable[[], str]:
-    """Means over training seeds, and the gain over replay on the same starts."""
+    """Means over training seeds, beside replay: plain and at the policy's settings, or the gain over it."""
 
     def rows() -> str:
         found = load(name)["rows"]
@@ -232,21 +232,24 @@ def over_seeds(name: str) -> Callable[[], str]:
                 r["n"],
                 ", ".join(f"{100 * m:.1f}" for m in r["models"]),
                 share(r["mean"], r["interval"]),
-                f"{100 * r['against']:.1f}",
-                share(r["gain"], r["gain_interval"], "+"),
+                *(
+                    [f"{100 * r['plain']:.1f}", f"{100 * r['same']:.1f}"]
+                    if "same" in r
+                    else [f"{100 * r['against']:.1f}", share(r["gain"], r["gain_interval"], "+")]
+                ),
             )
             for r in found
         ]
-        head = ["success, %", "episodes a seed", "training seeds 0, 1, 2", "mean", "replay", "gain"]
-        return table(head, body)
+        beside = ["replay, plain", "replay, same settings"] if "same" in found[0] else ["replay", "gain"]
+        return table(["success, %", "episodes a seed", "training seeds 0, 1, 2", "mean", *beside], body)
 
     return rows
 
 
 def share(value: float, interval: Sequence[float], sign: str = "") -> str:
     """Per cent with its interval."""
-    low, high = (f"{100 * bound:{sign}.0f}" for bound in interval)
-    return f"{100 * value:{sign}.1f} [{low}, {high}]"
+    bounds = Interval(*interval)
+    return f"{100 * value:{sign}.1f} {bounds.in_points() if sign else bounds.in_per_cent()}"
 
 
 def tried() -> str:
@@ -433,7 +436,7 @@ def dual_arm_replay() -> str:
 
     def cell(counts: dict[str, Any]) -> str:
         low, high = counts["interval"]
-        return f"{counts['successes']}/{counts['n']} [{100 * low:.0f}, {100 * high:.0f}]"
+        return f"{counts['successes']}/{counts['n']} {Interval(low, high).in_per_cent()}"
 
     def lost(counts: dict[str, Any]) -> str:
         return f"{counts['failed_untouched']} + {counts['failed_moved']}"
@@ -454,7 +457,7 @@ def dual_arm_replay_rows() -> str:
         for name, row in data.get(group, {}).items():
             counts = row["all"]
             low, high = counts["interval"]
-            told = f"{counts['successes']}/{counts['n']} [{100 * low:.0f}, {100 * high:.0f}]"
+            told = f"{counts['successes']}/{counts['n']} {Interval(low, high).in_per_cent()}"
             worst = min(row["tasks"], key=lambda t: row["tasks"][t]["successes"] / row["tasks"][t]["n"])
             of = row["tasks"][worst]
             rows.append((name, told, f"{worst} {of['successes']}/{of['n']}", f"{counts['steps']:.0f}"))
@@ -545,13 +548,40 @@ def snapshots(name: str) -> Callable[[], str]:
 def weighed_nano() -> str:
     """How many of the same episodes succeed: replay, the whole residual, and the weighed one."""
     data = load("weighed_nano")["rows"]
-    who = {"replay": "replay, contact", "whole": "pusht-nano", "weighed": "pusht-nano, half at 20 px"}
+    who = {"replay": "replay, same settings", "whole": "pusht-nano", "weighed": "pusht-nano, half at 20 px"}
     rows = [
         (f"{row['pool']}, > {t}", row["whole"]["n"], *(row[key][t] for key in who))
         for row in data
         for t in ("0.85", "0.95")
     ]
     return table(["pool", "episodes", *who.values()], rows)
+
+
+def controls(*wanted: str) -> Callable[[], str]:
+    """Policies beside replay at their settings, start by start; of these parts, or of all others."""
+
+    def cells(row: dict[str, Any], side: str) -> str:
+        found = [part.get(side) for part in row["thresholds"].values()]
+        if None in found:
+            return "–"
+        return " / ".join(f"{100 * sum(c['successes']) / len(c['successes']) / c['n']:.1f}" for c in found)
+
+    def rows() -> str:
+        body = []
+        for row in load("controls")["rows"]:
+            if row["part"] not in wanted:
+                continue
+            several = f", {row['trainings']} trainings" if row["trainings"] > 1 else ""
+            first, *_ = row["thresholds"].values()
+            gains = [part["over_same"]["text"] for part in row["thresholds"].values()]
+            who = row["part"].partition(",")[0] + ", " if row["part"].startswith("pusht") else ""
+            name = f"{who}{row['what']}{several}"
+            sides = [cells(row, side) for side in ("plain", "same", "policy")]
+            body.append((name, first["policy"]["n"], *sides, *gains, *["–"] * (2 - len(gains))))
+        head = ["", "episodes", "replay, plain", "replay, same settings", "policy"]
+        return table([*head, "policy − same, > 0.85", "> 0.95"], body)
+
+    return rows
 
 
 def gate() -> str:
@@ -655,6 +685,21 @@ def dual_arm_settings() -> str:
     return table([*head, "ours − replay, points", "only replay", "only ours"], rows)
 
 
+def dual_arm_untouched() -> str:
+    """Ten further tasks: the policy beside replay at its settings, scene by scene."""
+    (found,) = load("dualarm_untouched")["b_minus_a"].values()
+    rows = []
+    for task, pair in found.items():
+        if task == "all":
+            continue
+        counts = [f"{pair['both'] + pair[only]}/{pair['n']}" for only in ("only_a", "only_b")]
+        name = "**all**" if task == "unseen" else task
+        gain = share(pair["difference"], (pair["low"], pair["high"]), "+")
+        rows.append((name, *counts, gain, pair["only_a"], pair["only_b"]))
+    head = ["task", "replay, same settings", "dualarm-small", "policy − replay, points"]
+    return table([*head, "only replay", "only the policy"], rows)
+
+
 def dual_arm_failures() -> str:
     """Where the episodes of each agent stop, by task."""
     agents = load("dualarm_failures")["rows"]
@@ -706,8 +751,19 @@ SETTINGS = {  # of two arms, by what a run's name adds
     "single": "in the world's frame",
 }
 
+FRAMES = ("world's frame", "block's frame", "contact")
+
 TABLES: dict[str, Callable[[], str]] = {
     "environment": environment,
+    "controls-frames": controls(
+        *(f"{way}, 900 of the T" for way in ("world's frame", "block's frame", "contact"))
+    ),
+    "controls-sizes": controls("pusht-nano", "pusht-small"),
+    "controls-weighed": controls("pusht-small, half at 20 px", "pusht-nano, half at 20 px"),
+    "controls-blocks": controls("pusht-small, new blocks"),
+    "controls-beyond": controls("pusht-small, poses off", "pusht-small, 198 shown at another speed"),
+    "controls-fine-tune": controls("pusht-small, beside a fine-tune"),
+    "controls-world-sizes": controls("small, single", "small, oracle"),
     "expert": expert,
     "still": still,
     "command-line": command_line,
@@ -730,6 +786,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "policy-tried": tried,
     "settings-block": settings("Baselines in the block's frame"),
     "settings-world": settings("Baselines in the world's frame"),
+    "dual-arm-untouched": dual_arm_untouched,
     "plan-nano": plan("plan_nano"),
     "plan-world": plan("plan_world", "CPU"),
     "plan-sizes": plan("plan_sizes"),

@@ -419,3 +419,41 @@ def test_the_page_fits_and_asks_for_nothing(
     film.evaluate("film => new Promise(done => { film.onseeked = done; film.currentTime = 1.5; })")
     assert film.evaluate("film => [film.currentTime, film.error, film.videoWidth]") == [1.5, None, 96]
     context.close()
+
+
+def test_settings_that_differ_stand_above_the_figures(tmp_path: Path) -> None:
+    spec = EvalSpec("pusht-small", pusher="triangle", mode="contact", angles=(0.0, 45.0), seeds=(500, 501))
+    of_replay = {"n_action_steps": 8, "retrieval": "pusht-contact", "retrieval.subtrajectories": False}
+    of_policy = {**of_replay, "retrieval.subtrajectories": True, "policy.residual": True}
+    same = {**of_replay, "retrieval.subtrajectories": True}
+    for name, agent, settings in (
+        ("plain", "replay", of_replay),
+        ("same", "replay", same),
+        ("ours", "pusht-small", of_policy),
+    ):
+        one = replace(spec, agent=agent)
+        write_run(tmp_path / name, one, results(one, 0.5, 0), settings=settings)
+    parts = [{"title": "Three", "runs": ["plain", "same", "ours"]}, {"title": "One", "runs": ["same"]}]
+    (tmp_path / "report.json").write_text(json.dumps({"parts": parts}), "utf-8")
+    text = build_report(tmp_path)
+    read = Reader(text)
+    assert read.row("settings-0", "retrieval.subtrajectories") == {
+        "setting": "retrieval.subtrajectories",
+        "plain": "no",
+        "same": "yes",
+        "ours": "yes",
+    }
+    assert read.row("settings-0", "policy.residual")["plain"] == "–"
+    assert text.index('id="settings-0"') < text.index('id="success-0-0.85"')
+    assert "settings-1" not in read.tables, "one row has nothing to differ from"
+
+
+def test_rows_that_differ_in_the_agent_alone_are_said_to(tmp_path: Path) -> None:
+    spec = EvalSpec("replay", angles=(0.0, 45.0), seeds=(500, 501))
+    for name in ("a", "b"):
+        write_run(tmp_path / name, spec, results(spec, 0.5, 0), settings={"n_action_steps": 8})
+    assert "These rows differ in nothing but the agent" in build_report(tmp_path)
+    write_run(tmp_path / "c", spec, results(spec, 0.5, 0))
+    text = build_report(tmp_path)
+    assert "Runs without a record of what their agent was run with: c." in text
+    assert "These rows differ in nothing but the agent" not in text

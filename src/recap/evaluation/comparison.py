@@ -109,7 +109,7 @@ def render_comparison(comparison: Comparison) -> RenderableType:
     for threshold, rows in comparison.thresholds.items():
         above = "" if threshold == threshold_key(SUCCESS) else f" > {threshold}"
         parts.append(f"\nSuccess{above} in per cent, B − A with its 95 % interval over start seeds")
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
         table.add_column("goal", no_wrap=True)
         for column in ("n", "A", "B", "B − A", "both", "only A", "only B", "neither"):
             table.add_column(column, justify="right", no_wrap=True)

@@ -1,0 +1,82 @@
+"""What is kept of episodes, and that a policy is compared with nothing but an equal control."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import controls
+import pytest
+from toy_report import results, write_run
+
+from recap.errors import InputError
+from recap.evaluation.run_directory import read_info
+from recap.evaluation.spec import EvalSpec
+from recap.evaluation.summary import succeeded
+
+SPEC = EvalSpec(
+    "pusht-small", pusher="triangle", mode="contact", angles=(-30.0, 0.0), seeds=tuple(range(500, 506))
+)
+SAME = {"n_action_steps": 8, "retrieval": "pusht-contact"}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("OUTCOMES", "CONTROLS", "ROWS"):
+        monkeypatch.setattr(controls, name, tmp_path / f"{name}.json")
+    row = {"part": "p", "what": "w", "policy": ["plan/ours"], "same": "plan/same", "plain": None}
+    (tmp_path / "ROWS.json").write_text(json.dumps([row]))
+    (tmp_path / "controls_report.json").write_text(json.dumps({"title": "Kept"}))
+    return tmp_path
+
+
+def write(place: Path, name: str, agent: str, settings: dict[str, object], rate: float) -> None:
+    spec = replace(SPEC, agent=agent)
+    write_run(place / "plan/evaluations" / name, spec, results(spec, rate, 3), settings=settings)
+
+
+def test_what_is_kept_is_what_came_out(place: Path) -> None:
+    write(place, "ours", "pusht-small", {**SAME, "policy.residual": True}, 0.8)
+    controls.keep([place / "plan"])
+    entry = json.loads((place / "OUTCOMES.json").read_text())["runs"]["plan/ours"]
+    assert {len(digits) for digits in entry["outcomes"].values()} == {6}
+    _, kept = controls.unpack(entry)
+    _, were = read_info(place / "plan/evaluations/ours")
+    for threshold in ("0.85", "0.95"):
+        assert {(r.task, r.seed): succeeded(r, threshold) for r in kept} == {
+            (r.task, r.seed): succeeded(r, threshold) for r in were
+        }
+    controls.restore(place / "again")
+    spec, restored = read_info(place / "again/plan/ours")
+    assert spec == replace(SPEC, agent="pusht-small")
+    assert {(r.task, r.seed, r.outcome) for r in restored} == {(r.task, r.seed, r.outcome) for r in kept}
+
+
+def test_a_control_at_the_policys_settings_is_paired_with_it(place: Path) -> None:
+    write(place, "ours", "pusht-small", {**SAME, "policy.residual": True}, 0.9)
+    write(place, "same", "replay", SAME, 0.3)
+    controls.keep([place / "plan"])
+    controls.compare()
+    (row,) = json.loads((place / "CONTROLS.json").read_text())["rows"]
+    cell = row["thresholds"]["0.85"]
+    assert cell["policy"]["n"] == cell["same"]["n"] == 12
+    difference = (cell["policy"]["successes"][0] - cell["same"]["successes"][0]) / 12
+    assert cell["over_same"]["difference"] == pytest.approx(difference)
+
+
+@pytest.mark.parametrize("change", [{"n_action_steps": 4}, {"retrieval.subtrajectories": False}])
+def test_a_control_at_other_settings_is_refused(place: Path, change: dict[str, object]) -> None:
+    write(place, "ours", "pusht-small", {**SAME, "policy.residual": True}, 0.9)
+    write(place, "same", "replay", {**SAME, **change}, 0.3)
+    controls.keep([place / "plan"])
+    with pytest.raises(InputError, match=f"no equal control of plan/ours: {next(iter(change))} differ"):
+        controls.compare()
+
+
+def test_every_comparison_in_the_results_is_an_equal_one() -> None:
+    body = json.loads(controls.OUTCOMES.read_text("utf-8"))
+    rows = [controls.Row(**entry) for entry in json.loads(controls.ROWS.read_text("utf-8"))]
+    assert len(rows) > 50
+    for row in rows:
+        controls.check(row, body["runs"], body["settings"])
