@@ -11,6 +11,7 @@ import pytest
 
 from recap.errors import InputError
 from recap.evaluation.agents import make_agent
+from recap.evaluation.commands import command_of, control_of
 from recap.evaluation.rollouts import run_trials
 from recap.evaluation.run_directory import read_provenance
 from recap.evaluation.runner import evaluate, provenance
@@ -127,3 +128,17 @@ def test_a_plan_names_the_policy_whose_settings_its_control_takes(tmp_path: Path
     (tmp_path / "plan.json").write_text(json.dumps(body))
     spec = read_plan(tmp_path / "plan.json", tmp_path / "out").agents[0].spec
     assert (spec.settings_of, spec.mode, spec.agent) == ("pusht-nano", "contact", "replay")
+
+
+def test_the_control_of_an_evaluation_is_one_command() -> None:
+    spec = replace(SMALL, half_at=20.0, temperature=0.0, n_action_steps=4, pool="pools/mine")
+    control = control_of(spec)
+    assert control is not None
+    assert control == replace(
+        SMALL, agent="replay", settings_of="pusht-small", n_action_steps=4, pool="pools/mine"
+    )
+    told = command_of(control)
+    assert told.startswith("recap eval replay --settings-of pusht-small --pusher triangle --mode contact")
+    assert "--half-at" not in told
+    assert control_of(replace(SMALL, agent="replay")) is None
+    assert control_of(replace(SMALL, matching="none")) is None, "what it does without a match has no replay"

@@ -139,6 +139,7 @@ def evaluate(
     from recap.assembly import usual_mode
     from recap.cli.ranges import parse_angles, parse_seeds
     from recap.cli.terminal import progress_bar, show
+    from recap.evaluation.commands import command_of, control_of
     from recap.evaluation.record import parse_choice
     from recap.evaluation.run_directory import INFO, read_info
     from recap.evaluation.runner import evaluate as run_evaluation
@@ -210,6 +211,9 @@ def evaluate(
         click.echo(f"First error, {guilty.task}:{guilty.seed}: {''.join(last_line)}")
         click.echo("Next: mend the agent, then give the same command with --retry-errors")
         return 1
+    control = control_of(spec)
+    if control is not None:
+        click.echo(f"Its control: {command_of(control)}")
     click.echo(f"Next: recap compare {out} OTHER_RUN, or the same command with --record failures for videos")
     return 0
 

@@ -81,7 +81,7 @@ def render_stages(stages: Sequence[Stage]) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for name in COLUMNS:
         # In two lines, so that the row fits.
         table.add_column(name.replace(" > ", "\n> "), justify="right", no_wrap=True)

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 
+from recap.assembly import REPLAY, names_checkpoint
 from recap.envs.pusht.tasks import angle_key
 from recap.evaluation.spec import EvalSpec
 
+OF_A_NETWORK = (
+    "denoising_steps",
+    "temperature",
+    "sampler",
+    "residual",
+    "half_at",
+    "mask",
+    "noise_seed",
+    "device",
+)
 OPTIONS = {
     "settings_of": "--settings-of",
     "embodiment": "--embodiment",
@@ -56,6 +68,15 @@ def command_of(spec: EvalSpec) -> str:
         return shlex.join([*words, *tasks, "--seeds", seeds_text(spec.seeds)])
     words += [f"--angles={','.join(angle_key(a) for a in spec.angles)}", "--seeds", seeds_text(spec.seeds)]
     return shlex.join(words)
+
+
+def control_of(spec: EvalSpec) -> EvalSpec | None:
+    """Replay at the settings of the spec's policy, all else equal; None where it is not about a policy."""
+    if not names_checkpoint(spec.agent) or spec.matching != "retrieved":
+        return None
+    usual = EvalSpec(agent=spec.agent)
+    own = {name: getattr(usual, name) for name in OF_A_NETWORK}
+    return replace(spec, agent=REPLAY, settings_of=spec.agent, **own)
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
