@@ -61,9 +61,10 @@ def main() -> None:
     contact = AgentSpec("replay", mode="contact", pusher="triangle", reaction="hold")
     specs = {
         "pusht-small": replace(contact, name="pusht-small"),
-        "replay, contact": contact,
+        "replay, same settings": replace(contact, settings_of="pusht-small"),  # and those of pusht-nano
+        "replay, plain, contact": contact,
         "pusht-nano": replace(contact, name="pusht-nano"),
-        "replay, aligned": replace(contact, mode="aligned"),
+        "replay, plain, aligned": replace(contact, mode="aligned"),
     }
     policies = {name: load_policy(spec) for name, spec in specs.items()}
     rows = {}
