@@ -567,18 +567,17 @@ def controls(*wanted: str) -> Callable[[], str]:
         return " / ".join(f"{100 * sum(c['successes']) / len(c['successes']) / c['n']:.1f}" for c in found)
 
     def rows() -> str:
+        found = [row for row in load("controls")["rows"] if row["part"] in wanted]
+        plain = any("plain" in part for row in found for part in row["thresholds"].values())
+        sides = ["plain", "same", "policy"] if plain else ["same", "policy"]
         body = []
-        for row in load("controls")["rows"]:
-            if row["part"] not in wanted:
-                continue
+        for row in found:
             several = f", {row['trainings']} trainings" if row["trainings"] > 1 else ""
+            name = row["what"] if "900" in row["part"] else f"{row['part']}: {row['what']}"
             first, *_ = row["thresholds"].values()
             gains = [part["over_same"]["text"] for part in row["thresholds"].values()]
-            who = row["part"].partition(",")[0] + ", " if row["part"].startswith("pusht") else ""
-            name = f"{who}{row['what']}{several}"
-            sides = [cells(row, side) for side in ("plain", "same", "policy")]
-            body.append((name, first["policy"]["n"], *sides, *gains, *["–"] * (2 - len(gains))))
-        head = ["", "episodes", "replay, plain", "replay, same settings", "policy"]
+            body.append((name + several, first["policy"]["n"], *(cells(row, side) for side in sides), *gains))
+        head = ["", "episodes", *(["replay, plain"] if plain else []), "replay, same settings", "policy"]
         return table([*head, "policy − same, > 0.85", "> 0.95"], body)
 
     return rows
