@@ -497,13 +497,18 @@ def test_with_an_empty_pool_an_agent_holds_still_unless_told_to_act_alone(state_
         assert not np.array_equal(agent.act([0], [moment])[0], moment.proprio), name
 
 
-def test_without_its_residual_a_policy_looks_again_at_a_demonstrations_end(
-    state_policy: WamPolicy,
-) -> None:
-    last = len(EPISODES[1]) - 3
-    without, plain = with_policy(state_policy, residual=False), with_policy(None)
-    for t in range(last, len(EPISODES[1])):
+def test_without_its_residual_a_policy_looks_again_at_a_demonstrations_end(state_policy: WamPolicy) -> None:
+    without, plain, learned = (
+        with_policy(policy, residual=residual)
+        for policy, residual in ((state_policy, False), (None, True), (state_policy, True))
+    )
+    n_plans = {"without": 0, "learned": 0}
+    for t in (*range(len(EPISODES[1]) - 5, len(EPISODES[1])), *[len(EPISODES[1]) - 1] * 8):
         moment = seen(EPISODES[1], t)
+        before = without.plan(0), learned.plan(0)
         assert np.array_equal(without.act([0], [moment]), plain.act([0], [moment]))
-        assert without.retrieval(0) is not None
-        assert without.retrieval(0).matches == plain.retrieval(0).matches  # type: ignore[union-attr]
+        learned.act([0], [moment])
+        n_plans["without"] += without.plan(0) is not before[0]
+        n_plans["learned"] += learned.plan(0) is not before[1]
+    assert n_plans["learned"] == 2, "a policy carries out all eight"
+    assert n_plans["without"] > 2, "what is acted out ends where the demonstration does"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from recap.agent import RetrievalAgent
 from recap.cli import main
 from recap.collection import Demo
 from recap.demo.report import LEGEND, conclusion, next_steps, page, table_rows
@@ -20,6 +21,8 @@ from recap.demo.teaching import collect
 from recap.envs.pusht.env import PushTEnv
 from recap.errors import InputError, RunDirectoryError
 from recap.evaluation.film import CAPTION, TILE
+from recap.evaluation.rollouts import run_trials
+from recap.evaluation.settings import agent_settings
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder
 from recap.policies.checkpoint import save_pretrained
 from recap.policies.config import ImageConfig, PolicyConfig
@@ -339,3 +342,19 @@ def test_mistakes_are_one_line(
     assert words in told
     assert told.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_replay_beside_the_policy_has_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, object]] = []
+
+    def noted(agent: RetrievalAgent, *rest: object) -> object:
+        made.append(agent_settings(agent))
+        return run_trials(agent, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("recap.demo.run.run_trials", noted)
+    config = replace(TINY_CONFIG, inputs="S", n_action_steps=3, hindsight=True)
+    run_demo(spec_for(make_policy(tmp_path / "policy", config), helpings=(1,)), tmp_path / "out")
+    policy, replay = made[-2:]
+    assert replay == {key: value for key, value in policy.items() if not key.startswith("policy.")}
+    assert replay["n_action_steps"] == 3
+    assert replay["retrieval.subtrajectories"] is True

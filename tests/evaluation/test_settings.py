@@ -18,10 +18,12 @@ from recap.evaluation.runner import evaluate, provenance
 from recap.evaluation.settings import SETTINGS, differences, settings_text
 from recap.evaluation.spec import EvalSpec
 from recap.plans.plan import read_plan
+from recap.policies.checkpoint import save_pretrained
 from recap.pool.memory import MemoryView
 from recap.pool.packed import write_packed
 from recap.standard_pools import open_pool
 from recap.types import EpisodeResult
+from toy_policy import toy_config, toy_policy
 
 SMALL = EvalSpec(
     "pusht-small", pusher="triangle", mode="contact", angles=(-30.0, 0.0), seeds=(500, 501), max_steps=120
@@ -69,6 +71,14 @@ def test_it_is_so_with_two_arms() -> None:
 def test_a_look_interval_of_ones_own_goes_before_the_policys(pool: str) -> None:
     like = replace(SMALL, agent="replay", settings_of="pusht-small", pool=pool, n_action_steps=4)
     assert provenance(make_agent("replay", like))[SETTINGS]["n_action_steps"] == 4
+
+
+def test_a_policy_of_ones_own_gives_chunk_and_look_interval(tmp_path: Path, pool: str) -> None:
+    save_pretrained(toy_policy(toy_config(inputs="S", chunk_size=4, n_action_steps=2)), tmp_path / "policy")
+    like = EvalSpec("replay", settings_of=str(tmp_path / "policy"), pool=pool)
+    kept = provenance(make_agent("replay", like))[SETTINGS]
+    assert (kept["retrieval.chunk_size"], kept["n_action_steps"]) == (4, 2)
+    assert kept["retrieval.subtrajectories"] is False, "as that policy has it"
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,8 @@ def test_a_rate_over_one_goal_is_wilsons_and_over_many_counts_shared_starts_once
     assert rate_interval(np.ones((3, 10, 9))) == wilson(10, 10), "nothing is known of how goals differ"
     chequered = np.indices((50, 8)).sum(axis=0)[None] % 2 * 1.0  # every start half and half
     assert rate_interval(chequered) == pytest.approx(wilson(200, 400)), "never surer than independent ones"
+    chequered[0, 0, 0] = 1 - chequered[0, 0, 0]
+    assert rate_interval(chequered) == pytest.approx(wilson(201, 400)), "nor where starts hardly differ"
     gaps = np.where(np.arange(20).reshape(1, 10, 2) % 5 == 0, np.nan, 1.0)
     assert rate_interval(gaps) == wilson(10, 10)
     assert all(map(math.isnan, rate_interval(np.full((1, 3, 2), np.nan))))
