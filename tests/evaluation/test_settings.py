@@ -15,7 +15,7 @@ from recap.evaluation.commands import command_of, control_of
 from recap.evaluation.rollouts import run_trials
 from recap.evaluation.run_directory import read_provenance
 from recap.evaluation.runner import evaluate, provenance
-from recap.evaluation.settings import SETTINGS, differences, settings_text
+from recap.evaluation.settings import SETTINGS, differences, recorded_settings, settings_text
 from recap.evaluation.spec import EvalSpec
 from recap.plans.plan import read_plan
 from recap.policies.checkpoint import save_pretrained
@@ -152,3 +152,8 @@ def test_the_control_of_an_evaluation_is_one_command() -> None:
     assert "--half-at" not in told
     assert control_of(replace(SMALL, agent="replay")) is None
     assert control_of(replace(SMALL, matching="none")) is None, "what it does without a match has no replay"
+
+
+@pytest.mark.parametrize("damaged", [{}, {SETTINGS: "all"}, {SETTINGS: [1]}, {SETTINGS: None}])
+def test_a_record_of_another_kind_is_none(damaged: dict[str, Any]) -> None:
+    assert recorded_settings(damaged) is None

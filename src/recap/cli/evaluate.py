@@ -238,11 +238,12 @@ def compare(a: Path, b: Path, json_file: Path | None) -> None:
     from recap.evaluation.comparison import compare as pair
     from recap.evaluation.comparison import render_comparison
     from recap.evaluation.run_directory import read_info, read_provenance
-    from recap.evaluation.settings import SETTINGS
+    from recap.evaluation.settings import recorded_settings
     from recap.run_directory import write_whole
 
     runs = read_info(a), read_info(b)
-    comparison = pair(*runs, (read_provenance(a).get(SETTINGS), read_provenance(b).get(SETTINGS)))
+    of_a, of_b = (recorded_settings(read_provenance(path)) for path in (a, b))
+    comparison = pair(*runs, (of_a, of_b))
     click.echo(f"A: {a}\nB: {b}")
     show(render_comparison(comparison))
     if json_file is not None:

@@ -13,7 +13,7 @@ from recap.errors import InputError, RunDirectoryError, did_you_mean
 from recap.evaluation.commands import command_of, seeds_text
 from recap.evaluation.published import ROWS, PublishedRow
 from recap.evaluation.run_directory import INFO, read_info, read_provenance
-from recap.evaluation.settings import SETTINGS
+from recap.evaluation.settings import recorded_settings
 from recap.evaluation.spec import EvalSpec
 from recap.evaluation.summary import Group, Rate, Summary, summarise
 from recap.evaluation.training_seeds import Rolled, share_of
@@ -50,8 +50,7 @@ class Run:
     @property
     def settings(self) -> Mapping[str, Any] | None:
         """What its agent was run with; None where that was not recorded."""
-        found = self.origin.get(SETTINGS)
-        return found if isinstance(found, Mapping) else None
+        return recorded_settings(self.origin)
 
     @property
     def provenance(self) -> list[tuple[str, str]]:

@@ -48,6 +48,12 @@ def agent_settings(agent: RetrievalAgent) -> dict[str, Any]:
     return found
 
 
+def recorded_settings(provenance: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What the agent of a run was run with, of its provenance; None where that was not recorded."""
+    found = provenance.get(SETTINGS)
+    return found if isinstance(found, Mapping) else None
+
+
 @dataclass(frozen=True)
 class Differences:
     """Every setting in which runs differ, by name: its value in each of them."""
