@@ -58,10 +58,12 @@ unit: $(VENV)/.dev
 reference: $(VENV)/.base
 	@$(BIN)/python docs/reference/generate.py
 	@$(BIN)/python docs/results/tables.py
+	@$(BIN)/python benchmarks/controls_page.py
 
 reference-check: $(VENV)/.base
 	@$(BIN)/python docs/reference/generate.py --check
 	@$(BIN)/python docs/results/tables.py --check
+	@$(BIN)/python benchmarks/controls_page.py --check
 
 system:
 	@if ! command -v apt-get >/dev/null; then echo "make system: no apt-get here; install the equivalents of: $(SYSTEM_PACKAGES)"; \

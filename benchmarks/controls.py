@@ -5,9 +5,9 @@
     python benchmarks/controls.py restore runs/evidence           # run directories again, for recap report
 
 Both files lie in docs/results. Beside this script, controls.json says what is compared with what, and
-controls_report.json how a report tells it. `keep` writes a digit an episode: 0 failed, 1 past the first
-threshold, 2 past the second, ! ended in an error. So a control that is run later can still be paired with a
-policy whose weights are gone.
+controls_report.json how a report tells it; controls_page.py makes docs/evidence.html of them. `keep` writes a
+digit an episode: 0 failed, 1 past the first threshold, 2 past the second, ! ended in an error. So a control
+that is run later can still be paired with a policy whose weights are gone.
 """
 
 from __future__ import annotations

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 
 import controls
+import controls_page
 import pytest
 from toy_report import results, write_run
 
@@ -80,3 +82,14 @@ def test_every_comparison_in_the_results_is_an_equal_one() -> None:
     assert len(rows) > 50
     for row in rows:
         controls.check(row, body["runs"], body["settings"])
+
+
+def test_the_page_begins_with_the_summary_and_every_comparison() -> None:
+    html = controls_page.PAGE.read_text("utf-8")
+    rows = json.loads(controls.CONTROLS.read_text("utf-8"))["rows"]
+    assert html.index('id="c0"') < html.index('id="c1"') < html.index('id="s0"')
+    for row in rows:
+        for cell in row["thresholds"].values():
+            assert cell["over_same"]["text"] in html
+    for question, *_ in json.loads(controls_page.SUMMARY.read_text("utf-8")):
+        assert escape(question) in html
