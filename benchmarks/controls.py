@@ -27,6 +27,7 @@ from recap.evaluation.settings import SETTINGS, differences
 from recap.evaluation.spec import EvalSpec, threshold_key
 from recap.evaluation.summary import summarise
 from recap.evaluation.training_seeds import Rolled, gain_of, share_of
+from recap.run_directory import write_whole
 from recap.types import EpisodeResult
 
 RESULTS = Path(__file__).parent.parent / "docs/results"
@@ -80,7 +81,7 @@ def keep(folders: Iterable[Path]) -> None:
     lines = [f"  {json.dumps(name)}: {json.dumps(run)}" for name, run in sorted(body["runs"].items())]
     known = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(body["settings"].items())]
     text = "{\n" + f' "settings": {{\n{_joined(known)}\n }},\n "runs": {{\n{_joined(lines)}\n }}\n' + "}\n"
-    OUTCOMES.write_text(text, "utf-8")
+    write_whole(OUTCOMES, text)
     print(f"{len(body['runs'])} runs in {OUTCOMES}")
 
 
@@ -100,7 +101,6 @@ def restore(folder: Path) -> None:
                 run.append(result)
             run.write_info(summarise(spec, results).to_json(), {**origin, SETTINGS: settings})
     (folder / MANIFEST).write_text(ROWS.with_name("controls_report.json").read_text("utf-8"), "utf-8")
-    print(f"{len(body['runs'])} runs in {folder}: recap report {folder} --out evidence.html")
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def compare() -> None:
             continue
         check(row, runs, settings)
         found.append(_compared(row, runs))
-    CONTROLS.write_text(json.dumps({"rows": found}, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    write_whole(CONTROLS, json.dumps({"rows": found}, indent=1, ensure_ascii=False) + "\n")
     print(f"{len(found)} comparisons in {CONTROLS}")
 
 
@@ -194,6 +194,7 @@ def main() -> None:
         compare()
     else:
         restore(options.folder)
+        print(f"Next: recap report {options.folder} --out evidence.html")
 
 
 if __name__ == "__main__":

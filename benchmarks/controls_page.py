@@ -22,6 +22,7 @@ from recap.errors import InputError
 from recap.evaluation.report import build_report
 from recap.evaluation.report_figures import figure
 from recap.pages import table
+from recap.run_directory import write_whole
 
 PAGE = CONTROLS.parent.parent / "evidence.html"
 SUMMARY = ROWS.with_name("controls_summary.json")
@@ -110,7 +111,7 @@ def main() -> None:
     options = parser.parse_args()
     html = build()
     if not options.check:
-        PAGE.write_text(html, "utf-8")
+        write_whole(PAGE, html)
         print(f"{PAGE}: {len(html) / 1e6:.1f} MB")
     elif not PAGE.exists() or PAGE.read_text("utf-8") != html:
         raise InputError(f"{PAGE.name} is not what the results say: run python benchmarks/controls_page.py")

@@ -122,3 +122,11 @@ def test_a_run_without_a_record_is_not_called_equal() -> None:
 def test_where_it_was_computed_is_no_setting() -> None:
     found = compare((REPLAY, A[1]), (replace(REPLAY, device="cuda"), A[1]), (OF_REPLAY, OF_REPLAY))
     assert not found.settings.settings
+
+
+def test_whatever_a_file_holds_is_printed_as_it_is_written() -> None:
+    hostile = {**OF_REPLAY, "[/x]": "[/y]\x1b[31m", "retrieval.trim": {"a": ["[/z]"]}}
+    text = told(compare((REPLAY, A[1]), (POLICY, A[1]), (OF_REPLAY, hostile)))
+    assert "[/x]" in text
+    assert "[/y]\\x1b[31m" in text
+    assert "\x1b" not in text

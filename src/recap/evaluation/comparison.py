@@ -147,7 +147,7 @@ def _settings(comparison: Comparison) -> Iterable[Any]:
         for column in ("setting that differs", "A", "B"):
             table.add_column(column, overflow="fold")
         for key, (a, b) in found.settings.items():
-            table.add_row(key, escape(settings_text(a)), escape(settings_text(b)))
+            table.add_row(*(escape(settings_text(value)) for value in (key, a, b)))
         yield table
         yield ""
     if not found.recorded:
@@ -155,7 +155,8 @@ def _settings(comparison: Comparison) -> Iterable[Any]:
     elif found.equal_but_for_the_network:
         yield "Equal settings: pool, poses, retrieval and look interval are the same in both."
     else:
-        yield f"Not equal settings: {', '.join(found.of_the_run)} differ, besides what the agents are."
+        names = escape(", ".join(map(settings_text, found.of_the_run)))
+        yield f"Not equal settings: {names} differ, besides what the agents are."
         policy = next((name for name in comparison.agents if name not in WITHOUT_SETTINGS), None)
         if REPLAY in comparison.agents and policy is not None:
-            yield f"An equal control: recap eval replay --settings-of {policy}, all else as here."
+            yield f"An equal control: recap eval replay --settings-of {escape(policy)}, all else as here."

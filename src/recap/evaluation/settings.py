@@ -104,9 +104,10 @@ def settings_text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         text = ", ".join(map(settings_text, value))
         return text if len(text) <= 30 else f"{text[:24]}… ({len(value)})"
-    if isinstance(value, str) and "/" in value:
-        return f"…/{Path(value).name}" if len(value) > 40 else value
-    return "none" if value is None else str(value)
+    if isinstance(value, str) and "/" in value and len(value) > 40:
+        value = f"…/{Path(value).name}"
+    text = "none" if value is None else str(value)
+    return text if text.isprintable() else ascii(text)  # a file may hold what a terminal would obey
 
 
 def _retrieves(spec: EvalSpec) -> bool:

@@ -14,7 +14,7 @@ from recap.types import EpisodeResult
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-INTERVAL = "95 %: Wilson, for as many episodes as the starts that several angles share are worth"
+INTERVAL = "95 %: Wilson; episodes that share a start count as fewer than they are"
 
 
 @dataclass(frozen=True, slots=True)
