@@ -23,7 +23,7 @@ SEEDS = "42:92"
 @click.command("eval")
 @click.argument("agent")
 @click.option(
-    "--settings-of", metavar="POLICY", help="Replay as this policy retrieves and looks: its equal control."
+    "--settings-of", metavar="POLICY", help="Replay with this policy's settings: its equal control."
 )
 @click.option("--env", default="pusht", show_default=True, help="Where it acts: pusht or dualarm.")
 @click.option("--pusher", default="disc", show_default=True, help="disc or triangle.")

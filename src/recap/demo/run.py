@@ -243,7 +243,9 @@ def _film(result: DemoResult, run: _Run, out: Path) -> None:
             progress(done, 3)
             episode = stages[i].policy[at]
             reel = make_reel(run.traces[i][at], run.agent)
-            label = f"{'after' if i else 'before'}: {stages[i].n_demonstrations} demonstrations"
+            label = (
+                f"after: {stages[i].n_demonstrations} demonstrations" if i else "before: the weights alone"
+            )
             ending = f"best coverage {episode.max_coverage:.2f}"
             reels.append(Shown(label, ending, succeeded(episode, KEYS[0]), reel))
         progress(2, 3)
