@@ -1,0 +1,72 @@
+"""Numbers and files that no change of the code may move, compared with what was computed before it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from goldens.compute import BITS, NEAR, SHA, compute
+from goldens.make import FILE, FINGERPRINT, fingerprint
+
+FILE_SHA256 = "189445f0b3931ccf5fa83fe271aaeddaf594aa0faaa303785e0326379c20fc70"
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def goldens() -> dict[str, NDArray[Any]]:
+    """What is kept, by `group:name`."""
+    with np.load(FILE, allow_pickle=False) as file:
+        return dict(file)
+
+
+def differences(
+    group: str, goldens: dict[str, NDArray[Any]], found: dict[str, NDArray[Any] | str], exact: bool
+) -> list[str]:
+    """The names whose values are others than those kept."""
+    kept = {name.removeprefix(f"{group}:"): v for name, v in goldens.items() if name.startswith(f"{group}:")}
+    assert set(found) == set(kept)
+    return [name for name, value in kept.items() if not same(name, value, np.asarray(found[name]), exact)]
+
+
+def same(name: str, kept: NDArray[Any], found: NDArray[Any], exact: bool) -> bool:
+    """Whether a value is as it was kept; a hash says nothing where bits may differ."""
+    if not exact and name.endswith(SHA):
+        return True
+    if kept.shape != found.shape or kept.dtype.kind != found.dtype.kind:
+        return False
+    if kept.dtype.kind != "f":
+        return np.array_equal(kept, found)
+    if exact:
+        return kept.dtype == found.dtype and np.array_equal(kept, found, equal_nan=True)
+    return np.allclose(found, kept, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
+
+
+def test_the_goldens_are_those_that_were_made() -> None:
+    assert hashlib.sha256(FILE.read_bytes()).hexdigest() == FILE_SHA256
+
+
+def test_every_golden_is_of_a_group(goldens: dict[str, NDArray[Any]]) -> None:
+    groups = {name.split(":")[0] for name in goldens if name != FINGERPRINT}
+    assert groups == {*BITS, *NEAR}
+    assert not set(BITS) & set(NEAR)
+
+
+@pytest.mark.parametrize("group", BITS)
+def test_bits_are_as_they_were(group: str, goldens: dict[str, NDArray[Any]], tmp_path: Path) -> None:
+    """Bit by bit on a machine like that of the goldens, elsewhere to 1e-5 and without the hashes.
+
+    Variants of libm and BLAS are chosen by the CPU, and round the last bits in their own way.
+    """
+    exact = str(goldens[FINGERPRINT]) == fingerprint()
+    assert not differences(group, goldens, compute(group, tmp_path), exact)
+
+
+@pytest.mark.parametrize("group", NEAR)
+def test_numbers_are_as_they_were(group: str, goldens: dict[str, NDArray[Any]], tmp_path: Path) -> None:
+    """To 1e-5 on any machine."""
+    assert not differences(group, goldens, compute(group, tmp_path), exact=False)
