@@ -13,7 +13,7 @@ from recap.pool.importers import hdf5
 from recap.pool.importers.mapping import IMAGE, NEXT, OBJECT, SourceKey, check_name, one_line
 from recap.pool.importers.source import RawEpisode, as_dataset_error, check_fps, even_times, read_text
 from recap.pool.importers.strings import TextPlace, read_strings
-from recap.pool.robotwin_layout import FPS, our_camera
+from recap.pool.robotwin_write import FPS, our_camera
 from recap.types import Scalar
 
 _FILE = re.compile(r"episode_?(?P<number>\d{1,9})\.(?:hdf5|h5)")
