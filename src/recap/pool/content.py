@@ -77,10 +77,10 @@ def episode_of(
     )
 
 
-def check_episode(episode: Episode) -> None:
-    """Refuse what could not be kept exactly, or not be used, in one line."""
+def check_episode(episode: Episode, *, for_pool: bool = True) -> None:
+    """Refuse, in one line, what cannot be used; for a pool also a missing id and numbers float32 rounds."""
     n = len(episode)
-    if not episode.id:
+    if for_pool and not episode.id:
         raise InputError("an episode has no id: give each one a name of its own")
     for key in TEXTS:
         _check_text(episode, key, getattr(episode, key))
@@ -98,11 +98,11 @@ def check_episode(episode: Episode) -> None:
     for what, value in vectors.items():
         if np.ndim(value) != 2 or len(value) != n:
             _refuse(episode, f"{what} is {np.shape(value)}, not ({n}, d)")
-        _check_finite(episode, what, value)
+        _check_numbers(episode, what, value, for_pool)
     if episode.goal is not None:
         if np.ndim(episode.goal) != 1:
             _refuse(episode, f"its goal is {np.shape(episode.goal)}, not (g,)")
-        _check_finite(episode, "its goal", episode.goal)
+        _check_numbers(episode, "its goal", episode.goal, for_pool)
     for camera, frames in episode.images.items():
         _check_text(episode, "camera name", camera)
         if len(frames) != n:
@@ -115,11 +115,13 @@ def check_episode(episode: Episode) -> None:
             _refuse(episode, f"attribute '{key}' is not text, a finite number or a bool")
 
 
-def _check_finite(episode: Episode, what: str, value: Any) -> None:
+def _check_numbers(episode: Episode, what: str, value: Any, exact: bool) -> None:
     array = np.asarray(value)
     if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
         _refuse(episode, f"{what} holds NaN, infinity or no numbers; leave the episode out")
-    if not np.array_equal(array.astype("<f4"), array):
+    with np.errstate(over="ignore"):
+        single = array.astype("<f4")
+    if not (np.array_equal(single, array) if exact else np.isfinite(single).all()):
         _refuse(episode, f"{what} is {array.dtype} and does not fit float32; convert it first")
 
 

@@ -50,7 +50,7 @@ def detect_format(path: Path) -> str:
 def _reader(name: str, path: Path, fps: float | None) -> Reader:
     # Imported here, so that the libraries of one format are not needed for another.
     if name == "lerobot":
-        from recap.pool.importers.lerobot import LeRobotReader
+        from recap.pool.lerobot_read import LeRobotReader
 
         return LeRobotReader(path, fps)
     if name == "tracked":

@@ -10,7 +10,7 @@ from typing import Any
 
 from recap.errors import DatasetError, InputError
 from recap.pool.importers import hdf5
-from recap.pool.importers.mapping import IMAGE, OBJECT, SourceKey
+from recap.pool.importers.mapping import IMAGE, OBJECT
 from recap.pool.importers.source import RawEpisode, as_dataset_error, check_fps, even_times
 from recap.types import Scalar
 
@@ -38,7 +38,7 @@ class RobomimicReader:
                 raise DatasetError(f"{path} has no data/demo_0/actions; it is no robomimic file")
             data = hdf5.member(file, "data")
             self._demos = sorted((name for name in data if _is_demo(data, name)), key=_number)
-            self._keys = hdf5.walk(hdf5.member(data, self._demos[0]))
+            self.keys = hdf5.walk(hdf5.member(data, self._demos[0]))
         env, problem, *texts = hdf5.read_texts(
             path, [("data", name) for name in _FILE_TEXTS] + self._demo_texts()
         )
@@ -57,13 +57,9 @@ class RobomimicReader:
         with hdf5.opened(self.path) as file:
             return [hdf5.member(file, f"data/{demo}/actions").shape[0] for demo in self._demos]
 
-    def keys(self) -> Mapping[str, SourceKey]:
-        """What the first demonstration holds."""
-        return self._keys
-
     def default_mapping(self) -> Mapping[str, str]:
         """End-effector position, quaternion and gripper of every arm, or the one vector there is."""
-        numbers = [key for key, info in self._keys.items() if info.kind == "numbers"]
+        numbers = [key for key, info in self.keys.items() if info.kind == "numbers"]
         mapping = {"action": "actions"} if "actions" in numbers else {}
         parts: list[str] = []
         for key in numbers:
@@ -79,7 +75,7 @@ class RobomimicReader:
         goals = [key for key in _GOALS if key in numbers]
         if goals:
             mapping["goal"] = goals[0]
-        for key, info in self._keys.items():
+        for key, info in self.keys.items():
             if info.kind == "images" and key.startswith("obs/"):
                 mapping[IMAGE + key.removeprefix("obs/").removesuffix("_image").replace("/", "_")] = key
         return mapping

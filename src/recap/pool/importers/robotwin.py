@@ -52,7 +52,7 @@ class RobotwinReader:
         with hdf5.opened(self._files[0]) as file:
             if not recognises(file):
                 raise DatasetError(f"{self._files[0]} has neither endpose nor state; it is no RoboTwin file")
-            self._keys = hdf5.walk(file)
+            self.keys = hdf5.walk(file)
         root = self._files[0].absolute().parent
         self._folder = root.parent if root.name == "data" else root
         self._task_key = self._folder.parent.name if root.name == "data" else ""  # TASK/CONFIG/data
@@ -72,26 +72,22 @@ class RobotwinReader:
                 lengths.append(hdf5.member(file, key).shape[0])
         return lengths
 
-    def keys(self) -> Mapping[str, SourceKey]:
-        """What the first episode holds."""
-        return self._keys
-
     def default_mapping(self) -> Mapping[str, str]:
         """20-D tool poses where the file has them, else joints; the action is the next state unless kept."""
-        state, action = _arms(self._keys, "state"), _arms(self._keys, "action")
+        state, action = _arms(self.keys, "state"), _arms(self.keys, "action")
         older = [f"endpose/{arm}_{what}" for arm in ("left", "right") for what in ("endpose", "gripper")]
-        if all(key in self._keys for key in older):
+        if all(key in self.keys for key in older):
             poses = "+".join(key + "@wxyz" * key.endswith("_endpose") for key in older)
             mapping = {"proprio": poses, "action": NEXT + poses}
         elif state:
             # Poses were recorded, but some writers keep only joints as actions: both must be of one kind.
             same = action.replace("action/", "state/") == state
             mapping = {"proprio": state, "action": action if same else NEXT + state}
-        elif "joint_action/vector" in self._keys:
+        elif "joint_action/vector" in self.keys:
             mapping = {"proprio": "joint_action/vector", "action": NEXT + "joint_action/vector"}
         else:
             mapping = {}
-        for key, info in self._keys.items():
+        for key, info in self.keys.items():
             parts = key.split("/")
             if info.kind == "images" and len(parts) == 3:
                 mapping[f"{IMAGE}{our_camera(check_name('camera', parts[1]))}"] = key

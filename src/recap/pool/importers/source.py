@@ -47,14 +47,12 @@ class RawEpisode:
 class Reader(Protocol):
     """Reads one format; the mapping and all that follows from it are common to all."""
 
+    keys: dict[str, SourceKey]  # what the first episode holds
+
     def __len__(self) -> int: ...
 
     def lengths(self) -> Sequence[int]:
         """Frames of each episode, found without reading them."""
-        ...
-
-    def keys(self) -> Mapping[str, SourceKey]:
-        """What the first episode holds."""
         ...
 
     def default_mapping(self) -> Mapping[str, str]:
@@ -99,7 +97,7 @@ class Source(LazySequence[Episode]):
         self.format = format
         self._reader = reader
         with as_dataset_error(path):
-            self.plan: Plan = make_plan(mapping, reader.default_mapping(), reader.keys())
+            self.plan: Plan = make_plan(mapping, reader.default_mapping(), reader.keys)
 
     def __len__(self) -> int:
         return len(self._reader)
@@ -117,7 +115,7 @@ class Source(LazySequence[Episode]):
         first = self[0]
         with as_dataset_error(self.path):
             lengths = tuple(self._reader.lengths())
-            keys = tuple(self._reader.keys().values())
+            keys = tuple(self._reader.keys.values())
         fields = tuple(_reports(first, self.plan))
         return SourceReport(
             self.path, self.format, keys, fields, lengths, first.fps, first.task, first.embodiment

@@ -64,13 +64,13 @@ class TrackedReader:
         if fps is not None:
             raise InputError(f"{path} has its own times: leave --fps out, and resample what was read")
         arrays = _read_poses(self._folders[0])
-        self._keys = {
+        self.keys = {
             name: SourceKey(name, values.shape, str(values.dtype), "numbers" if values.ndim == 2 else "other")
             for name, values in arrays.items()
         }
         video = self._folders[0] / VIDEO
         if video.is_file():
-            self._keys[VIDEO] = SourceKey(VIDEO, (len(arrays["time_s"]),), "video", "images")
+            self.keys[VIDEO] = SourceKey(VIDEO, (len(arrays["time_s"]),), "video", "images")
 
     def __len__(self) -> int:
         return len(self._folders)
@@ -79,16 +79,12 @@ class TrackedReader:
         """Poses are small: they are read."""
         return [len(_read_poses(folder)["time_s"]) for folder in self._folders]
 
-    def keys(self) -> Mapping[str, SourceKey]:
-        """What the first folder holds."""
-        return self._keys
-
     def default_mapping(self) -> Mapping[str, str]:
         """Position, 6-D rotation and gripper of each hand; the action is the next pose."""
-        hands = _hands(self._keys)
+        hands = _hands(self.keys)
         poses = "+".join(f"{hand}xyz+{hand}quaternion@wxyz+{hand}gripper" for hand in hands)
         mapping = {"proprio": poses, "action": NEXT + poses}
-        if VIDEO in self._keys:
+        if VIDEO in self.keys:
             mapping[f"{IMAGE}video"] = VIDEO
         return mapping
 
