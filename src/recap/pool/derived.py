@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from recap.errors import DatasetError
-from recap.pool.files import Files, sha256
-from recap.pool.seals import sealed, unsealed
+from recap.pool.files import Files, is_intact, sealed, sha256, unsealed
 from recap.types import F32, Descriptors, Episode
 
 if TYPE_CHECKING:
@@ -206,11 +205,6 @@ class Derived:
             self._keep(name, data)
             table.read.add(name)
             table.rows.update(zip(keys, rows, strict=True))
-
-
-def is_intact(name: str, data: bytes) -> bool:
-    """Whether a file still has the contents it is named by."""
-    return name.rpartition("/")[2].partition(".")[0] == sha256(data)
 
 
 def write_shard(

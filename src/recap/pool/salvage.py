@@ -16,8 +16,7 @@ from typing import Any
 
 from recap.pool.files import Files, open_files, sha256
 from recap.pool.schema import Row, rows_of
-from recap.pool.seals import Seal, read_seal
-from recap.pool.table import Damage, reading, stored_count, stored_table
+from recap.pool.table import Damage, Seal, read_seal, reading, stored_count, stored_table
 
 _TIMEOUT_S = 60
 _N_DEATHS = 64  # rows of one file that may each kill their reader before the file is given up
