@@ -1,4 +1,4 @@
-"""An episode taken apart into metadata and arrays, checked and hashed, and put together again."""
+"""An episode as metadata and flat arrays, and back; its hash; and the check before it is kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXTS = ("id", "scene_id", "task", "embodiment", "action_space", "source")
 
 
 def arrays_of(episode: Episode) -> dict[str, NDArray[Any]]:
-    """The low-dimensional data as flat arrays of fixed types, objects end to end; no goal is no array."""
+    """The low-dimensional data as flat arrays of fixed types, object after object; no goal is no array."""
     objects = [np.asarray(value, "<f4").reshape(-1) for value in episode.objects.values()]
     arrays = {
         "timestamps": np.asarray(episode.timestamps, "<f8"),

@@ -18,12 +18,11 @@ from recap.pool.importers.source import (
     MAX_ARRAY_BYTES,
     MAX_FRAME_BYTES,
     MAX_FRAMES,
-    MAX_TEXT_BYTES,
     as_dataset_error,
     as_matrix,
     check_size,
 )
-from recap.pool.importers.strings import TextPlace, read_strings
+from recap.pool.importers.strings import MAX_TEXT_BYTES, TextPlace, read_strings
 from recap.types import F64, U8
 
 SUFFIXES = (".hdf5", ".h5")

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from recap.errors import DatasetError, InputError, RecapError
 from recap.lazy import LazySequence
 from recap.pool.importers.mapping import IMAGE, OBJECT, Plan, SourceKey, make_plan, one_line, shorten
+from recap.pool.importers.strings import MAX_TEXT_BYTES
 from recap.types import F32, F64, U8, Episode, Scalar
 
 MAX_ARRAY_BYTES = 256 * 1024**2  # numbers of one key of one episode; larger ones are refused unread
 MAX_FRAME_BYTES = 64 * 1024**2  # one decoded image
 MAX_FRAMES = 1_000_000  # of one episode
-MAX_TEXT_BYTES = 1024**2  # of a JSON file or string
 
 
 @dataclass(frozen=True, slots=True)
