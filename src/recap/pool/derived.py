@@ -1,6 +1,6 @@
-"""Descriptors of a pool's episodes, kept by the fingerprint of what made them; losing them loses nothing.
+"""Descriptors of a pool's episodes, kept by the fingerprint of what made them; lost ones are computed again.
 
-derived/<fingerprint>/table.json says whose they are; beside it lie safetensors files, each named by its hash
+derived/<fingerprint>/table.json names what made them; beside it are safetensors files, each named by its hash
 and never changed, that describe some episodes each. A row belongs to an episode id and the hash of its
 content.
 """
@@ -13,7 +13,7 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,21 +22,12 @@ from recap.pool.files import Files, is_intact, sealed, sha256, unsealed
 from recap.types import F32, Descriptors, Episode
 
 if TYPE_CHECKING:
+    from recap.pool.live import LiveView
     from recap.pool.view import Describer
 
 N_TOGETHER = 256  # episodes described before they are written down
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 log = logging.getLogger("recap.pool")
-
-
-class Described(Protocol):
-    """What is described: a version of a pool and the hashes of its episodes."""
-
-    @property
-    def episode_ids(self) -> tuple[str, ...]: ...
-    @property
-    def digests(self) -> Mapping[str, str]: ...
-    def episode(self, episode_id: str) -> Episode: ...
 
 
 def folder_of(fingerprint: str) -> str:
@@ -65,7 +56,7 @@ def describe(describer: Describer, episode: Episode) -> dict[str, F32]:
 
 
 def assemble(describer: Describer, ids: Sequence[str], rows: Sequence[Mapping[str, F32]]) -> Descriptors:
-    """Descriptions of single episodes laid end to end."""
+    """The descriptions of single episodes as one, end to end."""
     terms = {}
     lengths = [0]
     for term, width in describer.dims.items():
@@ -87,7 +78,7 @@ class _Table:
     room: dict[str, F32] = field(default_factory=dict)  # the arrays of `last` with place behind them
 
     def lay_out(self, describer: Describer, wanted: tuple[tuple[str, str], ...]) -> Descriptors:
-        """Rows end to end; when only new ones came behind, only they are copied."""
+        """Rows end to end; where rows were only added at the end, only these are copied."""
         done = len(self.keys) if self.last is not None and wanted[: len(self.keys)] == self.keys else 0
         rows = [self.rows[key] for key in wanted[done:]]
         starts = np.zeros(len(wanted) + 1, np.int64)
@@ -128,10 +119,10 @@ class Derived:
         self._lock = threading.Lock()
 
     def forget(self) -> None:
-        """Read everything anew."""
+        """Forget everything read."""
         self._tables.clear()
 
-    def descriptors(self, view: Described, describer: Describer) -> Descriptors:
+    def descriptors(self, view: LiveView, describer: Describer) -> Descriptors:
         """Every frame of a version; only episodes that no file describes yet are computed."""
         with self._lock:
             table = self._tables.setdefault(describer.fingerprint, _Table())
@@ -195,7 +186,7 @@ class Derived:
                 start += n
 
     def _compute(
-        self, missing: Sequence[tuple[str, str]], view: Described, table: _Table, describer: Describer
+        self, missing: Sequence[tuple[str, str]], view: LiveView, table: _Table, describer: Describer
     ) -> None:
         for first in range(0, len(missing), N_TOGETHER):
             keys = missing[first : first + N_TOGETHER]

@@ -58,6 +58,7 @@ class LeRobotDataset(LazySequence[Episode]):
 
     def __init__(self, root: Path, info: Mapping[str, Any], rows: Sequence[_Row]) -> None:
         self.root, self.info, self._rows = root, info, rows
+        self.lengths = [row.length for row in rows]  # frames of each episode
         self._files: dict[Path, tuple[Any, NDArray[np.int64]]] = {}  # metadata, first row of each row group
 
     @classmethod
@@ -81,11 +82,6 @@ class LeRobotDataset(LazySequence[Episode]):
     def fps(self) -> float:
         """Frames per second."""
         return float(self.info["fps"])
-
-    @property
-    def lengths(self) -> list[int]:
-        """Frames of each episode."""
-        return [row.length for row in self._rows]
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -143,45 +143,39 @@ class PickedFrames(LazySequence[U8]):
             yield frame
 
 
+# What Python and the libraries raise on a damaged or foreign file; h5py and deep JSON raise RuntimeErrors.
+_DAMAGE = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+_FORMAT_DAMAGE = (csv.Error, struct.error, zipfile.BadZipFile, zlib.error)
+
+
 @contextmanager
 def as_dataset_error(path: Path, what: str = "") -> Iterator[None]:
-    """Any way in which a damaged or foreign file shows itself becomes one line that names the file."""
+    """Whatever a damaged or foreign file raises becomes one line that names the file."""
     import pyarrow as pa
 
     where = f"{path}, {what}" if what else str(path)
     try:
         yield
-    except InputError as error:
-        if not what:
-            raise
-        raise DatasetError(f"{where}: {_line(error)}") from error
     except RecapError as error:
-        if str(path) in str(error):
-            raise
+        if not what if isinstance(error, InputError) else str(path) in str(error):
+            raise  # it says enough
         raise DatasetError(f"{where}: {_line(error)}") from error
     except KeyError as error:
         raise DatasetError(f"{where} cannot be read: {_line(error)} is missing; check the file") from error
     except MemoryError as error:
         raise DatasetError(f"{where} does not fit into memory; split it into smaller episodes") from error
-    except (
-        ArithmeticError,
-        AttributeError,
-        EOFError,
-        LookupError,
-        NotImplementedError,
-        OSError,
-        RuntimeError,  # h5py's own, and a RecursionError of deep JSON
-        TypeError,
-        ValueError,
-        csv.Error,
-        pa.ArrowException,
-        struct.error,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
-        raise DatasetError(
-            f"{where} cannot be read: {_line(error) or type(error).__name__}; mend the file or leave it out"
-        ) from error
+    except (*_DAMAGE, *_FORMAT_DAMAGE, pa.ArrowException) as error:
+        why = _line(error) or type(error).__name__
+        raise DatasetError(f"{where} cannot be read: {why}; mend the file or leave it out") from error
 
 
 def check_size(what: str, shape: Sequence[int], itemsize: int, limit: int = MAX_ARRAY_BYTES) -> None:
