@@ -31,7 +31,7 @@ def arrays_of(episode: Episode) -> dict[str, NDArray[Any]]:
 
 
 def meta_of(episode: Episode, cameras: Mapping[str, str]) -> dict[str, Any]:
-    """Everything that is not an array; cameras give the hash of each encoded film."""
+    """Everything that is not an array; cameras give the hash of each encoded video."""
     return {
         **{key: getattr(episode, key) for key in TEXTS},
         "fps": float(episode.fps),
@@ -44,7 +44,7 @@ def meta_of(episode: Episode, cameras: Mapping[str, str]) -> dict[str, Any]:
 
 
 def digest_of(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
-    """One hash of an episode: metadata, every bit of every array, and the hashes of its films."""
+    """One hash of an episode: metadata, every bit of every array, and the hashes of its videos."""
     text = json.dumps(meta, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     shapes = [[name, len(array)] for name, array in sorted(arrays.items())]
     whole = sha256(json.dumps([text, shapes], ensure_ascii=False).encode("utf-8"))

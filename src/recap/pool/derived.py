@@ -37,7 +37,7 @@ def folder_of(fingerprint: str) -> str:
 
 
 def describe(describer: Describer, episode: Episode) -> dict[str, F32]:
-    """What a describer says of an episode, checked against what it promised."""
+    """What a describer says of an episode, checked against its `dims`."""
     found = describer.describe(episode)
     if set(found) != set(describer.dims):
         raise DatasetError(
@@ -75,7 +75,7 @@ class _Table:
     read: set[str] = field(default_factory=set)
     keys: tuple[tuple[str, str], ...] = ()  # what `last` describes
     last: Descriptors | None = None
-    room: dict[str, F32] = field(default_factory=dict)  # the arrays of `last` with place behind them
+    space: dict[str, F32] = field(default_factory=dict)  # the arrays of `last`, with space for more rows
 
     def lay_out(self, describer: Describer, wanted: tuple[tuple[str, str], ...]) -> Descriptors:
         """Rows end to end; where rows were only added at the end, only these are copied."""
@@ -89,18 +89,18 @@ class _Table:
         terms = {}
         moved = not done
         for term, width in describer.dims.items():
-            room = self.room.get(term)
-            if not done or room is None or len(room) < starts[-1]:
+            space = self.space.get(term)
+            if not done or space is None or len(space) < starts[-1]:
                 larger = np.empty((int(starts[-1] * 1.25) + 64, width), np.float32)
-                if done and room is not None:
-                    larger[: starts[done]] = room[: starts[done]]
-                room = self.room[term] = larger
+                if done and space is not None:
+                    larger[: starts[done]] = space[: starts[done]]
+                space = self.space[term] = larger
                 moved = True
             for i, row in enumerate(rows, done):
-                room[starts[i] : starts[i + 1]] = row[term]
-            terms[term] = room[: starts[-1]]
+                space[starts[i] : starts[i + 1]] = row[term]
+            terms[term] = space[: starts[-1]]
             terms[term].flags.writeable = False
-        # Rows now look into the long arrays, so that memory holds everything once.
+        # Rows become views of the long arrays, so that memory holds everything once.
         first = 0 if moved else done
         for i, key in enumerate(wanted[first:], first):
             a, b = starts[i], starts[i + 1]
@@ -154,7 +154,7 @@ class Derived:
             )
 
     def _keep(self, name: str, data: bytes) -> None:
-        """Write a file where that can be done: a pool on a read-only or full disk is of use without."""
+        """Write a file where that can be done: a pool on a read-only or full disk works without it."""
         try:
             self.files.write(name, data)
         except OSError as error:

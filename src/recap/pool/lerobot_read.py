@@ -323,7 +323,7 @@ def _read_rows(root: Path, info: Mapping[str, Any]) -> list[_Row]:
             names = [name for name in pq.read_schema(path).names if not name.startswith("stats/")]
             records += pq.read_table(path, columns=names).to_pylist()
         if [record["episode_index"] for record in records] != list(range(info["total_episodes"])):
-            raise ValueError(f"not the episodes 0 to {info['total_episodes'] - 1} that info.json promises")
+            raise ValueError(f"not the episodes 0 to {info['total_episodes'] - 1} that info.json lists")
         if sum(record["length"] for record in records) != info["total_frames"]:
             raise ValueError(f"lengths do not add up to the {info['total_frames']} frames of info.json")
         starts: dict[Path, int] = {}
@@ -353,7 +353,7 @@ def _file_path(root: Path, template: str, record: Mapping[str, Any], prefix: str
     chunk, file = record[f"{prefix}/chunk_index"], record[f"{prefix}/file_index"]
     name = Path(template.format(chunk_index=chunk, file_index=file, **names))
     if name.is_absolute() or ".." in name.parts:  # a dataset must not point at other files of its reader
-        raise ValueError(f"{name} lies outside of the dataset")
+        raise ValueError(f"{name} is outside of the dataset")
     return root / name
 
 

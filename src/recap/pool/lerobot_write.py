@@ -25,7 +25,7 @@ from recap.pool import lerobot_read as fmt
 from recap.pool.content import check_episode
 from recap.run_directory import PARTIAL, whole_file
 from recap.types import F64, U8, Episode
-from recap.video import CODEC, PIXEL_FORMAT, concatenate_videos, write_video
+from recap.video import CODEC, PIXEL_FORMAT, concatenate_videos, video_size, write_video
 
 STATS_PATH = "meta/stats.json"
 TASKS_PATH = "meta/tasks.parquet"
@@ -43,7 +43,7 @@ _CAMERA = re.compile(r"[A-Za-z0-9_.-]+")
 _CLOCK_TOLERANCE_S = 1e-4  # what LeRobot allows between a timestamp and a frame of its video
 _QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
 _N_SAMPLED = 32  # frames for the statistics of one episode's camera
-_MAX_SIDE = 150  # pixels; of larger images every second, third, … pixel is taken
+_MAX_SIDE = 150  # pixels of a sampled image, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,36 +161,23 @@ def _matrix_column(values: NDArray[np.float32]) -> Any:
 
 
 def _stage_camera(folder: Path, index: int, episode: Episode, camera: str) -> dict[str, Any]:
-    sample = _FrameSample(episode.images[camera], len(episode))
-    write_video(_video_path(folder, index, camera), sample, episode.fps)
-    height, width = sample.shape[:2]
-    stats = {key: value.tolist() for key, value in sample.stats().items()}
-    return {"height": height, "width": width, "stats": stats}
+    """Write the video of one camera; returns its size and its statistics, from a sample of its frames."""
+    path, sample = _video_path(folder, index, camera), list[U8]()
+    write_video(path, _sampled(episode.images[camera], len(episode), sample), episode.fps)
+    width, height = video_size(path)
+    pixels = np.concatenate([frame.reshape(-1, 3) for frame in sample]) / 255.0  # each channel in [0, 1]
+    stats: dict[str, Any] = {key: v.reshape(3, 1, 1).tolist() for key, v in _reduce(pixels).items()}
+    return {"height": height, "width": width, "stats": stats | {"count": [len(sample)]}}
 
 
-class _FrameSample:
-    """Passes frames on and keeps an even, bounded sample of them for their statistics."""
-
-    def __init__(self, frames: Iterable[U8], n_frames: int) -> None:
-        self._frames = frames
-        even = np.linspace(0, n_frames - 1, min(n_frames, _N_SAMPLED))
-        self._wanted = set(even.round().astype(int).tolist())
-        self._kept: list[U8] = []
-        self.shape: tuple[int, ...] = ()
-
-    def __iter__(self) -> Iterator[U8]:
-        for i, frame in enumerate(self._frames):
-            self.shape = frame.shape
-            if i in self._wanted:
-                stride = max(1, max(frame.shape[:2]) // _MAX_SIDE)
-                self._kept.append(frame[::stride, ::stride].copy())
-            yield frame
-
-    def stats(self) -> Stats:
-        """Statistics of each channel scaled to [0, 1], as (3, 1, 1) arrays."""
-        pixels = np.concatenate([frame.reshape(-1, 3) for frame in self._kept]) / 255.0
-        shaped = {key: value.reshape(3, 1, 1) for key, value in _reduce(pixels).items()}
-        return shaped | {"count": np.array([len(self._kept)])}
+def _sampled(frames: Iterable[U8], n_frames: int, sample: list[U8]) -> Iterator[U8]:
+    """The same frames; an even, bounded sample of them is added to `sample`, large images thinned out."""
+    wanted = np.linspace(0, n_frames - 1, min(n_frames, _N_SAMPLED)).round().astype(int).tolist()
+    for i, frame in enumerate(frames):
+        if i in wanted:
+            stride = max(1, max(frame.shape[:2]) // _MAX_SIDE)
+            sample.append(frame[::stride, ::stride].copy())
+        yield frame
 
 
 def _reduce(rows: F64) -> Stats:

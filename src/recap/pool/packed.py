@@ -1,6 +1,6 @@
 """A version of a pool as one safetensors file, read without Lance or Arrow: for robots and for checkpoints.
 
-The header holds what is not an array, with its own hash; every episode, film and descriptor array is checked
+The header holds what is not an array, with its own hash; every episode, video and descriptor array is checked
 against its hash when it is first used.
 """
 
@@ -40,11 +40,11 @@ def write_packed(
     images: bool = True,
     films: bool = True,
 ) -> None:
-    """Write a view, with what some describers say of it, to `path`; equal views give equal bytes.
+    """Write a view, and its descriptors by some describers, to `path`; equal views give equal bytes.
 
     Args:
         images: False leaves them out.
-        films: False keeps images as they are, without loss: larger, and read without a video decoder.
+        films: False keeps frames as they are, not as videos: larger, exact, read without a video decoder.
     """
     tensors: dict[str, NDArray[Any]] = {}
     parts: dict[str, list[NDArray[Any]]] = {key: [] for key in _KINDS}
@@ -58,7 +58,7 @@ def write_packed(
                 cameras[camera] = _digest_of_frames(stored)
                 tensors[f"{_FRAMES}{cameras[camera]}"] = stored
                 continue
-            from recap.pool.blobs import encode  # only films need an encoder
+            from recap.pool.blobs import encode  # only videos need an encoder
 
             data = encode(frames, episode.fps)
             cameras[camera] = sha256(data)
@@ -94,7 +94,7 @@ def _write(path: Path, tensors: dict[str, NDArray[Any]], header: str) -> None:
             handle = os.open(partial, os.O_RDONLY)
             os.fsync(handle)
             os.close(handle)
-    except SafetensorError as error:  # so it says that the disk is full
+    except SafetensorError as error:  # also raised for a full disk
         raise DatasetError(
             f"the snapshot could not be written to {path} ({error}): what was there is kept"
         ) from error
@@ -168,14 +168,14 @@ class PackedPool:
             }
             if digest_of(meta, arrays) != record["sha256"]:
                 raise DatasetError(_damaged(self.path, f"episode {episode_id!a} has changed"))
-            images = {name: self._film(d, meta) for name, d in meta["cameras"]}
+            images = {name: self._frames(d, meta) for name, d in meta["cameras"]}
             self._episodes[episode_id] = episode_of(meta, arrays, images)
         return self._episodes[episode_id]
 
-    def _film(self, digest: str, meta: Mapping[str, Any]) -> Sequence[U8]:
+    def _frames(self, digest: str, meta: Mapping[str, Any]) -> Sequence[U8]:
         if _FRAMES + digest in self._stored:
             return StoredFrames(self.path, digest, meta["n_frames"])
-        from recap.pool.blobs import BlobFrames  # only films need a decoder
+        from recap.pool.blobs import BlobFrames  # only videos need a decoder
 
         return BlobFrames(self, digest, meta["n_frames"], meta["fps"])
 
@@ -191,7 +191,7 @@ class PackedPool:
         return self._descriptors[fingerprint]
 
     def local(self, name: str, digest: str) -> Path:
-        """A film as a file of its own."""
+        """A video as a file of its own."""
         return cached(digest, name, lambda: self._file.get_tensor(f"blob/{digest}").tobytes())
 
     def _read_descriptors(self, describer: Describer) -> Descriptors:

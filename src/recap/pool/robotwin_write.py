@@ -192,7 +192,7 @@ def write_episode(
 
 
 def write_notes(folder: Path, notes: Sequence[Note]) -> None:
-    """Write the files that speak of all episodes; notes come in the order of the episodes."""
+    """Write scene_info.json and seed.txt; notes come in the order of the episodes."""
     scenes = {f"episode_{i}": note["scene"] for i, note in enumerate(notes)}
     (folder / "scene_info.json").write_text(json.dumps(scenes, indent=1) + "\n", "utf-8")
     seeds = [note["seed"] for note in notes]
@@ -270,7 +270,7 @@ def _arms(episode: Episode, what: str, values: F32) -> dict[str, tuple[F64, F64]
         error = rotation6_error(part[:, ROTATION])
         if not np.isfinite(part).all() or error.max() > _MAX_ROTATION_ERROR:
             raise InputError(
-                f"the {what} of {episode.id} holds what is no pose ({arm} arm): mend the episode"
+                f"the {what} of {episode.id} holds what is no pose ({arm} arm): correct the episode"
             )
         poses, gripper = decode_arm(part)
         found[arm] = (_without_jumps(poses), gripper)

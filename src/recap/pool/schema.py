@@ -21,7 +21,7 @@ KEYS = ("id", "sha256", "seq")  # what the index of a pool reads
 SCHEMA = pa.schema(
     [
         ("id", _TEXT),
-        ("sha256", _TEXT),  # of everything below but the films, which have their own
+        ("sha256", _TEXT),  # of everything below but the videos, which have their own
         ("seq", pa.int64()),  # the order in which episodes were added
         *((key, _TEXT) for key in TEXTS[1:]),
         ("attributes", _TEXT),  # JSON
@@ -58,7 +58,7 @@ class Row:
 
     @property
     def cameras(self) -> dict[str, str]:
-        """Camera -> hash of its film."""
+        """Camera -> hash of its video."""
         return dict(self.meta["cameras"])
 
     @property
@@ -67,7 +67,7 @@ class Row:
         return digest_of(self.meta, self.arrays) == self.sha256
 
     def episode(self, files: Files) -> Episode:
-        """The episode itself; films are decoded when asked for."""
+        """The episode itself; videos are decoded when asked for."""
         if not self.intact:
             raise DatasetError(
                 f"episode {self.id!a} is damaged: its data have changed; run recap pool verify --repair"
@@ -78,7 +78,7 @@ class Row:
 
 
 def take_apart(files: Files, episodes: Sequence[Episode], progress: Callable[[int, int], None]) -> list[Row]:
-    """Check and hash episodes and keep their films; films of a failed add are harmless."""
+    """Check and hash episodes and keep their videos; videos of a failed add are harmless."""
     for episode in episodes:
         check_episode(episode)
     ids = [episode.id for episode in episodes]

@@ -1,20 +1,20 @@
-"""The pool: where demonstrations live, and where nothing that was acknowledged is ever lost.
+"""The pool: demonstrations in versions; nothing that was acknowledged is ever lost.
 
 A pool is a directory, or a prefix of an object store:
 
     pool.json        what this is
     episodes.lance/  one row an episode, in versions; old ones stay
-    blobs/           films, each named by its hash
+    blobs/           videos, each named by its hash
     seals/           for each version the hashes of its files, and what it changed
     tags/            names of versions
     derived/         descriptors by fingerprint; may be deleted, is computed again
     quarantine/      what a repair has set aside
 
-What is promised: `add`, `remove`, `rollback` and `tag` are whole or not at all, and once they return, the
+The guarantee: `add`, `remove`, `rollback` and `tag` are whole or not at all, and once they return, the
 death of any process loses nothing. Lance itself never calls fsync; on a local path this module does, for
-films, data and deletion files before the commit and for the manifest, transaction and seal after it, folders
+videos, data and deletion files before the commit and for the manifest, transaction and seal after it, folders
 included, so that what was acknowledged also survives a power loss, as far as the disk keeps what it says it
-has written. On an object store that is the store's promise. Any number of processes may write at once:
+has written. On an object store the store guarantees this. Any number of processes may write at once:
 a commit succeeds only on top of the version it was prepared for, and is tried again otherwise.
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from recap.pool.view import Describer
 
 MARK, MARKED = "pool.json", b'{"format": "recap-pool", "version": 1}\n'
-N_ATTEMPTS = 200  # of a commit, on a store without a line to wait in
+N_ATTEMPTS = 200  # of a commit, on a store whose writers do not wait for each other
 N_SMALL = 64  # as many small fragments are put together by the next add
 SMALL = 1024  # rows; fragments of fewer are put together
 DELETED = 0.1  # and those with a larger share of deleted rows
@@ -63,7 +63,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """What lies between two versions."""
+    """How two versions differ."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -106,7 +106,7 @@ class Pool:
 
     @property
     def uri(self) -> str:
-        """Where it is."""
+        """The path or URI of the pool."""
         return self.files.uri
 
     @property
@@ -125,7 +125,7 @@ class Pool:
         """Every episode that can be read, in the order in which they were added."""
         index = self.index(version)
         if version is None and index.unreadable:
-            return self.view().episode_ids  # which finds more than Lance does
+            return self.view().episode_ids  # which finds more rows than Lance does
         return tuple(key.id for key in index.keys)
 
     def __len__(self) -> int:
@@ -145,7 +145,7 @@ class Pool:
             if key is not None:
                 with suppress(Damage, DatasetError):
                     return self.table.row(dataset, key).episode(self.files)
-            view = self.view()  # says what is damaged, and finds more than Lance does
+            view = self.view()  # warns of damage, and finds more rows than Lance does
             if episode_id in view.episode_ids:
                 return view.episode(episode_id)
             raise DatasetError(f"episode {episode_id!a} cannot be read: run recap pool verify --repair")
@@ -171,7 +171,7 @@ class Pool:
 
         Args:
             skip_existing: leave out an episode that is there already, if it is equal to the last byte.
-            progress: called with (done, total) episodes whose films are kept.
+            progress: called with (done, total) episodes whose videos are kept.
         """
         rows = take_apart(self.files, episodes, progress or (lambda done, total: None))
 
@@ -227,7 +227,7 @@ class Pool:
         return self._commit(lambda dataset: _compact(self.table, dataset))
 
     def tag(self, name: str, version: int | str | None = None, *, move: bool = False) -> int:
-        """Give a version a name; a name that means another version moves only when told to."""
+        """Give a version a name; a name that is in use is moved only by `move`."""
         if not name:
             raise InputError("an empty name cannot name a version: give one")
         target = int(self.table.head().version) if version is None else self.resolve(version)
@@ -297,7 +297,7 @@ class Pool:
             return verify(self)
 
     def repair(self) -> Repair:
-        """Set aside what `verify` finds, keep the rest usable, and say what was lost."""
+        """Set aside what `verify` finds, keep the rest usable, and return what was lost."""
         from recap.pool.verify import repair
 
         with self._lock:

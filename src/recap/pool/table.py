@@ -74,7 +74,7 @@ def read_seal(files: Files, version: int) -> Seal | None:
 
 
 def new_op(name: str, **details: int) -> dict[str, Any]:
-    """What a commit says of itself; no two are equal."""
+    """The note of a commit: what, when, and a token that no other has."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     return {"op": name, **details, "time": now, "token": secrets.token_hex(8)}
 
@@ -122,15 +122,12 @@ def reading(what: str) -> Iterator[None]:
 def _is_passing(error: BaseException) -> bool:
     """Whether an error is one of the network or the system, and says nothing about the data."""
     text = str(error).lower()
-    if "error performing" in text and "not found" not in text:  # what Lance says of a store out of reach
+    if (
+        "error performing" in text and "not found" not in text
+    ):  # how Lance reports a store that cannot be reached
         return True
-    return isinstance(error, OSError) and error.errno in (
-        errno.EMFILE,
-        errno.ENFILE,
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.EINTR,
-    )
+    system = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EINTR)
+    return isinstance(error, OSError) and error.errno in system
 
 
 class Table:
@@ -260,7 +257,7 @@ class Table:
     def _check(self, meta: Any) -> None:
         """Keep Lance from reading changed files: some damage makes it abort the whole process."""
         for name in fragment_files(meta):
-            seal = read_seal(self.files, born_in(name, meta.id))
+            seal = read_seal(self.files, written_in(name, meta.id))
             if seal is not None and seal.files.get(name, "") != sha256(self.files.read(name)):
                 raise Damage(f"fragment {meta.id}: {name} has changed")
 
@@ -386,7 +383,7 @@ class Table:
             self.seal(self.at(version), before, self.message(version))
 
     def message(self, version: int) -> dict[str, Any]:
-        """What a commit said of itself, where that can still be read."""
+        """The note of a commit; empty where it cannot be read."""
         try:
             with reading(f"version {version}"):
                 properties = self.at(version).read_transaction(version).transaction_properties
@@ -419,7 +416,7 @@ def fragment_files(meta: Any) -> list[str]:
 
 
 def stored_count(files: Files, data_file: str) -> int:
-    """How many rows a data file says it has."""
+    """The number of rows in a data file's header."""
     return int(LanceFileReader(f"{files.uri}/{data_file}", storage_options=files.options).num_rows())
 
 
@@ -429,8 +426,8 @@ def stored_table(files: Files, data_file: str, row: int | None = None) -> Any:
     return (reader.read_all() if row is None else reader.take_rows([row])).to_table()
 
 
-def born_in(name: str, fragment: int) -> int:
-    """The version that brought a file: fragments bear its number, deletion files the one before."""
+def written_in(name: str, fragment: int) -> int:
+    """The version that wrote a file: a fragment has its number, a deletion file the one before."""
     if "/_deletions/" in name:
         return int(name.rpartition("/")[2].split("-")[1]) + 1
     return fragment

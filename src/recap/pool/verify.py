@@ -41,7 +41,7 @@ class Report:
     n_bytes: int
     findings: tuple[Finding, ...]
     unsealed: tuple[int, ...]  # versions whose writer died before it sealed them; checked by content only
-    leftovers: tuple[str, ...]  # files of no version: a writer died, or is at work now
+    leftovers: tuple[str, ...]  # files of no version: of a writer that died, or that is writing now
 
     @property
     def ok(self) -> bool:
@@ -110,14 +110,14 @@ def verify(pool: Pool) -> Report:
 
 
 def repair(pool: Pool) -> Repair:
-    """Mend what `verify` finds; a sound pool is left as it is."""
+    """Repair what `verify` finds; a sound pool is left as it is."""
     with pool.files.turn():
         seen = _survey(pool)
         if not seen.findings and not seen.missing_seals:
             return Repair(pool.version, (), (), (), None, _report(seen))
         try:
-            lost, redone = _mend(pool, seen)
-        except Conflict:  # only on a store without a line to wait in; a second run takes up the rest
+            lost, redone = _repair(pool, seen)
+        except Conflict:  # only on a store; a second run repairs the rest
             raise DatasetError(f"pool {pool.uri} is being written to: stop that and repair again") from None
         listing = None
         if seen.findings:
@@ -130,7 +130,7 @@ def repair(pool: Pool) -> Repair:
 
 
 def _report(seen: Survey) -> Report:
-    """A survey as it is shown."""
+    """What callers see of a survey."""
     head = seen.table.head()
     return Report(
         int(head.version),
@@ -191,7 +191,7 @@ def _check_sealed_files(seen: Survey, aside: Mapping[str, str]) -> None:
                 continue
             seen.changed[name] = digest
             if "/data/" in name or "/_deletions/" in name:
-                continue  # said below, with its episodes, where the newest version needs it
+                continue  # found below, with its episodes, where the newest version needs it
             what = "is missing" if data is None else "has changed"
             of = "manifest" if name.endswith(".manifest") else "record"
             reached = seal.added if of == "manifest" and version == max(seen.seals) else ()
@@ -208,7 +208,7 @@ def _check_hint(seen: Survey, newest: int) -> None:
 
 
 def _check_rows(seen: Survey, head: Any) -> dict[str, dict[str, str]]:
-    """Every row of the newest version; returns the films of those that are whole: id -> camera -> hash."""
+    """Every row of the newest version; returns the videos of those that are whole: id -> camera -> hash."""
     index = seen.table.index(head)
     by_fragment: dict[int, dict[str, str]] = {}
     for key in index.keys:
@@ -234,7 +234,7 @@ def _check_rows(seen: Survey, head: Any) -> dict[str, dict[str, str]]:
     rows_now = {key.id: key.sha256 for key in index.keys}
     if state is not None and not suspects and state != rows_now:
         odd = sorted({name for name, _ in rows_now.items() ^ state.items()})
-        seen.found(FOLDER, "its rows are not those that its seals tell of", odd)
+        seen.found(FOLDER, "its rows are not those of its seals", odd)
     return cameras
 
 
@@ -268,8 +268,8 @@ def _rescue(
 
 def _check_blobs(seen: Survey, cameras: Mapping[str, Mapping[str, str]], aside: Mapping[str, str]) -> None:
     users: dict[str, list[str]] = {}
-    for name, films in cameras.items():
-        for digest in films.values():
+    for name, videos in cameras.items():
+        for digest in videos.values():
             users.setdefault(digest, []).append(name)
     names = set(seen.files.names("blobs")) | {blob_name(digest) for digest in users}
     for name in sorted(names):
@@ -283,7 +283,7 @@ def _check_blobs(seen: Survey, cameras: Mapping[str, Mapping[str, str]], aside: 
         seen.changed[name] = digest
         for episode in reached:
             seen.lost[episode] = f"{name} is damaged"
-        seen.found(name, "a film is missing" if data is None else "a film has changed", reached)
+        seen.found(name, "a video is missing" if data is None else "a video has changed", reached)
 
 
 def _check_small_files(seen: Survey) -> None:
@@ -316,7 +316,7 @@ def _leftovers(seen: Survey) -> list[str]:
     return [name for name in seen.files.names(FOLDER) if name not in known]
 
 
-def _mend(pool: Pool, seen: Survey) -> tuple[dict[str, str], list[int]]:
+def _repair(pool: Pool, seen: Survey) -> tuple[dict[str, str], list[int]]:
     files, table = pool.files, seen.table
     for finding in seen.findings:
         name = finding.file
@@ -380,7 +380,7 @@ def _move(pool: Pool, name: str) -> None:
 
 
 def _write_listing(pool: Pool, seen: Survey, lost: dict[str, str]) -> str:
-    """What was set aside, for people, and for later checks that need not find it again."""
+    """List what was set aside: for people, and for later checks, which skip it."""
     n_before = len([name for name in pool.files.names("quarantine") if name.count("/") == 1])
     name = f"quarantine/{n_before + 1:04d}.json"
     body = {

@@ -1,4 +1,4 @@
-"""HDF5 files of strangers: nothing outside of the file is followed, nothing large is read unasked."""
+"""Reads HDF5 files that may be damaged or hostile: no link out of a file is followed, sizes are checked."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def read_flag(node: Any, name: str) -> bool | None:
 class Hdf5Frames(LazySequence[U8]):
     """Frames of a dataset, arrays or JPEG strings, read when they are asked for.
 
-    RoboTwin hands an RGB array to OpenCV's encoder, which takes it for BGR. Decoding with OpenCV undoes the
+    RoboTwin gives an RGB array to OpenCV's encoder, which takes it for BGR. Decoding with OpenCV undoes the
     swap, so the decoded array is RGB as it is; any other decoder would show red as blue.
     """
 
@@ -177,7 +177,7 @@ class Hdf5Frames(LazySequence[U8]):
         return self._read(0)
 
     def _read(self, first: int) -> Iterator[U8]:
-        # The file is closed between single reads: peeking into thousands of episodes must not hold them open.
+        # The file is closed between single reads: a look at thousands of episodes must not keep them open.
         with opened(self.path, self.key) as file:
             dataset = member(file, self.key)
             _check_frames(dataset, self.key)

@@ -129,7 +129,7 @@ class RobomimicReader:
         return [(f"data/{demo}", name) for demo in self._demos for name in _DEMO_TEXTS]
 
     def _task(self, index: int) -> str:
-        """The instruction, wherever one of the users of this layout puts it."""
+        """The instruction, from any of the places where writers of this layout put it."""
         *plain, meta = self._texts[index]
         found = _json(meta).get("lang") or self._problem.get("language_instruction")
         if isinstance(found, list):

@@ -96,7 +96,7 @@ class RobotwinReader:
         return mapping
 
     def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
-        """One episode, with what lies beside its file."""
+        """One episode, with its texts and scene from the files beside it."""
         path = self._files[index]
         with hdf5.opened(path) as file:
             values = {key: hdf5.read_numbers(file, key) for key in numbers}
@@ -138,7 +138,7 @@ class RobotwinReader:
                 try:
                     found = hdf5.find_texts(path, [("instructions", None), ("instruction", None)])
                 except DatasetError:
-                    continue  # said when this very episode is read
+                    continue  # raised when this episode is read
                 text = next((text for text in found if text), None)
                 if isinstance(text, TextPlace):
                     places[i] = text
@@ -210,7 +210,7 @@ def _instruction(text: str) -> str:
 
 
 def _scalars(scene: Mapping[str, Any]) -> dict[str, Scalar]:
-    """The plain values of a scene, `info` unpacked; as many as anyone would read."""
+    """The plain values of a scene, `info` unpacked; up to a limit."""
     inner = scene.get("info")
     flat = {**scene, **(inner if isinstance(inner, dict) else {})}
     plain = {

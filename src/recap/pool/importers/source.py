@@ -1,4 +1,4 @@
-"""What every importer has in common: a reader of one format behind one sequence of episodes."""
+"""What every importer shares: a reader of one format, a mapping of its keys, a sequence of episodes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Reader(Protocol):
         ...
 
     def default_mapping(self) -> Mapping[str, str]:
-        """Where our fields come from when nobody says."""
+        """Where our fields come from unless the caller maps them."""
         ...
 
     def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
@@ -90,7 +90,7 @@ class SourceReport:
 
 
 class Source(LazySequence[Episode]):
-    """Demonstrations in someone's format as a sequence of episodes, read one at a time."""
+    """Demonstrations of another format as a sequence of episodes, read one at a time."""
 
     def __init__(self, path: Path, format: str, reader: Reader, mapping: Mapping[str, str]) -> None:
         self.path = path
@@ -167,7 +167,7 @@ def as_dataset_error(path: Path, what: str = "") -> Iterator[None]:
         yield
     except RecapError as error:
         if not what if isinstance(error, InputError) else str(path) in str(error):
-            raise  # it says enough
+            raise  # it names the file
         raise DatasetError(f"{where}: {_line(error)}") from error
     except KeyError as error:
         raise DatasetError(f"{where} cannot be read: {_line(error)} is missing; check the file") from error
@@ -175,7 +175,7 @@ def as_dataset_error(path: Path, what: str = "") -> Iterator[None]:
         raise DatasetError(f"{where} does not fit into memory; split it into smaller episodes") from error
     except (*_DAMAGE, *_FORMAT_DAMAGE, pa.ArrowException) as error:
         why = _line(error) or type(error).__name__
-        raise DatasetError(f"{where} cannot be read: {why}; mend the file or leave it out") from error
+        raise DatasetError(f"{where} cannot be read: {why}; repair the file or leave it out") from error
 
 
 def check_size(what: str, shape: Sequence[int], itemsize: int, limit: int = MAX_ARRAY_BYTES) -> None:

@@ -49,10 +49,10 @@ def read_strings(places: Sequence[TextPlace]) -> list[str | None]:
     if len(lines) < len(places):
         from recap.errors import DatasetError  # here, for the child does not import recap
 
-        guilty = places[len(lines)]
+        failed = places[len(lines)]
         raise DatasetError(
-            f"{guilty.path} cannot be read: the HDF5 library fails on the text of "
-            f"'{guilty.attribute or guilty.place}'; restore the file or leave it out"
+            f"{failed.path} cannot be read: the HDF5 library fails on the text of "
+            f"'{failed.attribute or failed.place}'; restore the file or leave it out"
         )
     return [json.loads(line) for line in lines]
 

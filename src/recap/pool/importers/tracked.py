@@ -1,4 +1,4 @@
-"""The seam for a hand tracker: a folder with `poses.csv` or `poses.npz` and, where there is one, `video.mp4`.
+"""Poses of a tracked hand: a folder with `poses.csv` or `poses.npz` and, where there is one, `video.mp4`.
 
 poses.csv has a header `time_s,x,y,z,qw,qx,qy,qz,gripper`; with two hands every name but time_s once with
 `left_` and once with `right_` in front. poses.npz has arrays `time_s (t,)`, `xyz (t, 3)`, w first
@@ -97,7 +97,7 @@ class TrackedReader:
             raise DatasetError(f"{folder} has {len(times)} poses; a demonstration needs two or more")
         steps = np.diff(times)
         if not np.isfinite(times).all() or not (steps > 0).all():
-            raise DatasetError(f"{folder} has times that do not increase; sort and mend time_s")
+            raise DatasetError(f"{folder} has times that do not increase; sort and correct time_s")
         task = folder / "task.txt"
         with as_dataset_error(folder):
             words = read_text(task) if task.is_file() else ""
@@ -214,11 +214,13 @@ def _video_frames(path: Path, times: F64) -> Sequence[U8]:
     indices = np.rint((times - times[0]) * fps).astype(np.int64)
     missing_s = (indices[-1] - (n - 1)) / fps
     if n < 1 or missing_s > _SLACK_S:
-        raise DatasetError(f"{path} ends {missing_s:.1f} s before the poses; cut the poses or mend the video")
+        raise DatasetError(
+            f"{path} ends {missing_s:.1f} s before the poses; cut the poses or repair the video"
+        )
     return PickedFrames(VideoFrames(path, 0, n, fps), np.minimum(indices, n - 1))
 
 
 def _round_rate(fps: float) -> float:
-    """30 for 29.9998: times written with a few digits do not say more."""
+    """30 for 29.9998: times are written with few digits."""
     nearest = round(fps)
     return check_fps(float(nearest) if nearest and abs(fps - nearest) < 0.005 * nearest else fps)
