@@ -148,7 +148,7 @@ def _survey(pool: Pool) -> Survey:
     seen = Survey(pool.files, Table(pool.files))
     if seen.read(MARK) != MARKED:
         seen.found(MARK, "it has changed")
-    aside = _set_aside(pool.files)
+    aside = _set_aside(seen)
     _check_seals(seen)
     _check_sealed_files(seen, aside)
     head = seen.table.head()
@@ -163,12 +163,18 @@ def _survey(pool: Pool) -> Survey:
     return seen
 
 
-def _set_aside(files: Files) -> dict[str, str]:
+def _listings(files: Files) -> list[str]:
+    return [name for name in files.names("quarantine") if name.count("/") == 1]
+
+
+def _set_aside(seen: Survey) -> dict[str, str]:
     """Files that a repair knows to be damaged -> the hash they should have had."""
     found: dict[str, str] = {}
-    for name in files.names("quarantine"):
-        if name.count("/") == 1:
-            found.update(unsealed(files.read(name))["files"])
+    for name in _listings(seen.files):
+        try:
+            found.update(unsealed(seen.files.read(name))["files"])
+        except ValueError:
+            seen.found(name, "a listing has changed; what it lists is found again")
     return found
 
 
@@ -323,7 +329,7 @@ def _repair(pool: Pool, seen: Survey) -> tuple[dict[str, str], list[int]]:
         folder = name.partition("/")[0]
         if name == MARK:
             files.write(MARK, MARKED)
-        elif folder in ("derived", "tags", "seals") or name == HINT:
+        elif folder in ("derived", "tags", "seals", "quarantine") or name == HINT:
             _move(pool, name)
     head = table.head()
     broken = [version for version in table.versions() if version > head.version]
@@ -381,8 +387,8 @@ def _move(pool: Pool, name: str) -> None:
 
 def _write_listing(pool: Pool, seen: Survey, lost: dict[str, str]) -> str:
     """List what was set aside: for people, and for later checks, which skip it."""
-    n_before = len([name for name in pool.files.names("quarantine") if name.count("/") == 1])
-    name = f"quarantine/{n_before + 1:04d}.json"
+    numbers = [int(name[-9:-5]) for name in _listings(pool.files) if name[-9:-5].isdecimal()]
+    name = f"quarantine/{max(numbers, default=0) + 1:04d}.json"
     body = {
         "files": seen.changed,
         "episodes": lost,
