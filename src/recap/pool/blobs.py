@@ -1,9 +1,10 @@
-"""VideoFiles of a pool: one encoded file each, named by its hash, decoded when a frame is asked for."""
+"""Videos of a pool: one encoded file each, named by its hash, decoded when a frame is asked for."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -33,18 +34,15 @@ class BlobFrames(LazySequence[U8]):
 
     def __init__(self, videos: VideoFiles, digest: str, length: int, fps: float) -> None:
         self.videos, self.digest, self.length, self.fps = videos, digest, length, fps
-        self._frames: VideoFrames | None = None
 
     def __reduce__(self) -> tuple[type[BlobFrames], tuple[VideoFiles, str, int, float]]:
         return BlobFrames, (self.videos, self.digest, self.length, self.fps)
 
-    @property
+    @cached_property
     def frames(self) -> VideoFrames:
         """The video as a local file."""
-        if self._frames is None:
-            path = self.videos.local(blob_name(self.digest), self.digest)
-            self._frames = VideoFrames(path, 0, self.length, self.fps)
-        return self._frames
+        path = self.videos.local(blob_name(self.digest), self.digest)
+        return VideoFrames(path, 0, self.length, self.fps)
 
     def __len__(self) -> int:
         return self.length

@@ -231,11 +231,12 @@ class Pool:
         if not name:
             raise InputError("an empty name cannot name a version: give one")
         target = int(self.table.head().version) if version is None else self.resolve(version)
+        file = f"tags/{sha256(name.encode('utf-8'))[:32]}.json"  # names are free text
         with self.files.turn():
             was = self.tags().get(name)
             if was is not None and was != target and not move:
                 raise InputError(f"tag '{name}' means version {was} already: choose another, or move it")
-            self.files.write(tag_name(name), sealed({"name": name, "version": target}))
+            self.files.write(file, sealed({"name": name, "version": target}))
         return target
 
     def tags(self) -> dict[str, int]:
@@ -370,11 +371,6 @@ class Pool:
         ids = self.ids()
         near = did_you_mean(episode_id, ids) if 0 < len(ids) <= 20 else "recap pool ls shows what it has"
         return InputError(f"pool {self.uri} has no episode {episode_id!a}: {near}")
-
-
-def tag_name(name: str) -> str:
-    """The file of a tag; by hash, for names are free text and stores differ in what they allow."""
-    return f"tags/{sha256(name.encode('utf-8'))[:32]}.json"
 
 
 def _compact(table: Table, dataset: Any) -> Any:

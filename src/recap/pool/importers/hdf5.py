@@ -65,11 +65,6 @@ def has(group: Any, key: str) -> bool:
     return True
 
 
-def is_group(node: Any) -> bool:
-    """Whether it has members."""
-    return isinstance(node, h5py.Group)
-
-
 def walk(group: Any, prefix: str = "", depth: int = 0) -> dict[str, SourceKey]:
     """Every dataset below `group` by its path, with its declared shape; no value is read."""
     if depth > _MAX_DEPTH:

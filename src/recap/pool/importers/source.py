@@ -19,7 +19,7 @@ from recap.errors import DatasetError, InputError, RecapError
 from recap.lazy import LazySequence
 from recap.pool.importers.mapping import IMAGE, OBJECT, Plan, SourceKey, make_plan, one_line, shorten
 from recap.pool.importers.strings import MAX_TEXT_BYTES
-from recap.types import F32, F64, U8, Episode, Scalar
+from recap.types import F64, U8, Episode, Scalar
 
 MAX_ARRAY_BYTES = 256 * 1024**2  # numbers of one key of one episode; larger ones are refused unread
 MAX_FRAME_BYTES = 64 * 1024**2  # one decoded image
@@ -198,11 +198,6 @@ def as_matrix(values: NDArray[Any]) -> F64:
     return values.reshape(len(values), width).astype(np.float64)
 
 
-def even_times(n: int, fps: float) -> F64:
-    """Frame i at i / fps."""
-    return np.arange(n) / fps
-
-
 def check_fps(fps: float, what: str = "frame rate") -> float:
     """A positive, finite rate."""
     if not (np.isfinite(fps) and fps > 0):
@@ -217,14 +212,9 @@ def read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def single(values: F64) -> F32:
-    """Double to single precision; what overflows becomes infinite, which the checks will name."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return values.astype(np.float32)
-
-
 def _episode(raw: RawEpisode, plan: Plan) -> Episode:
-    values = {name: single(selection.read(raw.numbers)) for name, selection in plan.numbers.items()}
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes infinite, which checks find
+        values = {name: part.read(raw.numbers).astype(np.float32) for name, part in plan.numbers.items()}
     goal = values.get("goal")
     if goal is not None and not len(goal):
         raise ValueError("the goal is empty")
