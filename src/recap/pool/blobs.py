@@ -26,7 +26,6 @@ class VideoFiles(Protocol):
 
     def local(self, name: str, digest: str) -> Path:
         """A local file with these contents, which must have this hash."""
-        ...
 
 
 class BlobFrames(LazySequence[U8]):

@@ -269,19 +269,12 @@ class Table:
     def row(self, dataset: Any, key: Key) -> Row:
         """One row."""
         with reading(f"episode {key.id!a}"):
-            (row,) = rows_of(dataset.take([self._position(dataset, key)], columns=SCHEMA.names))
+            fragment = dataset.get_fragment(key.fragment)
+            number = self._fragments[tuple(fragment_files(fragment.metadata))].index(key)  # among live rows
+            (row,) = rows_of(fragment.take([number], columns=SCHEMA.names))
             if (row.id, row.sha256) != (key.id, key.sha256):
                 raise Damage(f"episode {key.id!a}: another episode is in its place")
             return row
-
-    def _position(self, dataset: Any, key: Key) -> int:
-        """The number of a row among all live rows, as `take` counts them."""
-        before = 0
-        for fragment in dataset.get_fragments():
-            if fragment.fragment_id == key.fragment:
-                return before + self._fragments[tuple(fragment_files(fragment.metadata))].index(key)
-            before += fragment.metadata.num_rows
-        raise Damage(f"episode {key.id!a}: its fragment is gone")
 
     def write(self, dataset: Any, rows: Any) -> Any:
         """Write rows as one new fragment that belongs to no version yet."""

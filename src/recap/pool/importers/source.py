@@ -53,15 +53,12 @@ class Reader(Protocol):
 
     def lengths(self) -> Sequence[int]:
         """Frames of each episode, found without reading them."""
-        ...
 
     def default_mapping(self) -> Mapping[str, str]:
         """Where our fields come from unless the caller maps them."""
-        ...
 
     def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
         """One episode with these keys."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
