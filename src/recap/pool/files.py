@@ -7,9 +7,8 @@ import hashlib
 import json
 import os
 import tempfile
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -42,66 +41,31 @@ def unsealed(data: bytes) -> dict[str, Any]:
     return body
 
 
-class Files(ABC):
-    """Whole files by name, relative to one root; names use forward slashes."""
-
-    uri: str
-    options: dict[str, str] | None = None
-
-    @abstractmethod
-    def read(self, name: str) -> bytes:
-        """All of it; FileNotFoundError where there is none."""
-
-    @abstractmethod
-    def write(self, name: str, data: bytes) -> None:
-        """Written whole or not at all; on a local path also after a power loss."""
-
-    @abstractmethod
-    def exists(self, name: str) -> bool:
-        """Whether there is one."""
-
-    @abstractmethod
-    def names(self, folder: str) -> list[str]:
-        """Every file below a folder, sorted; unfinished ones left out."""
-
-    @abstractmethod
-    def remove(self, name: str) -> None:
-        """Delete one; a missing file is no error."""
-
-    @abstractmethod
-    def local(self, name: str, digest: str) -> Path:
-        """A local file with these contents, which must have this hash."""
-
-    @abstractmethod
-    def sync(self, names: Iterable[str]) -> None:
-        """Flush files that others wrote, and their folders, to the disk."""
-
-    @abstractmethod
-    def turn(self) -> AbstractContextManager[None]:
-        """Let one writer of this machine work at a time; commits are safe without."""
-
-
 def open_files(uri: str, options: Mapping[str, str] | None = None) -> Files:
     """Files at a path or at a URI such as s3://bucket/pool."""
     if "://" in uri and not uri.startswith("file://"):
         return RemoteFiles(uri.rstrip("/"), dict(options) if options else None)
-    return LocalFiles(Path(uri.removeprefix("file://")))
+    return Files(Path(uri.removeprefix("file://")))
 
 
-class LocalFiles(Files):
-    """A directory."""
+class Files:
+    """Whole files by name below one directory; names use forward slashes."""
+
+    options: dict[str, str] | None = None  # of an object store
 
     def __init__(self, root: Path) -> None:
         self.root = Path(os.path.abspath(root))  # noqa: PTH100
         self.uri = str(self.root)
 
-    def __reduce__(self) -> tuple[type[LocalFiles], tuple[Path]]:
-        return LocalFiles, (self.root,)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Files, (self.root,)
 
     def read(self, name: str) -> bytes:
+        """All of it; FileNotFoundError where there is none."""
         return (self.root / name).read_bytes()
 
     def write(self, name: str, data: bytes) -> None:
+        """Written whole or not at all; on a local path also after a power loss."""
         path = self.root / name
         self._make_folder(path.parent)
         # A name of its own: two processes may write the same file at once.
@@ -119,23 +83,28 @@ class LocalFiles(Files):
         _sync(path.parent)
 
     def exists(self, name: str) -> bool:
+        """Whether there is one."""
         return (self.root / name).exists()
 
     def names(self, folder: str) -> list[str]:
+        """Every file below a folder, sorted; unfinished ones left out."""
         found = []
         for path, _, files in os.walk(self.root / folder):
             found += [os.path.relpath(f"{path}/{f}", self.root) for f in files if not f.startswith(".")]
         return sorted(found)
 
     def remove(self, name: str) -> None:
+        """Delete one; a missing file is no error."""
         (self.root / name).unlink(missing_ok=True)
 
     def local(self, name: str, digest: str) -> Path:
+        """A local file with these contents, which must have this hash."""
         path = self.root / name
         check(path.read_bytes(), digest, name)
         return path
 
     def sync(self, names: Iterable[str]) -> None:
+        """Flush files that others wrote, and their folders, to the disk."""
         paths = [self.root / name for name in names]
         folders = {folder for path in paths for folder in (path.parent, path.parent.parent)}
         for path in [*paths, *folders]:
@@ -143,6 +112,7 @@ class LocalFiles(Files):
 
     @contextmanager
     def turn(self) -> Iterator[None]:
+        """Let one writer of this machine work at a time; commits are safe without."""
         with (self.root / ".lock").open("a") as lock:  # the system frees it when a process is killed
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -155,12 +125,12 @@ class LocalFiles(Files):
 
 
 class RemoteFiles(Files):
-    """An object store, through Lance, so that both take the same options and environment."""
+    """The same on an object store, through Lance, so that both take the same options and environment."""
 
     def __init__(self, uri: str, options: dict[str, str] | None) -> None:
         self.uri, self.options = uri, options
 
-    def __reduce__(self) -> tuple[type[RemoteFiles], tuple[str, dict[str, str] | None]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         return RemoteFiles, (self.uri, self.options)
 
     @cached_property
@@ -201,8 +171,9 @@ class RemoteFiles(Files):
     def sync(self, names: Iterable[str]) -> None:
         """The store keeps what it has acknowledged."""
 
-    def turn(self) -> AbstractContextManager[None]:
-        return nullcontext()  # conflicts are found when committing, and tried again
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        yield  # conflicts are found when committing, and tried again
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
