@@ -410,6 +410,3 @@ def _whole_rows(table: Table, dataset: Any, fragment: int) -> list[tuple[Row, in
     if len(rows) != len(seqs) or any(row.id not in seqs or not row.intact for row in rows):
         return None
     return [(row, seqs[row.id]) for row in rows]
-
-
-__all__ = ["Diff", "Pool", "Version"]
