@@ -79,8 +79,7 @@ def collect_robotwin(
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """The same as RoboTwin 2.0 has it; `out` is `DIR/TASK/CONFIG`, whose names it gives the episodes."""
-    from recap.pool.robotwin_stage import assemble_robotwin, staged_robotwin
-    from recap.pool.robotwin_write import LAYOUTS
+    from recap.pool.robotwin_write import LAYOUTS, assemble_robotwin, staged_robotwin
     from recap.staging import collect_staged
 
     one_of("layout", layout, LAYOUTS)
@@ -107,7 +106,7 @@ def is_lerobot(folder: Path) -> bool:
 def _stage_robotwin(
     spec: DualArmSpec, layout: Layout, staging: Path, demos: Iterator[DualArmDemo]
 ) -> Iterator[int]:
-    from recap.pool.robotwin_stage import stage_robotwin
+    from recap.pool.robotwin_write import stage_robotwin
 
     for index, episode in _demonstrations(spec, demos):
         stage_robotwin(staging, index, layout, episode)

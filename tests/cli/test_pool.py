@@ -152,7 +152,7 @@ def test_verify_and_repair(uri: Path) -> None:
     film.write_bytes(film.read_bytes()[:-1])
     result = run("verify", uri)
     assert result.return_value == 1
-    assert "a film has changed" in result.output
+    assert f"{film.name}: a video has changed" in result.output
     assert f"recap pool verify {uri} --repair" in result.output
     result = run("verify", uri, "--repair")
     assert result.return_value == 0

@@ -178,6 +178,19 @@ def test_a_missing_file_is_damage_too(pool: Pool) -> None:
     assert pool.verify().ok
 
 
+def test_a_damaged_listing_is_found_and_written_anew(pool: Pool) -> None:
+    flip(pool, next(iter(pool.files.names("blobs"))))
+    listing = pool.repair().listing
+    assert listing is not None
+    flip(pool, listing)
+    pool = Pool.open(pool.uri)
+    assert listing in [finding.file for finding in pool.verify().findings]
+    repair = pool.repair()
+    assert repair.report.ok
+    assert repair.lost == ()
+    assert listing in repair.set_aside
+
+
 def test_repair_of_a_sound_pool_changes_nothing(pool: Pool) -> None:
     before = {name: pool.files.read(name) for name in pool.files.names("")}
     repair = pool.repair()

@@ -233,7 +233,7 @@ def test_interrupted_stages_are_ignored_and_removed(tmp_path: Path, monkeypatch:
     ]
 
 
-@pytest.mark.parametrize("broken", ["concatenate_videos", "aggregate", "_pandas_index"])
+@pytest.mark.parametrize("broken", ["concatenate_videos", "_aggregate", "_pandas_index"])
 def test_root_is_never_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
     stage_episode(tmp_path / "staged", 0, make_episode(0))
     with monkeypatch.context() as patch:

@@ -284,7 +284,7 @@ def test_a_full_disk_leaves_the_pool_as_it_was(pool: Pool, monkeypatch: pytest.M
         assert again.ids() == ("a",)
         assert again.verify().ok
     with monkeypatch.context() as patch:
-        patch.setattr("recap.pool.store.seal_version", full)
+        patch.setattr("recap.pool.table.Table.seal", full)
         with pytest.raises(OSError, match="No space"):
             pool.add([toy_episode("b")])
     again = Pool.open(pool.uri)

@@ -122,7 +122,7 @@ def _conclude(findings: Sequence[Finding]) -> int:
         click.echo(str(finding))
     n_errors = sum(finding.severity == "error" for finding in findings)
     if n_errors:
-        click.echo("Next: mend the errors, in the source or with --map; an import would be refused")
+        click.echo("Next: fix the errors, in the source or with --map; an import would be refused")
         return 1
     click.echo("Findings: none" if not findings else "Warnings do not stop an import")
     click.echo("Next: recap pool add, with the same options")

@@ -220,17 +220,15 @@ def verify(uri: str, repair: bool) -> int:
         click.echo(f"{len(report.findings)} of {sizes} are damaged, episodes reached: {len(report.episodes)}")
         click.echo(f"Next: recap pool verify {uri} --repair")
         return 1
-    mended = store.repair()
-    for name in mended.lost:
+    done = store.repair()
+    for name in done.lost:
         click.echo(f"lost: {name}")
-    if mended.redone:
-        click.echo(f"done again: {', '.join(f'version {v}' for v in mended.redone)}")
-    state = "sound" if mended.report.ok else "still damaged"
-    click.echo(
-        f"Version {mended.version} is {state}: {mended.report.n_episodes} episodes, {len(mended.lost)} lost"
-    )
-    click.echo(f"Listing: {uri}/{mended.listing}")
-    return 0 if mended.report.ok else 1
+    if done.redone:
+        click.echo(f"done again: {', '.join(f'version {v}' for v in done.redone)}")
+    state = "sound" if done.report.ok else "still damaged"
+    click.echo(f"Version {done.version} is {state}: {done.report.n_episodes} episodes, {len(done.lost)} lost")
+    click.echo(f"Listing: {uri}/{done.listing}")
+    return 0 if done.report.ok else 1
 
 
 @pool.command()

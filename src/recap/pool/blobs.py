@@ -1,9 +1,10 @@
-"""Films of a pool: one encoded file each, named by its hash, decoded when a frame is asked for."""
+"""Videos of a pool: one encoded file each, named by its hash, decoded when a frame is asked for."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -16,35 +17,31 @@ from recap.video import VideoFrames, frame_rate, write_video
 
 
 def blob_name(digest: str) -> str:
-    """Where the film with this hash lies."""
+    """The file of the video with this hash."""
     return f"blobs/{digest[:2]}/{digest}.mp4"
 
 
-class Films(Protocol):
-    """Whatever can give a film as a local file."""
+class VideoFiles(Protocol):
+    """Where videos come from."""
 
     def local(self, name: str, digest: str) -> Path:
         """A local file with these contents, which must have this hash."""
-        ...
 
 
 class BlobFrames(LazySequence[U8]):
-    """The frames of one film; it is fetched and checked at the first look."""
+    """The frames of one video; the file is fetched and checked when first used."""
 
-    def __init__(self, films: Films, digest: str, length: int, fps: float) -> None:
-        self.films, self.digest, self.length, self.fps = films, digest, length, fps
-        self._frames: VideoFrames | None = None
+    def __init__(self, videos: VideoFiles, digest: str, length: int, fps: float) -> None:
+        self.videos, self.digest, self.length, self.fps = videos, digest, length, fps
 
-    def __reduce__(self) -> tuple[type[BlobFrames], tuple[Films, str, int, float]]:
-        return BlobFrames, (self.films, self.digest, self.length, self.fps)
+    def __reduce__(self) -> tuple[type[BlobFrames], tuple[VideoFiles, str, int, float]]:
+        return BlobFrames, (self.videos, self.digest, self.length, self.fps)
 
-    @property
+    @cached_property
     def frames(self) -> VideoFrames:
-        """The film as a local file."""
-        if self._frames is None:
-            path = self.films.local(blob_name(self.digest), self.digest)
-            self._frames = VideoFrames(path, 0, self.length, self.fps)
-        return self._frames
+        """The video as a local file."""
+        path = self.videos.local(blob_name(self.digest), self.digest)
+        return VideoFrames(path, 0, self.length, self.fps)
 
     def __len__(self) -> int:
         return self.length
@@ -57,11 +54,11 @@ class BlobFrames(LazySequence[U8]):
 
 
 def encode(frames: Sequence[U8], fps: float) -> bytes:
-    """A film of these frames; one that is encoded already is cut out of its file without loss."""
+    """A video of these frames; one that is encoded already is cut out of its file without loss."""
     if isinstance(frames, BlobFrames) and frames.fps == fps:
         return frames.frames.path.read_bytes()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "film.mp4"
+        path = Path(folder) / "video.mp4"
         if not (isinstance(frames, VideoFrames) and frames.fps == fps and _cut(frames, path)):
             write_video(path, frames, fps)
         return path.read_bytes()
@@ -97,7 +94,7 @@ def _cut(frames: VideoFrames, path: Path) -> bool:
 
 
 def put_blob(files: Files, data: bytes) -> str:
-    """Keep a film and return its hash; one that is there already, whole, is not written again."""
+    """Keep a video and return its hash; one that is there already, whole, is not written again."""
     digest = sha256(data)
     name = blob_name(digest)
     if not (files.exists(name) and sha256(files.read(name)) == digest):

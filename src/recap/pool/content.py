@@ -1,9 +1,9 @@
-"""An episode taken apart into metadata and arrays, checked and hashed, and put together again."""
+"""An episode as metadata and flat arrays, and back; its hash; and the check before it is kept."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -17,7 +17,7 @@ TEXTS = ("id", "scene_id", "task", "embodiment", "action_space", "source")
 
 
 def arrays_of(episode: Episode) -> dict[str, NDArray[Any]]:
-    """The low-dimensional data as flat arrays of fixed types, objects end to end; no goal is no array."""
+    """The low-dimensional data as flat arrays of fixed types, object after object; no goal is no array."""
     objects = [np.asarray(value, "<f4").reshape(-1) for value in episode.objects.values()]
     arrays = {
         "timestamps": np.asarray(episode.timestamps, "<f8"),
@@ -31,7 +31,7 @@ def arrays_of(episode: Episode) -> dict[str, NDArray[Any]]:
 
 
 def meta_of(episode: Episode, cameras: Mapping[str, str]) -> dict[str, Any]:
-    """Everything that is not an array; cameras give the hash of each encoded film."""
+    """Everything that is not an array; cameras give the hash of each encoded video."""
     return {
         **{key: getattr(episode, key) for key in TEXTS},
         "fps": float(episode.fps),
@@ -44,7 +44,7 @@ def meta_of(episode: Episode, cameras: Mapping[str, str]) -> dict[str, Any]:
 
 
 def digest_of(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
-    """One hash of an episode: metadata, every bit of every array, and the hashes of its films."""
+    """One hash of an episode: metadata, every bit of every array, and the hashes of its videos."""
     text = json.dumps(meta, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     shapes = [[name, len(array)] for name, array in sorted(arrays.items())]
     whole = sha256(json.dumps([text, shapes], ensure_ascii=False).encode("utf-8"))
@@ -77,59 +77,73 @@ def episode_of(
     )
 
 
-def check_episode(episode: Episode) -> None:
-    """Refuse what could not be kept exactly, or not be used, in one line."""
-    n = len(episode)
-    if not episode.id:
-        raise InputError("an episode has no id: give each one a name of its own")
-    for key in TEXTS:
-        _check_text(episode, key, getattr(episode, key))
-    if n == 0:
-        _refuse(episode, "it is empty; leave it out")
-    if not (np.isfinite(episode.fps) and episode.fps > 0):
-        _refuse(episode, f"{episode.fps} is no frame rate; give a positive one")
-    times = np.asarray(episode.timestamps)
-    if times.ndim != 1 or not np.isfinite(times).all() or not (np.diff(times) > 0).all():
-        _refuse(episode, "its timestamps do not increase; resample it first")
-    vectors = {"proprio": episode.proprio, "actions": episode.actions}
-    for name, value in episode.objects.items():
-        _check_text(episode, "object name", name)
-        vectors[f"object '{name}'"] = value
-    for what, value in vectors.items():
-        if np.ndim(value) != 2 or len(value) != n:
-            _refuse(episode, f"{what} is {np.shape(value)}, not ({n}, d)")
-        _check_finite(episode, what, value)
-    if episode.goal is not None:
-        if np.ndim(episode.goal) != 1:
-            _refuse(episode, f"its goal is {np.shape(episode.goal)}, not (g,)")
-        _check_finite(episode, "its goal", episode.goal)
+def faults(episode: Episode) -> Iterator[tuple[str, str, str]]:
+    """What makes an episode unusable: code, field and message; values are checked where shapes agree."""
+    n, arrays = len(episode), fields_of(episode)
+    sound = True
+    for name, values in arrays.items():
+        shape, flat = np.shape(values), name in ("timestamps", "goal")
+        if len(shape) != (1 if flat else 2) or not (flat or shape[0] == n):
+            sound, expected = False, "(d,)" if flat else f"({n}, d)"
+            yield "shape", name, f"it is of shape {shape}, not {expected}; give arrays of equal length"
+    if sound:
+        bad = {name: _n_not_finite(values) for name, values in arrays.items()}
+        for name in (name for name in arrays if bad[name]):
+            message = f"{bad[name]} values are NaN or infinite, or no numbers; fix or leave it out"
+            yield "not-finite", name, message
+        if not (np.isfinite(episode.fps) and episode.fps > 0):
+            yield "fps", "fps", f"{episode.fps} is no frame rate; give a positive one, as with --fps"
+        elif not bad["timestamps"] and not (np.diff(episode.timestamps) > 0).all():
+            yield "time-order", "timestamps", "they do not strictly increase; sort or resample them"
     for camera, frames in episode.images.items():
-        _check_text(episode, "camera name", camera)
         if len(frames) != n:
-            _refuse(episode, f"{len(frames)} frames of '{camera}' for {n} steps")
+            message = f"{len(frames)} frames for {n} steps; give the camera of this recording"
+            yield "image-count", f"image:{camera}", message
+
+
+def check_episode(episode: Episode, *, for_pool: bool = True) -> None:
+    """Refuse, in one line, what cannot be used; for a pool also a missing id and numbers float32 rounds."""
+    if for_pool and not episode.id:
+        raise InputError("an episode has no id: give each one a name of its own")
+    texts = {key: getattr(episode, key) for key in TEXTS}
+    named = {"object": episode.objects, "camera": episode.images, "attribute": episode.attributes}
+    for what, names in named.items():
+        texts |= {f"{what} name {name!a}": name for name in names}
+    texts |= {f"attribute '{key}'": v for key, v in episode.attributes.items() if isinstance(v, str)}
+    for what, text in texts.items():
+        if not isinstance(text, str) or text.encode("utf-8", "replace").decode() != text:
+            _refuse(episode, f"its {what} is not text that can be written as UTF-8")
+    if not len(episode):
+        _refuse(episode, "it is empty; leave it out")
+    for _, where, message in faults(episode):
+        field = "actions" if where == "action" else where  # an importer's mapping calls it action
+        _refuse(episode, f"{field}: {message}")
+    for name, values in fields_of(episode).items():
+        array = np.asarray(values)
+        with np.errstate(over="ignore"):
+            single = array.astype("<f4")
+        fits = np.array_equal(single, array) if for_pool else np.isfinite(single).all()
+        if not fits and name != "timestamps":
+            _refuse(episode, f"{name} is {array.dtype} and does not fit float32; convert it first")
     for key, given in episode.attributes.items():
-        _check_text(episode, "attribute name", key)
-        if isinstance(given, str):
-            _check_text(episode, f"attribute '{key}'", given)
-        elif not isinstance(given, int | float) or (isinstance(given, float) and not np.isfinite(given)):
+        if not isinstance(given, str | int | float) or (isinstance(given, float) and not np.isfinite(given)):
             _refuse(episode, f"attribute '{key}' is not text, a finite number or a bool")
 
 
-def _check_finite(episode: Episode, what: str, value: Any) -> None:
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-        _refuse(episode, f"{what} holds NaN, infinity or no numbers; leave the episode out")
-    if not np.array_equal(array.astype("<f4"), array):
-        _refuse(episode, f"{what} is {array.dtype} and does not fit float32; convert it first")
+def fields_of(episode: Episode) -> dict[str, Any]:
+    """The arrays of an episode by the names that messages use."""
+    return {
+        "timestamps": episode.timestamps,
+        "proprio": episode.proprio,
+        "action": episode.actions,
+        **{f"object:{name}": values for name, values in episode.objects.items()},
+        **({} if episode.goal is None else {"goal": episode.goal}),
+    }
 
 
-def _check_text(episode: Episode, what: str, value: object) -> None:
-    try:
-        if not isinstance(value, str):
-            raise ValueError
-        value.encode("utf-8")
-    except ValueError:
-        _refuse(episode, f"its {what} is not text that can be written as UTF-8")
+def _n_not_finite(values: Any) -> int:
+    array = np.asarray(values)
+    return int((~np.isfinite(array)).sum()) if array.dtype.kind in "fiu" else array.size
 
 
 def _refuse(episode: Episode, why: str) -> None:

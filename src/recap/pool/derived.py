@@ -1,6 +1,6 @@
-"""Descriptors of a pool's episodes, kept by the fingerprint of what made them; losing them loses nothing.
+"""Descriptors of a pool's episodes, kept by the fingerprint of what made them; lost ones are computed again.
 
-derived/<fingerprint>/table.json says whose they are; beside it lie safetensors files, each named by its hash
+derived/<fingerprint>/table.json names what made them; beside it are safetensors files, each named by its hash
 and never changed, that describe some episodes each. A row belongs to an episode id and the hash of its
 content.
 """
@@ -13,31 +13,21 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from recap.errors import DatasetError
-from recap.pool.files import Files, sha256
-from recap.pool.seals import sealed, unsealed
+from recap.pool.files import Files, is_intact, sealed, sha256, unsealed
 from recap.types import F32, Descriptors, Episode
 
 if TYPE_CHECKING:
+    from recap.pool.live import LiveView
     from recap.pool.view import Describer
 
 N_TOGETHER = 256  # episodes described before they are written down
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 log = logging.getLogger("recap.pool")
-
-
-class Described(Protocol):
-    """What is described: a version of a pool and the hashes of its episodes."""
-
-    @property
-    def episode_ids(self) -> tuple[str, ...]: ...
-    @property
-    def digests(self) -> Mapping[str, str]: ...
-    def episode(self, episode_id: str) -> Episode: ...
 
 
 def folder_of(fingerprint: str) -> str:
@@ -47,7 +37,7 @@ def folder_of(fingerprint: str) -> str:
 
 
 def describe(describer: Describer, episode: Episode) -> dict[str, F32]:
-    """What a describer says of an episode, checked against what it promised."""
+    """What a describer says of an episode, checked against its `dims`."""
     found = describer.describe(episode)
     if set(found) != set(describer.dims):
         raise DatasetError(
@@ -66,7 +56,7 @@ def describe(describer: Describer, episode: Episode) -> dict[str, F32]:
 
 
 def assemble(describer: Describer, ids: Sequence[str], rows: Sequence[Mapping[str, F32]]) -> Descriptors:
-    """Descriptions of single episodes laid end to end."""
+    """The descriptions of single episodes as one, end to end."""
     terms = {}
     lengths = [0]
     for term, width in describer.dims.items():
@@ -85,10 +75,10 @@ class _Table:
     read: set[str] = field(default_factory=set)
     keys: tuple[tuple[str, str], ...] = ()  # what `last` describes
     last: Descriptors | None = None
-    room: dict[str, F32] = field(default_factory=dict)  # the arrays of `last` with place behind them
+    space: dict[str, F32] = field(default_factory=dict)  # the arrays of `last`, with space for more rows
 
     def lay_out(self, describer: Describer, wanted: tuple[tuple[str, str], ...]) -> Descriptors:
-        """Rows end to end; when only new ones came behind, only they are copied."""
+        """Rows end to end; where rows were only added at the end, only these are copied."""
         done = len(self.keys) if self.last is not None and wanted[: len(self.keys)] == self.keys else 0
         rows = [self.rows[key] for key in wanted[done:]]
         starts = np.zeros(len(wanted) + 1, np.int64)
@@ -99,18 +89,18 @@ class _Table:
         terms = {}
         moved = not done
         for term, width in describer.dims.items():
-            room = self.room.get(term)
-            if not done or room is None or len(room) < starts[-1]:
+            space = self.space.get(term)
+            if not done or space is None or len(space) < starts[-1]:
                 larger = np.empty((int(starts[-1] * 1.25) + 64, width), np.float32)
-                if done and room is not None:
-                    larger[: starts[done]] = room[: starts[done]]
-                room = self.room[term] = larger
+                if done and space is not None:
+                    larger[: starts[done]] = space[: starts[done]]
+                space = self.space[term] = larger
                 moved = True
             for i, row in enumerate(rows, done):
-                room[starts[i] : starts[i + 1]] = row[term]
-            terms[term] = room[: starts[-1]]
+                space[starts[i] : starts[i + 1]] = row[term]
+            terms[term] = space[: starts[-1]]
             terms[term].flags.writeable = False
-        # Rows now look into the long arrays, so that memory holds everything once.
+        # Rows become views of the long arrays, so that memory holds everything once.
         first = 0 if moved else done
         for i, key in enumerate(wanted[first:], first):
             a, b = starts[i], starts[i + 1]
@@ -129,10 +119,10 @@ class Derived:
         self._lock = threading.Lock()
 
     def forget(self) -> None:
-        """Read everything anew."""
+        """Forget everything read."""
         self._tables.clear()
 
-    def descriptors(self, view: Described, describer: Describer) -> Descriptors:
+    def descriptors(self, view: LiveView, describer: Describer) -> Descriptors:
         """Every frame of a version; only episodes that no file describes yet are computed."""
         with self._lock:
             table = self._tables.setdefault(describer.fingerprint, _Table())
@@ -164,7 +154,7 @@ class Derived:
             )
 
     def _keep(self, name: str, data: bytes) -> None:
-        """Write a file where that can be done: a pool on a read-only or full disk is of use without."""
+        """Write a file where that can be done: a pool on a read-only or full disk works without it."""
         try:
             self.files.write(name, data)
         except OSError as error:
@@ -196,7 +186,7 @@ class Derived:
                 start += n
 
     def _compute(
-        self, missing: Sequence[tuple[str, str]], view: Described, table: _Table, describer: Describer
+        self, missing: Sequence[tuple[str, str]], view: LiveView, table: _Table, describer: Describer
     ) -> None:
         for first in range(0, len(missing), N_TOGETHER):
             keys = missing[first : first + N_TOGETHER]
@@ -206,11 +196,6 @@ class Derived:
             self._keep(name, data)
             table.read.add(name)
             table.rows.update(zip(keys, rows, strict=True))
-
-
-def is_intact(name: str, data: bytes) -> bool:
-    """Whether a file still has the contents it is named by."""
-    return name.rpartition("/")[2].partition(".")[0] == sha256(data)
 
 
 def write_shard(

@@ -1,15 +1,19 @@
-"""The few file operations a pool needs beside its table, on a local path or an object store."""
+"""The file operations a pool needs beside its table, on a local path or an object store."""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+from recap.errors import DatasetError
 
 
 def sha256(data: bytes) -> str:
@@ -17,70 +21,51 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-class Files(Protocol):
-    """Whole files by name, relative to one root; names use forward slashes."""
+def is_intact(name: str, data: bytes) -> bool:
+    """Whether a file that is named by its hash has the contents it was written with."""
+    return name.rpartition("/")[2].partition(".")[0] == sha256(data)
 
-    uri: str
-    options: dict[str, str] | None
 
-    def read(self, name: str) -> bytes:
-        """All of it; FileNotFoundError where there is none."""
-        ...
+def sealed(body: Mapping[str, Any]) -> bytes:
+    """JSON after its hash, for small files that are not named by their hash."""
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    return sha256(text).encode() + b"\n" + text + b"\n"
 
-    def write(self, name: str, data: bytes) -> None:
-        """There whole or not at all; on a local path also after a power loss."""
-        ...
 
-    def exists(self, name: str) -> bool:
-        """Whether there is one."""
-        ...
-
-    def names(self, folder: str) -> list[str]:
-        """Every file below a folder, sorted; unfinished ones left out."""
-        ...
-
-    def remove(self, name: str) -> None:
-        """Take one away; one that is gone already is fine."""
-        ...
-
-    def local(self, name: str, digest: str) -> Path:
-        """A local file with these contents, which must have this hash."""
-        ...
-
-    def sync(self, names: Iterable[str]) -> None:
-        """Bring files that others wrote, and their folders, to the disk."""
-        ...
-
-    def turn(self) -> Any:
-        """Hold writers of this machine in line; only courtesy, commits are safe without."""
-        ...
+def unsealed(data: bytes) -> dict[str, Any]:
+    """The inverse of `sealed`; ValueError where a byte has changed."""
+    digest, _, text = data.partition(b"\n")
+    if not text.endswith(b"\n") or sha256(text[:-1]).encode() != digest:
+        raise ValueError("its contents have changed")
+    body: dict[str, Any] = json.loads(text)
+    return body
 
 
 def open_files(uri: str, options: Mapping[str, str] | None = None) -> Files:
     """Files at a path or at a URI such as s3://bucket/pool."""
     if "://" in uri and not uri.startswith("file://"):
         return RemoteFiles(uri.rstrip("/"), dict(options) if options else None)
-    return LocalFiles(Path(uri.removeprefix("file://")))
+    return Files(Path(uri.removeprefix("file://")))
 
 
-class LocalFiles:
-    """A directory."""
+class Files:
+    """Whole files by name below one directory; names use forward slashes."""
 
-    options: dict[str, str] | None = None
+    options: dict[str, str] | None = None  # of an object store
 
     def __init__(self, root: Path) -> None:
         self.root = Path(os.path.abspath(root))  # noqa: PTH100
         self.uri = str(self.root)
 
-    def __reduce__(self) -> tuple[type[LocalFiles], tuple[Path]]:
-        return LocalFiles, (self.root,)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Files, (self.root,)
 
     def read(self, name: str) -> bytes:
-        """All of it."""
+        """All of it; FileNotFoundError where there is none."""
         return (self.root / name).read_bytes()
 
     def write(self, name: str, data: bytes) -> None:
-        """Written under another name, brought to the disk, renamed."""
+        """Written whole or not at all; on a local path also after a power loss."""
         path = self.root / name
         self._make_folder(path.parent)
         # A name of its own: two processes may write the same file at once.
@@ -102,24 +87,24 @@ class LocalFiles:
         return (self.root / name).exists()
 
     def names(self, folder: str) -> list[str]:
-        """Every file below a folder."""
+        """Every file below a folder, sorted; unfinished ones left out."""
         found = []
         for path, _, files in os.walk(self.root / folder):
             found += [os.path.relpath(f"{path}/{f}", self.root) for f in files if not f.startswith(".")]
         return sorted(found)
 
     def remove(self, name: str) -> None:
-        """Take one away."""
+        """Delete one; a missing file is no error."""
         (self.root / name).unlink(missing_ok=True)
 
     def local(self, name: str, digest: str) -> Path:
-        """The file itself, once its hash was seen to be right."""
+        """A local file with these contents, which must have this hash."""
         path = self.root / name
         check(path.read_bytes(), digest, name)
         return path
 
     def sync(self, names: Iterable[str]) -> None:
-        """Bring files that others wrote, and their folders, to the disk."""
+        """Flush files that others wrote, and their folders, to the disk."""
         paths = [self.root / name for name in names]
         folders = {folder for path in paths for folder in (path.parent, path.parent.parent)}
         for path in [*paths, *folders]:
@@ -127,8 +112,8 @@ class LocalFiles:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """A lock file, which a killed process lets go of."""
-        with (self.root / ".lock").open("a") as lock:
+        """Let one writer of this machine work at a time; commits are safe without."""
+        with (self.root / ".lock").open("a") as lock:  # the system frees it when a process is killed
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -139,66 +124,56 @@ class LocalFiles:
             _sync(folder.parent)
 
 
-class RemoteFiles:
-    """An object store, through Lance, so that both take the same options and environment."""
+class RemoteFiles(Files):
+    """The same on an object store, through Lance, so that both take the same options and environment."""
 
     def __init__(self, uri: str, options: dict[str, str] | None) -> None:
         self.uri, self.options = uri, options
-        self._opened: Any = None
 
-    def __reduce__(self) -> tuple[type[RemoteFiles], tuple[str, dict[str, str] | None]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         return RemoteFiles, (self.uri, self.options)
 
-    @property
+    @cached_property
     def _session(self) -> Any:
-        if self._opened is None:
-            from lance.file import LanceFileSession
+        from lance.file import LanceFileSession
 
-            self._opened = LanceFileSession(self.uri, storage_options=self.options)
-        return self._opened
+        return LanceFileSession(self.uri, storage_options=self.options)
 
     def read(self, name: str) -> bytes:
-        """All of it."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "object"
             self._download(name, path)
             return path.read_bytes()
 
     def write(self, name: str, data: bytes) -> None:
-        """One request, which the store takes whole or not at all."""
         with tempfile.NamedTemporaryFile() as file:
             file.write(data)
             file.flush()
-            with self._reaching():
+            with self._reaching():  # one request, which the store takes whole or not at all
                 self._session.upload_file(file.name, name)
 
     def exists(self, name: str) -> bool:
-        """Whether there is one."""
         with self._reaching():
             return bool(self._session.contains(name))
 
     def names(self, folder: str) -> list[str]:
-        """Every file below a folder."""
         with self._reaching():
             return sorted(str(name) for name in self._session.list(folder))
 
     def remove(self, name: str) -> None:
-        """Take one away."""
         if self.exists(name):
             with self._reaching():
                 self._session.delete_file(name)
 
     def local(self, name: str, digest: str) -> Path:
-        """A checked copy in the cache of this user."""
         return cached(digest, name, lambda: self.read(name))
 
     def sync(self, names: Iterable[str]) -> None:
-        """What the store has acknowledged it keeps."""
+        """The store keeps what it has acknowledged."""
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Nothing to hold: conflicts are found when committing, and tried again."""
-        yield
+        yield  # conflicts are found when committing, and tried again
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
@@ -222,8 +197,8 @@ class RemoteFiles:
                     raise
 
 
-def cached(digest: str, name: str, load: Any) -> Path:
-    """A local copy of contents that lie elsewhere, kept by their hash."""
+def cached(digest: str, name: str, load: Callable[[], bytes]) -> Path:
+    """A local copy of contents that are stored elsewhere, kept by their hash."""
     folder = Path(tempfile.gettempdir()) / f"recap-blobs-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
@@ -241,8 +216,6 @@ def cached(digest: str, name: str, load: Any) -> Path:
 
 def check(data: bytes, digest: str, name: str) -> None:
     """Refuse contents that are not those that were written."""
-    from recap.errors import DatasetError
-
     if sha256(data) != digest:
         raise DatasetError(f"{name} is damaged: its contents have changed; run recap pool verify --repair")
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recap.errors import DatasetError, InputError
 from recap.pool.derived import Derived
 from recap.pool.files import Files
+from recap.pool.salvage import find_rows, logical_state, read_seals
+from recap.pool.table import Damage, Table, log
+from recap.pool.view import Describer
 from recap.types import Descriptors, Episode
-
-if TYPE_CHECKING:
-    from recap.pool.table import Table
-    from recap.pool.view import Describer
 
 
 class LiveView:
@@ -81,7 +80,7 @@ class Loader:
         return LiveView(int(dataset.version), found, digests, self.derived)
 
     def forget(self) -> None:
-        """Read everything anew."""
+        """Forget everything read."""
         self._view = None
         self.derived.forget()
 
@@ -89,8 +88,6 @@ class Loader:
         self, dataset: Any, fragment: int, names: set[str], digests: Mapping[str, str]
     ) -> dict[str, Episode]:
         """The episodes of a fragment that can be read from it."""
-        from recap.pool.table import Damage
-
         found = {}
         with suppress(Damage):
             for row in self.table.fragment_rows(dataset, fragment):
@@ -107,10 +104,7 @@ class Loader:
         old: Mapping[str, str],
         new: dict[str, Episode],
     ) -> dict[str, str]:
-        """Fill `new` from other files where some are damaged; says what is left out, and returns the rest."""
-        from recap.pool.salvage import find_rows, logical_state, read_seals
-        from recap.pool.table import log
-
+        """Fill `new` from other files where some are damaged; warns of what is left out; returns the rest."""
         seals = read_seals(self.files)
         state = logical_state(seals, version) or dict(digests)
         missing = {i: d for i, d in state.items() if i not in new and old.get(i) != d}

@@ -1,6 +1,6 @@
 """A version of a pool as one safetensors file, read without Lance or Arrow: for robots and for checkpoints.
 
-The header holds what is not an array, with its own hash; every episode, film and descriptor array is checked
+The header holds what is not an array, with its own hash; every episode, video and descriptor array is checked
 against its hash when it is first used.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recap.errors import DatasetError, InputError
+from recap.lazy import LazySequence
 from recap.pool.content import arrays_of, digest_of, episode_of, meta_of
 from recap.pool.derived import assemble, describe
 from recap.pool.files import cached, sha256
-from recap.pool.stored_frames import PREFIX, StoredFrames, digest_of_frames
 from recap.run_directory import whole_file
 from recap.types import U8, Descriptors, Episode
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from recap.pool.view import Describer, PoolView
 
 _FORMAT = "recap-packed-pool-1"
+_FRAMES = "frames/"
 _KINDS = {"timestamps": "<f8", "proprio": "<f4", "actions": "<f4", "objects": "<f4", "goal": "<f4"}
 
 
@@ -38,11 +40,11 @@ def write_packed(
     images: bool = True,
     films: bool = True,
 ) -> None:
-    """Write a view, with what some describers say of it, to `path`; equal views give equal bytes.
+    """Write a view, and its descriptors by some describers, to `path`; equal views give equal bytes.
 
     Args:
         images: False leaves them out.
-        films: False keeps images as they are, without loss: larger, and read without a video decoder.
+        films: False keeps frames as they are, not as videos: larger, exact, read without a video decoder.
     """
     tensors: dict[str, NDArray[Any]] = {}
     parts: dict[str, list[NDArray[Any]]] = {key: [] for key in _KINDS}
@@ -53,10 +55,10 @@ def write_packed(
         for camera, frames in episode.images.items() if images else ():
             if not films:
                 stored = np.stack(list(frames))
-                cameras[camera] = digest_of_frames(stored)
-                tensors[f"{PREFIX}{cameras[camera]}"] = stored
+                cameras[camera] = _digest_of_frames(stored)
+                tensors[f"{_FRAMES}{cameras[camera]}"] = stored
                 continue
-            from recap.pool.blobs import encode  # only films need an encoder
+            from recap.pool.blobs import encode  # only videos need an encoder
 
             data = encode(frames, episode.fps)
             cameras[camera] = sha256(data)
@@ -88,11 +90,11 @@ def _write(path: Path, tensors: dict[str, NDArray[Any]], header: str) -> None:
     try:
         with whole_file(path) as partial:
             save_file(tensors, partial, metadata={"recap": header})
-            partial.chmod(0o644)  # safetensors makes it private, and a snapshot is there to be handed on
+            partial.chmod(0o644)  # safetensors makes it private, and a snapshot is made to be shared
             handle = os.open(partial, os.O_RDONLY)
             os.fsync(handle)
             os.close(handle)
-    except SafetensorError as error:  # so it says that the disk is full
+    except SafetensorError as error:  # also raised for a full disk
         raise DatasetError(
             f"the snapshot could not be written to {path} ({error}): what was there is kept"
         ) from error
@@ -112,7 +114,7 @@ class PackedPool:
             for key, size in record["sizes"].items():
                 at[key] += size
         self.episode_ids = tuple(self._records)
-        self._stored = {key for key in file.keys() if key.startswith(PREFIX)}  # noqa: SIM118 - not a dict
+        self._stored = {key for key in file.keys() if key.startswith(_FRAMES)}  # noqa: SIM118 - not a dict
         self.digests = {name: record["sha256"] for name, (record, _) in self._records.items()}
         self._arrays: dict[str, NDArray[Any]] = {key: file.get_tensor(key) for key in _KINDS}
         if {key: len(array) for key, array in self._arrays.items()} != at:
@@ -166,14 +168,14 @@ class PackedPool:
             }
             if digest_of(meta, arrays) != record["sha256"]:
                 raise DatasetError(_damaged(self.path, f"episode {episode_id!a} has changed"))
-            images = {name: self._film(d, meta) for name, d in meta["cameras"]}
+            images = {name: self._frames(d, meta) for name, d in meta["cameras"]}
             self._episodes[episode_id] = episode_of(meta, arrays, images)
         return self._episodes[episode_id]
 
-    def _film(self, digest: str, meta: Mapping[str, Any]) -> Sequence[U8]:
-        if PREFIX + digest in self._stored:
+    def _frames(self, digest: str, meta: Mapping[str, Any]) -> Sequence[U8]:
+        if _FRAMES + digest in self._stored:
             return StoredFrames(self.path, digest, meta["n_frames"])
-        from recap.pool.blobs import BlobFrames  # only films need a decoder
+        from recap.pool.blobs import BlobFrames  # only videos need a decoder
 
         return BlobFrames(self, digest, meta["n_frames"], meta["fps"])
 
@@ -189,7 +191,7 @@ class PackedPool:
         return self._descriptors[fingerprint]
 
     def local(self, name: str, digest: str) -> Path:
-        """A film as a file of its own."""
+        """A video as a file of its own."""
         return cached(digest, name, lambda: self._file.get_tensor(f"blob/{digest}").tobytes())
 
     def _read_descriptors(self, describer: Describer) -> Descriptors:
@@ -207,6 +209,43 @@ class PackedPool:
         lengths = [record["meta"]["n_frames"] for record, _ in self._records.values()]
         starts = np.cumsum([0, *lengths], dtype=np.int64)
         return Descriptors(describer.fingerprint, self.episode_ids, starts, terms)
+
+
+class StoredFrames(LazySequence[U8]):
+    """Frames kept as they are, read one by one without a video decoder; can be sent to another process."""
+
+    def __init__(self, path: Path, digest: str, n_frames: int) -> None:
+        self.path, self.digest, self.n_frames = path, digest, n_frames
+
+    def __len__(self) -> int:
+        return self.n_frames
+
+    def _item(self, number: int) -> U8:
+        status = self.path.stat()  # the file may have been packed anew
+        frames = _checked_frames(self.path, self.digest, (status.st_ino, status.st_mtime_ns))
+        found: U8 = frames[number : number + 1][0]
+        return found
+
+
+@lru_cache(maxsize=8)
+def _opened(path: Path, version: tuple[int, int]) -> Any:
+    from safetensors import safe_open
+
+    return safe_open(path, framework="numpy")
+
+
+@lru_cache(maxsize=65536)
+def _checked_frames(path: Path, digest: str, version: tuple[int, int]) -> Any:
+    """The slice of a camera's frames, its hash compared once a process."""
+    file = _opened(path, version)
+    if _digest_of_frames(file.get_tensor(_FRAMES + digest)) != digest:
+        raise DatasetError(_damaged(path, "frames have changed"))
+    return file.get_slice(_FRAMES + digest)
+
+
+def _digest_of_frames(frames: U8) -> str:
+    """One hash of (t, h, w, 3) frames."""
+    return sha256(repr(frames.shape).encode() + np.ascontiguousarray(frames).tobytes())
 
 
 def _damaged(path: Path, why: str) -> str:

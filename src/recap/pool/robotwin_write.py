@@ -1,9 +1,9 @@
-"""Demonstrations of two arms in RoboTwin 2.0's HDF5, one file an episode, for those who use its tools.
+"""Demonstrations of two arms as RoboTwin 2.0 HDF5 files, one file an episode.
 
 Beyond RoboTwin's own keys a file holds `additional_info/frequency`, because ours need not be at its rate, and
-`objects/NAME` (t, 7) where poses of objects are known; its readers pass over both. Camera matrices are left
-out, and so are joints unless they are given. The layout of the release has no actions: there the next state
-is the action. That of the main branch keeps them.
+`objects/NAME` (t, 7) where poses of objects are known; its readers ignore both. Camera matrices are left
+out, and so are joints unless they are given. The release layout has no actions: there the next state is the
+action. The layout of the main branch keeps them.
 """
 
 from __future__ import annotations
@@ -21,18 +21,41 @@ import h5py  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
-from recap.errors import InputError, RunDirectoryError, one_of
+from recap.errors import DatasetError, InputError, RunDirectoryError, one_of
 from recap.geometry3 import ARM_DIM, ROTATION, decode_arm, rotation6_error
-from recap.pool.robotwin_layout import ARMS, their_camera
+from recap.run_directory import read_json, write_whole
 from recap.types import F32, F64, U8, Episode
 
 Layout: TypeAlias = Literal["release", "v1.0"]
 LAYOUTS = ("release", "v1.0")
 Joints: TypeAlias = tuple[NDArray[Any], NDArray[Any]]  # angles of the left and the right arm, (t, n) each
-Note: TypeAlias = Mapping[str, Any]  # what the files beside the episodes say of one
+Note: TypeAlias = Mapping[str, Any]  # what scene_info.json and seed.txt say of one episode
 
+FPS = 250 / 15  # RoboTwin keeps a frame every 15 of 250 physics steps a second
+ARMS = ("left", "right")
+CAMERAS = {  # our name -> the camera's group in the release layout, and in that of the main branch
+    "head": ("head_camera", "cam_head"),
+    "left_wrist": ("left_camera", "cam_left_wrist"),
+    "right_wrist": ("right_camera", "cam_right_wrist"),
+    "front": ("front_camera", "cam_front"),
+}
+_OURS = {theirs: ours for ours, names in CAMERAS.items() for theirs in names}
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _MAX_ROTATION_ERROR = 1e-2
+
+_STAGED = "dataset"  # folder of the staging directory that becomes the dataset
+_STAGED_NOTE = re.compile(r"episode-(\d+)\.json")
+_STAGED_FILE = re.compile(r"episode(\d+)\.(?:hdf5|json)")
+
+
+def our_camera(theirs: str) -> str:
+    """Our name of a camera of either layout; an unknown camera keeps its own name."""
+    return _OURS.get(theirs, theirs)
+
+
+def their_camera(ours: str, *, newer: bool = False) -> str:
+    """The inverse of `our_camera`."""
+    return CAMERAS[ours][newer] if ours in CAMERAS else ours
 
 
 def write_robotwin(
@@ -53,7 +76,7 @@ def write_robotwin(
         task: RoboTwin's name of the task, such as lift_pot.
         config: its name of how the task was set up, such as demo_clean.
         joints: episode id -> angles, where they are known.
-        progress: told how many are written.
+        progress: called with the number of episodes written.
     """
     one_of("layout", layout, LAYOUTS)
     folder = _check_free(out, task, config)
@@ -62,12 +85,18 @@ def write_robotwin(
     staging = Path(tempfile.mkdtemp(prefix=f".{config}.", dir=folder.parent))
     try:
         staging.chmod(0o755)
-        if not _write_all(episodes, staging, layout, joints or {}, progress or (lambda n: None)):
+        notes: list[Note] = []
+        for i, episode in enumerate(episodes):
+            notes.append(write_episode(staging, i, episode, layout, (joints or {}).get(episode.id)))
+            if progress is not None:
+                progress(i + 1)
+        if not notes:
             raise InputError("there is no demonstration to write: give one or more")
+        write_notes(staging, notes)
         staging.rename(folder)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
-        for parent in made:  # for nothing, unless someone else has used it since
+        for parent in made:  # unless another process has used it since
             if not any(parent.iterdir()):
                 parent.rmdir()
         raise
@@ -83,14 +112,12 @@ def write_tasks(
     layout: Layout = "release",
     progress: Callable[[int], None] | None = None,
 ) -> list[Path]:
-    """Write `out/{task}/{config}` for each task, which an episode has as `task_key`, or else is `task`."""
+    """Write `out/{task}/{config}` for each task: an episode's attribute `task_key`, or else `task`."""
     groups: dict[str, list[Episode]] = {}
     for episode in episodes:
         name = episode.attributes.get("task_key", task)
         if name is None:
-            raise InputError(
-                f"episode {episode.id} does not say of which task it is: give --task, as in lift_pot"
-            )
+            raise InputError(f"episode {episode.id} does not name its task: give --task, as in lift_pot")
         groups.setdefault(str(name), []).append(episode)
     for name in groups:
         _check_free(out, name, config)
@@ -106,17 +133,75 @@ def write_tasks(
             folders.append(write_robotwin(group, out, name, config, layout=layout, progress=report))
             n_before += len(group)
     except BaseException:
-        for folder in folders:  # all of it, or none
+        for folder in folders:  # all tasks or none
             shutil.rmtree(folder)
         raise
     return folders
 
 
 def folder_named(out: Path, task: str, config: str) -> Path:
-    """Where RoboTwin keeps the episodes of a task; an InputError where a name is none."""
+    """Where RoboTwin keeps the episodes of a task; an InputError where a name cannot be used."""
     _check_names("task", [task])
     _check_names("config", [config])
     return out / task / config
+
+
+def stage_robotwin(staging: Path, index: int, layout: Layout, episode: Episode) -> None:
+    """Write one finished episode of a collection; its note is written last and marks it as whole."""
+    note = _staged_note(staging, index)
+    note.unlink(missing_ok=True)  # an earlier episode of this index is no longer whole from here on
+    write_whole(note, json.dumps(write_episode(staging / _STAGED, index, episode, layout)) + "\n")
+
+
+def staged_robotwin(staging: Path) -> set[int]:
+    """The whole episodes; removes what interrupted stages left, so call it while none runs."""
+    names = (_STAGED_NOTE.fullmatch(path.name) for path in staging.glob("episode-*.json"))
+    whole = {int(name[1]) for name in names if name}
+    for path in staging.glob(f"{_STAGED}/*/episode*"):
+        name = _STAGED_FILE.fullmatch(path.name)
+        if name and int(name[1]) not in whole:
+            path.unlink()
+    return whole
+
+
+def assemble_robotwin(staging: Path, n_episodes: int, out: Path) -> None:
+    """Make the staged episodes the folder `out`, at once."""
+    folder = staging / _STAGED
+    for index in range(n_episodes):
+        file = folder / f"data/episode{index}.hdf5"
+        if not file.is_file():
+            note = _staged_note(staging, index)
+            raise DatasetError(f"staged episode {file} is lost: remove {note} and collect it again")
+    write_notes(folder, [read_json(_staged_note(staging, index)) for index in range(n_episodes)])
+    folder.rename(out)
+
+
+def write_episode(
+    folder: Path, index: int, episode: Episode, layout: Layout, joints: Joints | None = None
+) -> Note:
+    """Write the files of one episode, and return its note for `write_notes`."""
+    for name in ("data", "instructions"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    with h5py.File(folder / f"data/episode{index}.hdf5", "w") as file:
+        _write_arrays(file, episode, layout, joints)
+    words = json.dumps(_instructions(episode), indent=1)
+    (folder / f"instructions/episode{index}.json").write_text(words + "\n", "utf-8")
+    info = {key.removeprefix("scene."): value for key, value in episode.attributes.items()}
+    scene = {"info": info, "id": episode.id, "embodiment": episode.embodiment}
+    return {"scene": scene, "seed": episode.attributes.get("seed")}
+
+
+def write_notes(folder: Path, notes: Sequence[Note]) -> None:
+    """Write scene_info.json and seed.txt; notes come in the order of the episodes."""
+    scenes = {f"episode_{i}": note["scene"] for i, note in enumerate(notes)}
+    (folder / "scene_info.json").write_text(json.dumps(scenes, indent=1) + "\n", "utf-8")
+    seeds = [note["seed"] for note in notes]
+    if all(type(seed) is int for seed in seeds):  # a made-up seed would name a scene that never was
+        (folder / "seed.txt").write_text(" ".join(map(str, seeds)), "utf-8")
+
+
+def _staged_note(staging: Path, index: int) -> Path:
+    return staging / f"episode-{index:06d}.json"
 
 
 def _check_free(out: Path, task: str, config: str) -> Path:
@@ -126,56 +211,22 @@ def _check_free(out: Path, task: str, config: str) -> Path:
     return folder
 
 
-def _write_all(
-    episodes: Iterable[Episode],
-    folder: Path,
-    layout: Layout,
-    joints: Mapping[str, Joints],
-    progress: Callable[[int], None],
-) -> int:
-    notes = []
-    for i, episode in enumerate(episodes):
-        notes.append(write_episode(folder, i, episode, layout, joints.get(episode.id)))
-        progress(i + 1)
-    write_notes(folder, notes)
-    return len(notes)
-
-
-def write_episode(
-    folder: Path, index: int, episode: Episode, layout: Layout, joints: Joints | None = None
-) -> Note:
-    """Write the files of one episode, and return what `write_notes` must know of it."""
-    for name in ("data", "instructions"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    with h5py.File(folder / f"data/episode{index}.hdf5", "w") as file:
-        _write_arrays(file, episode, layout, joints)
-    words = {"seen": [episode.task], "unseen": []}
-    (folder / f"instructions/episode{index}.json").write_text(json.dumps(words, indent=1) + "\n", "utf-8")
-    info = {key.removeprefix("scene."): value for key, value in episode.attributes.items()}
-    scene = {"info": info, "id": episode.id, "embodiment": episode.embodiment}
-    return {"scene": scene, "seed": episode.attributes.get("seed")}
-
-
-def write_notes(folder: Path, notes: Sequence[Note]) -> None:
-    """Write what lies beside the files of all episodes, whose notes come in their order."""
-    scenes = {f"episode_{i}": note["scene"] for i, note in enumerate(notes)}
-    (folder / "scene_info.json").write_text(json.dumps(scenes, indent=1) + "\n", "utf-8")
-    seeds = [note["seed"] for note in notes]
-    if all(type(seed) is int for seed in seeds):  # a made-up seed would claim a scene that nobody saw
-        (folder / "seed.txt").write_text(" ".join(map(str, seeds)), "utf-8")
+def _instructions(episode: Episode) -> dict[str, list[str]]:
+    return {"seen": [episode.task], "unseen": []}
 
 
 def _write_arrays(file: Any, episode: Episode, layout: Layout, joints: Joints | None) -> None:
     state = _arms(episode, "proprioception", episode.proprio)
     _check_names("camera", episode.images)
     _check_names("object", episode.objects)
-    if layout == "release":
-        _write_release(file, state, joints)
-    else:
+    newer = layout != "release"
+    if newer:
         _write_newer(file, episode, state, joints)
+    else:
+        _write_release(file, state, joints)
     for camera, frames in episode.images.items():
-        name = their_camera(camera, newer=layout != "release")
-        key = f"observation/{name}/rgb" if layout == "release" else f"vision/{name}/colors"
+        name = their_camera(camera, newer=newer)
+        key = f"vision/{name}/colors" if newer else f"observation/{name}/rgb"
         file[key] = _jpegs(episode, camera, frames)
     file["additional_info/frequency"] = float(episode.fps)
     group = file.create_group("objects", track_order=True) if episode.objects else {}
@@ -199,7 +250,7 @@ def _write_newer(
     file: Any, episode: Episode, state: Mapping[str, tuple[F64, F64]], joints: Joints | None
 ) -> None:
     file["data_format_version"] = np.bytes_(b"v1.0")
-    file["instructions"] = np.bytes_(json.dumps({"seen": [episode.task], "unseen": []}).encode())
+    file["instructions"] = np.bytes_(json.dumps(_instructions(episode)).encode())
     for group, arms in (("state", state), ("action", _arms(episode, "actions", episode.actions))):
         for i, (arm, (poses, gripper)) in enumerate(arms.items()):
             file[f"{group}/{arm}_ee_poses"] = poses
@@ -209,7 +260,7 @@ def _write_newer(
 
 
 def _arms(episode: Episode, what: str, values: F32) -> dict[str, tuple[F64, F64]]:
-    """Arm -> poses (t, 7) and gripper (t,); an InputError where these are no two arms."""
+    """Arm -> poses (t, 7) and gripper (t,); an InputError where these are not two arms."""
     if values.ndim != 2 or values.shape[1] != 2 * ARM_DIM or not len(values):
         raise InputError(
             f"the {what} of {episode.id} is of shape {values.shape}: RoboTwin's files hold two arms, (t, 20)"
@@ -219,7 +270,7 @@ def _arms(episode: Episode, what: str, values: F32) -> dict[str, tuple[F64, F64]
         error = rotation6_error(part[:, ROTATION])
         if not np.isfinite(part).all() or error.max() > _MAX_ROTATION_ERROR:
             raise InputError(
-                f"the {what} of {episode.id} holds what is no pose ({arm} arm): mend the episode"
+                f"the {what} of {episode.id} holds what is no pose ({arm} arm): correct the episode"
             )
         poses, gripper = decode_arm(part)
         found[arm] = (_without_jumps(poses), gripper)
@@ -251,7 +302,7 @@ def _jpegs(episode: Episode, camera: str, frames: Sequence[U8]) -> NDArray[np.by
     if len(encoded) != len(episode):
         raise InputError(f"camera '{camera}' of {episode.id} has {len(encoded)} frames, not {len(episode)}")
     longest = max(map(len, encoded))
-    return np.array([data.ljust(longest, b"\0") for data in encoded], dtype=f"S{longest}")
+    return np.array(encoded, dtype=f"S{longest}")
 
 
 def _check_names(what: str, names: Iterable[str]) -> None:

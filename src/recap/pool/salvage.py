@@ -1,7 +1,7 @@
-"""Finds the rows of a damaged pool again: seals say what there should be, any intact file may have it.
+"""Finds rows of a damaged pool in other files: seals list the rows, and any intact file may hold them.
 
-Old versions are kept, so an episode that was ever compacted lies in more than one file. Files that have
-changed are read in a process of their own: Lance was seen to abort on them.
+Old versions are kept, so an episode that was ever compacted is in more than one file. Files that have
+changed are read in a process of their own: some make Lance abort.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from typing import Any
 
 from recap.pool.files import Files, open_files, sha256
 from recap.pool.schema import Row, rows_of
-from recap.pool.seals import Seal, read_seal
-from recap.pool.table import Damage, reading, stored_count, stored_table
+from recap.pool.table import Damage, Seal, read_seal, reading, stored_count, stored_table
 
 _TIMEOUT_S = 60
-_N_DEATHS = 64  # rows of one file that may each kill their reader before the file is given up
+_N_DEATHS = 64  # child processes that one file may crash before it is given up
 
 
 def read_seals(files: Files) -> dict[int, Seal]:
@@ -49,7 +48,7 @@ def logical_state(seals: Mapping[int, Seal], version: int) -> dict[str, str] | N
 def find_rows(
     files: Files, seals: Mapping[int, Seal], wanted: Mapping[str, str], data_files: tuple[str, ...] = ()
 ) -> dict[str, tuple[Row, int]]:
-    """Intact rows for id -> hash, with their place in the order; `data_files` are looked at in any case."""
+    """Intact rows for id -> hash, with their place in the order; `data_files` are always read."""
     found: dict[str, tuple[Row, int]] = {}
     held = {name: rows for seal in seals.values() for name, rows in seal.rows.items()}
     digests = {name: digest for seal in seals.values() for name, digest in seal.files.items()}
@@ -84,7 +83,7 @@ def _stored_rows(files: Files, name: str, intact: bool) -> list[tuple[Row, int]]
 
 
 def _read_apart(files: Files, name: str) -> list[Any]:
-    """One table for each row of a damaged file, read by child processes that may die of it."""
+    """One table for each row of a damaged file, read by child processes, which may crash."""
     import pyarrow as pa
 
     with tempfile.TemporaryDirectory() as folder:

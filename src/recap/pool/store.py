@@ -1,20 +1,20 @@
-"""The pool: where demonstrations live, and where nothing that was acknowledged is ever lost.
+"""The pool: demonstrations in versions; nothing that was acknowledged is ever lost.
 
 A pool is a directory, or a prefix of an object store:
 
     pool.json        what this is
     episodes.lance/  one row an episode, in versions; old ones stay
-    blobs/           films, each named by its hash
+    blobs/           videos, each named by its hash
     seals/           for each version the hashes of its files, and what it changed
     tags/            names of versions
     derived/         descriptors by fingerprint; may be deleted, is computed again
     quarantine/      what a repair has set aside
 
-What is promised: `add`, `remove`, `rollback` and `tag` are whole or not at all, and once they return, the
+The guarantee: `add`, `remove`, `rollback` and `tag` are whole or not at all, and once they return, the
 death of any process loses nothing. Lance itself never calls fsync; on a local path this module does, for
-films, data and deletion files before the commit and for the manifest, transaction and seal after it, folders
+videos, data and deletion files before the commit and for the manifest, transaction and seal after it, folders
 included, so that what was acknowledged also survives a power loss, as far as the disk keeps what it says it
-has written. On an object store that is the store's promise. Any number of processes may write at once:
+has written. On an object store the store guarantees this. Any number of processes may write at once:
 a commit succeeds only on top of the version it was prepared for, and is tried again otherwise.
 """
 
@@ -23,37 +23,58 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recap.errors import DatasetError, InputError, did_you_mean
-from recap.pool.compaction import SMALL, compact
-from recap.pool.files import Files, open_files
-from recap.pool.history import Diff, History, Version
+from recap.pool.files import Files, open_files, sealed, sha256, unsealed
 from recap.pool.live import LiveView, Loader
-from recap.pool.schema import table_of, take_apart
-from recap.pool.sealing import seal_version
-from recap.pool.seals import new_op, seal_name
-from recap.pool.table import Conflict, Damage, Index, Table, fragment_files
+from recap.pool.schema import Row, table_of, take_apart
+from recap.pool.table import Conflict, Damage, Index, Table, read_seal
 from recap.types import Episode
 
 if TYPE_CHECKING:
-    from recap.pool.repair import Repair
-    from recap.pool.verify import Report
+    from recap.pool.verify import Repair, Report
     from recap.pool.view import Describer
 
 MARK, MARKED = "pool.json", b'{"format": "recap-pool", "version": 1}\n'
-N_ATTEMPTS = 200  # of a commit, on a store without a line to wait in
-N_SMALL = 64  # this many small fragments are put together on the way
+N_ATTEMPTS = 200  # of a commit, on a store whose writers do not wait for each other
+N_SMALL = 64  # as many small fragments are put together by the next add
+SMALL = 1024  # rows; fragments of fewer are put together
+DELETED = 0.1  # and those with a larger share of deleted rows
 
 
-class Pool(History):
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version, and how it came to be."""
+
+    version: int
+    time: datetime | None  # None where its writer died and its transaction is lost
+    op: str  # create, add, remove, rollback, compact, repair
+    n_added: int
+    n_removed: int
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """How two versions differ."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+
+
+class Pool:
     """Demonstrations in versions; `create` and `open` make one."""
 
     def __init__(self, files: Files, table: Table) -> None:
-        super().__init__(files, table)
+        self.files, self.table = files, table
         self._lock = threading.RLock()
         self._loader = Loader(files, table)
 
@@ -64,14 +85,12 @@ class Pool(History):
         if files.names(""):
             what = "there is a pool" if files.exists(MARK) else "it is not empty"
             raise InputError(f"cannot create a pool at {uri}: {what}; give another place")
-        op = new_op("create")
         try:
-            table = Table.create(files, op)
+            table = Table.create(files)
         except OSError as error:
             if "already exists" not in str(error):
                 raise
             raise InputError(f"another process is creating a pool at {uri}: open that one") from error
-        seal_version(table, table.head(), None, op)
         files.write(MARK, MARKED)  # last: a place without it is no pool
         return cls(files, table)
 
@@ -87,7 +106,7 @@ class Pool(History):
 
     @property
     def uri(self) -> str:
-        """Where it is."""
+        """The path or URI of the pool."""
         return self.files.uri
 
     @property
@@ -106,7 +125,7 @@ class Pool(History):
         """Every episode that can be read, in the order in which they were added."""
         index = self.index(version)
         if version is None and index.unreadable:
-            return self.view().episode_ids  # which finds more than Lance does
+            return self.view().episode_ids  # which finds more rows than Lance does
         return tuple(key.id for key in index.keys)
 
     def __len__(self) -> int:
@@ -122,11 +141,11 @@ class Pool(History):
             index = self.table.index(dataset)
             key = index.by_id.get(episode_id)
             if key is None and not index.unreadable:
-                raise InputError(f"pool {self.uri} has no episode {episode_id!a}: {self._near(episode_id)}")
+                raise self._no_episode(episode_id)
             if key is not None:
                 with suppress(Damage, DatasetError):
                     return self.table.row(dataset, key).episode(self.files)
-            view = self.view()  # says what is damaged, and finds more than Lance does
+            view = self.view()  # warns of damage, and finds more rows than Lance does
             if episode_id in view.episode_ids:
                 return view.episode(episode_id)
             raise DatasetError(f"episode {episode_id!a} cannot be read: run recap pool verify --repair")
@@ -152,34 +171,30 @@ class Pool(History):
 
         Args:
             skip_existing: leave out an episode that is there already, if it is equal to the last byte.
-            progress: called with (done, total) episodes whose films are kept.
+            progress: called with (done, total) episodes whose videos are kept.
         """
         rows = take_apart(self.files, episodes, progress or (lambda done, total: None))
 
-        def step(dataset: Any) -> int:
+        def step(dataset: Any) -> Any:
             index = self.table.index(dataset)
-            there = index.by_id
-            new = [row for row in rows if row.id not in there]
+            new = []
             for row in rows:
-                if row.id in there and not (skip_existing and there[row.id].sha256 == row.sha256):
-                    equal = there[row.id].sha256 == row.sha256
-                    hint = (
-                        "; --skip-existing passes over it" if equal else ", but differs; remove one of them"
+                there = index.by_id.get(row.id)
+                if there is None:
+                    new.append(row)
+                elif there.sha256 != row.sha256:
+                    raise InputError(
+                        f"episode {row.id!a} is in pool {self.uri} already, but differs; remove one of them"
                     )
-                    raise InputError(f"episode {row.id!a} is in pool {self.uri} already{hint}")
+                elif not skip_existing:
+                    raise InputError(
+                        f"episode {row.id!a} is in pool {self.uri} already; --skip-existing passes over it"
+                    )
             if not new:
-                return int(dataset.version)
+                return dataset
             first = max((key.seq for key in index.keys), default=-1) + 1
             fragment = self.table.write(dataset, table_of(new, range(first, first + len(new))))
-            op = new_op("add", n=len(new))
-            try:
-                done = self.table.append(dataset, fragment, op)
-            except Conflict:  # it is in no version, and is written anew for the next
-                for name in fragment_files(fragment):
-                    self.files.remove(name)
-                raise
-            seal_version(self.table, done, dataset, op)
-            return int(done.version)
+            return self.table.append(dataset, fragment)
 
         version = self._commit(step)
         small = [f for f in self.table.head().get_fragments() if f.metadata.num_rows < SMALL]
@@ -191,18 +206,13 @@ class Pool(History):
     def remove(self, ids: Sequence[str]) -> int:
         """Leave these out of the newest version; older versions keep them."""
 
-        def step(dataset: Any) -> int:
+        def step(dataset: Any) -> Any:
             there = self.table.index(dataset).by_id
-            missing = [name for name in ids if name not in there]
-            if missing:
-                raise InputError(f"pool {self.uri} has no episode {missing[0]!a}: {self._near(missing[0])}")
+            for name in ids:
+                if name not in there:
+                    raise self._no_episode(name)
             keys = [there[name] for name in dict.fromkeys(ids)]
-            if not keys:
-                return int(dataset.version)
-            op = new_op("remove", n=len(keys))
-            done = self.table.delete(dataset, keys, op)
-            seal_version(self.table, done, dataset, op)
-            return int(done.version)
+            return self.table.delete(dataset, keys) if keys else dataset
 
         return self._commit(step)
 
@@ -210,18 +220,66 @@ class Pool(History):
         """Make a new version equal to an old one; what came between stays in the history."""
         target = self.resolve(version)
         self._whole_index(target)  # refuse one that cannot be read before anything is written
-
-        def step(dataset: Any) -> int:
-            op = new_op("rollback", to=target)
-            done = self.table.restore(dataset, target, op)
-            seal_version(self.table, done, dataset, op)
-            return int(done.version)
-
-        return self._commit(step)
+        return self._commit(lambda dataset: self.table.restore(dataset, target))
 
     def compact(self) -> int:
         """Put small fragments together and leave deleted rows out of the newest version's files."""
-        return self._commit(lambda dataset: compact(self.table, dataset))
+        return self._commit(lambda dataset: _compact(self.table, dataset))
+
+    def tag(self, name: str, version: int | str | None = None, *, move: bool = False) -> int:
+        """Give a version a name; a name that is in use is moved only by `move`."""
+        if not name:
+            raise InputError("an empty name cannot name a version: give one")
+        target = int(self.table.head().version) if version is None else self.resolve(version)
+        file = f"tags/{sha256(name.encode('utf-8'))[:32]}.json"  # names are free text
+        with self.files.turn():
+            was = self.tags().get(name)
+            if was is not None and was != target and not move:
+                raise InputError(f"tag '{name}' means version {was} already: choose another, or move it")
+            self.files.write(file, sealed({"name": name, "version": target}))
+        return target
+
+    def tags(self) -> dict[str, int]:
+        """Name -> version."""
+        found = {}
+        for file in self.files.names("tags"):
+            try:
+                body = unsealed(self.files.read(file))
+            except (FileNotFoundError, ValueError):
+                continue  # `verify` names it
+            found[str(body["name"])] = int(body["version"])
+        return found
+
+    def resolve(self, version: int | str) -> int:
+        """The number of a version or tag."""
+        if isinstance(version, str):
+            tags = self.tags()
+            if version in tags:
+                return tags[version]
+            if not version.isdecimal():
+                hint = did_you_mean(version, tags) if tags else "there are no tags"
+                raise InputError(f"pool {self.files.uri} has no version '{version}': {hint}")
+        number = int(version)
+        versions = self.table.versions()
+        if number not in versions:
+            raise InputError(f"pool {self.files.uri} has no version {number}: the newest is {versions[-1]}")
+        return number
+
+    def versions(self) -> list[Version]:
+        """Every version, oldest first, and what it changed."""
+        names: dict[int, list[str]] = {}
+        for name, number in self.tags().items():
+            names.setdefault(number, []).append(name)
+        found = []
+        for number in self.table.versions():
+            seal = read_seal(self.files, number)
+            op = seal.op if seal is not None else self.table.message(number)
+            n_added = len(seal.added) if seal is not None else int(op.get("n", 0)) * (op.get("op") == "add")
+            n_removed = len(seal.removed) if seal else int(op.get("n", 0)) * (op.get("op") == "remove")
+            when = datetime.fromisoformat(op["time"]) if "time" in op else None
+            tags = tuple(sorted(names.get(number, [])))
+            found.append(Version(number, when, str(op.get("op", "?")), n_added, n_removed, tags))
+        return found
 
     def diff(self, a: int | str, b: int | str) -> Diff:
         """What `b` has that `a` has not, and the other way round."""
@@ -240,8 +298,8 @@ class Pool(History):
             return verify(self)
 
     def repair(self) -> Repair:
-        """Set aside what `verify` finds, keep the rest usable, and say what was lost."""
-        from recap.pool.repair import repair
+        """Set aside what `verify` finds, keep the rest usable, and return what was lost."""
+        from recap.pool.verify import repair
 
         with self._lock:
             return repair(self)
@@ -256,11 +314,8 @@ class Pool(History):
         """Counts and sizes."""
         view = self.view()
         episodes = list(view)
-        counts: dict[str, dict[str, int]] = {key: {} for key in ("task", "embodiment", "source")}
-        for episode in episodes:
-            for key, count in counts.items():
-                value = getattr(episode, key)
-                count[value] = count.get(value, 0) + 1
+        keys = ("task", "embodiment", "source")
+        counts = {key: dict(Counter(getattr(episode, key) for episode in episodes)) for key in keys}
         return {
             "version": view.version,
             "n_episodes": len(episodes),
@@ -275,8 +330,8 @@ class Pool(History):
             "derived": sorted({name.split("/")[1] for name in self.files.names("derived")}),
         }
 
-    def _commit(self, step: Callable[[Any], int]) -> int:
-        """Run a step on the newest version until nobody else was quicker."""
+    def _commit(self, step: Callable[[Any], Any]) -> int:
+        """Run a step on the newest version, again where another writer was first; returns the version."""
         for attempt in range(N_ATTEMPTS):
             with self._lock, self.files.turn():
                 dataset = self.table.head()
@@ -285,25 +340,17 @@ class Pool(History):
                         f"pool {self.uri} has a damaged version {self.table.damaged[-1]} and is only read "
                         "until it is repaired: run recap pool verify --repair"
                     )
-                self._seal_late(dataset)
-                if unreadable := self.table.index(dataset).unreadable:
-                    why = next(iter(unreadable.values()))
-                    raise DatasetError(f"pool {self.uri}: {why}; run recap pool verify --repair")
                 try:
-                    return step(dataset)
+                    self.table.seal_late(int(dataset.version))
+                    for why in self.table.index(dataset).unreadable.values():
+                        raise Damage(why)
+                    return int(step(dataset).version)
                 except Conflict:
                     pass
                 except Damage as error:
-                    raise DatasetError(f"pool {self.uri}: {error}; run recap pool verify --repair") from error
+                    raise self._damaged(error) from error
             time.sleep(random.uniform(0, 0.01 * min(2**attempt, 64)))
         raise DatasetError(f"pool {self.uri} is too busy: {N_ATTEMPTS} attempts met other writers; try later")
-
-    def _seal_late(self, dataset: Any) -> None:
-        """Seal the newest version where its writer died between commit and seal."""
-        version = int(dataset.version)
-        if not self.files.exists(seal_name(version)):
-            before = self._at(version - 1) if version > 1 else None
-            seal_version(self.table, dataset, before, self.table.message(version))
 
     def _whole_index(self, version: int | str) -> Index:
         index = self.index(version)
@@ -315,11 +362,51 @@ class Pool(History):
         try:
             return self.table.at(version)
         except Damage as error:
-            raise DatasetError(f"pool {self.uri}: {error}; run recap pool verify --repair") from error
+            raise self._damaged(error) from error
 
-    def _near(self, episode_id: str) -> str:
+    def _damaged(self, error: Damage) -> DatasetError:
+        return DatasetError(f"pool {self.uri}: {error}; run recap pool verify --repair")
+
+    def _no_episode(self, episode_id: str) -> InputError:
         ids = self.ids()
-        return did_you_mean(episode_id, ids) if 0 < len(ids) <= 20 else "recap pool ls shows what it has"
+        near = did_you_mean(episode_id, ids) if 0 < len(ids) <= 20 else "recap pool ls shows what it has"
+        return InputError(f"pool {self.uri} has no episode {episode_id!a}: {near}")
 
 
-__all__ = ["Diff", "Pool", "Version"]
+def _compact(table: Table, dataset: Any) -> Any:
+    """Commit the longest run of small neighbours as one fragment; what is damaged is never copied."""
+    run = max(_small_runs(table, dataset), key=len)
+    if len(run) < 2 and not any(meta.num_deletions for meta, _ in run):
+        return dataset
+    pairs = sorted((pair for _, pairs in run for pair in pairs), key=lambda pair: pair[1])
+    new = table.write(dataset, table_of([row for row, _ in pairs], [seq for _, seq in pairs]))
+    return table.rewrite(dataset, [meta for meta, _ in run], new)
+
+
+def _small_runs(table: Table, dataset: Any) -> list[list[tuple[Any, list[tuple[Row, int]]]]]:
+    """Neighbouring fragments to put together, with their rows and the place of each in the order."""
+    run: list[tuple[Any, list[tuple[Row, int]]]] = []
+    runs = [run]
+    for fragment in dataset.get_fragments():
+        meta = fragment.metadata
+        rows = None
+        if meta.num_rows < SMALL or meta.num_deletions > DELETED * meta.physical_rows:
+            rows = _whole_rows(table, dataset, meta.id)
+        if rows is None:  # large enough, or damaged
+            run = []
+            runs.append(run)
+        else:
+            run.append((meta, rows))
+    return runs
+
+
+def _whole_rows(table: Table, dataset: Any, fragment: int) -> list[tuple[Row, int]] | None:
+    """The rows of a fragment, if every one is intact."""
+    seqs = {key.id: key.seq for key in table.index(dataset).keys if key.fragment == fragment}
+    try:
+        rows = table.fragment_rows(dataset, fragment)
+    except Damage:
+        return None
+    if len(rows) != len(seqs) or any(row.id not in seqs or not row.intact for row in rows):
+        return None
+    return [(row, seqs[row.id]) for row in rows]

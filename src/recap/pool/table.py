@@ -1,8 +1,12 @@
-"""The Lance table of a pool: its versions, its rows, and the one way to commit.
+"""The Lance table of a pool: its versions, its rows, and how a change is committed and sealed.
 
 Every commit is strict: it succeeds only on top of the version it was prepared for. An append is written as
 Lance's `Merge`, which conflicts with every other change; a plain `Append` would let two processes add the
-same id. This is the only module that knows Lance's API.
+same id. Only this module uses Lance's API.
+
+Lance checks nothing it reads. So each version has a seal, kept outside of Lance: the hashes of the files it
+brought, and what it changed. A seal lets `verify` find any changed byte, name the episodes of a file that
+can no longer be read, and lets `repair` do a lost commit again.
 """
 
 from __future__ import annotations
@@ -10,17 +14,18 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import secrets
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
 from recap.errors import DatasetError
-from recap.pool.files import Files, sha256
+from recap.pool.files import Files, sealed, sha256, unsealed
 from recap.pool.schema import KEYS, SCHEMA, Row, rows_of
-from recap.pool.seals import read_seal
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -39,12 +44,44 @@ _LAST = 2**64 - 1  # manifests are named so that the newest sorts first
 
 
 class Damage(Exception):  # noqa: N818
-    """Lance could not read something; the pool says what that means."""
+    """Lance could not read something, or a file has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What one version brought."""
+
+    version: int
+    op: Mapping[str, Any]  # what was asked for
+    added: Mapping[str, str]  # id -> sha256
+    removed: tuple[str, ...]
+    rows: Mapping[str, Mapping[str, str]]  # new data file -> id -> sha256 of its rows
+    files: Mapping[str, str]  # name -> sha256
+
+
+def seal_name(version: int) -> str:
+    """The file of a version's seal."""
+    return f"seals/{version:010d}.json"
+
+
+def read_seal(files: Files, version: int) -> Seal | None:
+    """The seal of a version; None where it is missing or damaged itself."""
+    try:
+        body = unsealed(files.read(seal_name(version)))
+    except (FileNotFoundError, ValueError):
+        return None
+    return Seal(**body | {"removed": tuple(body["removed"])}) if body.get("version") == version else None
+
+
+def new_op(name: str, **details: int) -> dict[str, Any]:
+    """The note of a commit: what, when, and a token that no other has."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return {"op": name, **details, "time": now, "token": secrets.token_hex(8)}
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One live row: what it holds and where it lies."""
+    """One live row: what it holds and where it is."""
 
     id: str
     sha256: str
@@ -55,7 +92,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Index:
-    """The live rows of one version, in the order they were added, and what could not be read."""
+    """The live rows of one version, in the order they were added, and what cannot be read."""
 
     keys: tuple[Key, ...]
     unreadable: Mapping[int, str]  # fragment -> why
@@ -85,15 +122,12 @@ def reading(what: str) -> Iterator[None]:
 def _is_passing(error: BaseException) -> bool:
     """Whether an error is one of the network or the system, and says nothing about the data."""
     text = str(error).lower()
-    if "error performing" in text and "not found" not in text:  # what Lance says of a store out of reach
+    if (
+        "error performing" in text and "not found" not in text
+    ):  # how Lance reports a store that cannot be reached
         return True
-    return isinstance(error, OSError) and error.errno in (
-        errno.EMFILE,
-        errno.ENFILE,
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.EINTR,
-    )
+    system = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EINTR)
+    return isinstance(error, OSError) and error.errno in system
 
 
 class Table:
@@ -109,16 +143,19 @@ class Table:
         self._indices: dict[int, Index] = {}
 
     @classmethod
-    def create(cls, files: Files, message: Mapping[str, Any]) -> Table:
-        """An empty one; refuses a place that has one."""
+    def create(cls, files: Files) -> Table:
+        """An empty one; an OSError where there is one."""
+        op = new_op("create")
         lance.write_dataset(
             SCHEMA.empty_table(),
             f"{files.uri}/{FOLDER}",
             schema=SCHEMA,
             storage_options=files.options,
-            commit_message=json.dumps(message),
+            commit_message=json.dumps(op),
         )
-        return cls(files)
+        table = cls(files)
+        table.seal(table.head(), None, op)
+        return table
 
     def versions(self) -> list[int]:
         """Every version that has a manifest, oldest first."""
@@ -173,7 +210,7 @@ class Table:
         return version
 
     def forget(self) -> None:
-        """Look at the files anew, as a fresh process would."""
+        """Forget everything read; files are read anew, as in a new process."""
         self._head, self.damaged, self._session = None, (), _lance.Session()
         self._fragments.clear()
         self._indices.clear()
@@ -218,9 +255,9 @@ class Table:
             return tuple(Key(name, sha, seq, fragment.fragment_id, at) for name, sha, seq, at in rows)
 
     def _check(self, meta: Any) -> None:
-        """Keep Lance from reading files that have changed: damage was seen to abort the whole process."""
+        """Keep Lance from reading changed files: some damage makes it abort the whole process."""
         for name in fragment_files(meta):
-            seal = read_seal(self.files, born_in(name, meta.id))
+            seal = read_seal(self.files, written_in(name, meta.id))
             if seal is not None and seal.files.get(name, "") != sha256(self.files.read(name)):
                 raise Damage(f"fragment {meta.id}: {name} has changed")
 
@@ -232,19 +269,12 @@ class Table:
     def row(self, dataset: Any, key: Key) -> Row:
         """One row."""
         with reading(f"episode {key.id!a}"):
-            (row,) = rows_of(dataset.take([self._position(dataset, key)], columns=SCHEMA.names))
+            fragment = dataset.get_fragment(key.fragment)
+            number = self._fragments[tuple(fragment_files(fragment.metadata))].index(key)  # among live rows
+            (row,) = rows_of(fragment.take([number], columns=SCHEMA.names))
             if (row.id, row.sha256) != (key.id, key.sha256):
-                raise Damage(f"episode {key.id!a}: another one lies in its place")
+                raise Damage(f"episode {key.id!a}: another episode is in its place")
             return row
-
-    def _position(self, dataset: Any, key: Key) -> int:
-        """Where a row stands among all live rows, as `take` counts them."""
-        before = 0
-        for fragment in dataset.get_fragments():
-            if fragment.fragment_id == key.fragment:
-                return before + self._fragments[tuple(fragment_files(fragment.metadata))].index(key)
-            before += fragment.metadata.num_rows
-        raise Damage(f"episode {key.id!a}: its fragment is gone")
 
     def write(self, dataset: Any, rows: Any) -> Any:
         """Write rows as one new fragment that belongs to no version yet."""
@@ -255,13 +285,18 @@ class Table:
         self.files.sync(fragment_files(fragment))
         return fragment
 
-    def append(self, dataset: Any, fragment: Any, message: Mapping[str, Any]) -> Any:
-        """Commit one more fragment."""
+    def append(self, dataset: Any, fragment: Any) -> Any:
+        """Commit one more fragment; where another writer was first, its files are removed."""
         fragments = [f.metadata for f in dataset.get_fragments()]
         operation = LanceOperation.Merge([*fragments, fragment], dataset.lance_schema)
-        return self._commit(dataset, operation, message)
+        try:
+            return self._commit(dataset, operation, new_op("add", n=fragment.num_rows))
+        except Conflict:
+            for name in fragment_files(fragment):
+                self.files.remove(name)
+            raise
 
-    def delete(self, dataset: Any, keys: Sequence[Key], message: Mapping[str, Any]) -> Any:
+    def delete(self, dataset: Any, keys: Sequence[Key], what: str = "remove") -> Any:
         """Commit without these rows."""
         changed, gone = [], []
         for number in sorted({key.fragment for key in keys}):
@@ -271,26 +306,27 @@ class Table:
                 gone.append(number)
             else:
                 changed.append(left)
-        for meta in changed:
-            self.files.sync(fragment_files(meta)[1:])
-        return self._commit(dataset, LanceOperation.Delete(changed, gone, "true"), message)
+                self.files.sync(fragment_files(left)[1:])
+        operation = LanceOperation.Delete(changed, gone, "true")
+        return self._commit(dataset, operation, new_op(what, n=len(keys)))
 
-    def replace(self, dataset: Any, gone: Sequence[int], new: Any, message: Mapping[str, Any]) -> Any:
-        """Commit without some fragments, which need not be readable, and with one more, or none."""
+    def replace(self, dataset: Any, gone: Sequence[int], new: Any, lost: Iterable[str]) -> Any:
+        """Commit a repair: without some fragments, which need not be readable, and with one more, or none."""
         fragments = [] if new is None else [new]
         operation = LanceOperation.Update(removed_fragment_ids=list(gone), new_fragments=fragments)
-        return self._commit(dataset, operation, message)
+        n = 0 if new is None else new.num_rows
+        return self._commit(dataset, operation, new_op("repair", n=n), lost)
 
-    def rewrite(self, dataset: Any, old: Sequence[Any], new: Any, message: Mapping[str, Any]) -> Any:
+    def rewrite(self, dataset: Any, old: Sequence[Any], new: Any) -> Any:
         """Commit one fragment in place of several neighbours."""
-        group = LanceOperation.RewriteGroup(list(old), [new])
-        return self._commit(dataset, LanceOperation.Rewrite([group], []), message)
+        operation = LanceOperation.Rewrite([LanceOperation.RewriteGroup(list(old), [new])], [])
+        return self._commit(dataset, operation, new_op("compact", n=len(old)))
 
-    def restore(self, dataset: Any, version: int, message: Mapping[str, Any]) -> Any:
+    def restore(self, dataset: Any, version: int) -> Any:
         """Commit an older version once more."""
-        return self._commit(dataset, LanceOperation.Restore(version), message)
+        return self._commit(dataset, LanceOperation.Restore(version), new_op("rollback", to=version))
 
-    def _commit(self, dataset: Any, operation: Any, message: Mapping[str, Any]) -> Any:
+    def _commit(self, dataset: Any, operation: Any, op: Mapping[str, Any], lost: Iterable[str] = ()) -> Any:
         try:
             new = LanceDataset.commit(
                 dataset,
@@ -298,19 +334,49 @@ class Table:
                 read_version=dataset.version,
                 max_retries=0,
                 storage_options=self.files.options,
-                commit_message=json.dumps(message),
+                commit_message=json.dumps(op),
             )
         except Conflict:
             # A store that answered too late is asked again, and then conflicts with what it did at first.
-            if self.message(dataset.version + 1) != message:
+            if self.message(dataset.version + 1) != op:
                 raise
             new = self.at(dataset.version + 1)
         self.files.sync([manifest_name(new.version)])
         self._head = new
+        self.seal(new, dataset, op, lost)
         return new
 
+    def seal(self, dataset: Any, before: Any, op: Mapping[str, Any], lost: Iterable[str] = ()) -> None:
+        """Seal a version against the one it was built on; `lost` names rows that could not be read there."""
+        old = {n for f in before.get_fragments() for n in fragment_files(f.metadata)} if before else set()
+        index = self.index(dataset)
+        names = [manifest_name(dataset.version)]
+        rows = {}
+        for fragment in dataset.get_fragments():
+            new = [name for name in fragment_files(fragment.metadata) if name not in old]
+            names += new
+            if new and "/data/" in new[0]:
+                number = fragment.fragment_id
+                rows[new[0]] = {key.id: key.sha256 for key in index.keys if key.fragment == number}
+        transaction = self.transaction_name(dataset)
+        if transaction is not None and self.files.exists(transaction):
+            self.files.sync([transaction])
+            names.append(transaction)
+        was = self.index(before).by_id if before else {}
+        added = {k.id: k.sha256 for k in index.keys if k.id not in was or was[k.id].sha256 != k.sha256}
+        removed = tuple(name for name in dict.fromkeys([*was, *lost]) if name not in index.by_id)
+        hashes = {name: sha256(self.files.read(name)) for name in names}
+        body = asdict(Seal(dataset.version, op, added, removed, rows, hashes))
+        self.files.write(seal_name(dataset.version), sealed(body))
+
+    def seal_late(self, version: int) -> None:
+        """Seal a version whose writer died between commit and seal."""
+        if not self.files.exists(seal_name(version)):
+            before = self.at(version - 1) if version > 1 else None
+            self.seal(self.at(version), before, self.message(version))
+
     def message(self, version: int) -> dict[str, Any]:
-        """What a commit said of itself, where that can still be read."""
+        """The note of a commit; empty where it cannot be read."""
         try:
             with reading(f"version {version}"):
                 properties = self.at(version).read_transaction(version).transaction_properties
@@ -343,7 +409,7 @@ def fragment_files(meta: Any) -> list[str]:
 
 
 def stored_count(files: Files, data_file: str) -> int:
-    """How many rows a data file says it has."""
+    """The number of rows in a data file's header."""
     return int(LanceFileReader(f"{files.uri}/{data_file}", storage_options=files.options).num_rows())
 
 
@@ -353,8 +419,8 @@ def stored_table(files: Files, data_file: str, row: int | None = None) -> Any:
     return (reader.read_all() if row is None else reader.take_rows([row])).to_table()
 
 
-def born_in(name: str, fragment: int) -> int:
-    """The version that brought a file: fragments bear its number, deletion files the one before."""
+def written_in(name: str, fragment: int) -> int:
+    """The version that wrote a file: a fragment has its number, a deletion file the one before."""
     if "/_deletions/" in name:
         return int(name.rpartition("/")[2].split("-")[1]) + 1
     return fragment

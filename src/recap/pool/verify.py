@@ -1,23 +1,23 @@
-"""Checks every byte of a pool against its own hashes, and names the episodes that damage has reached."""
+"""Checks every byte of a pool against its own hashes, names the episodes that damage reached, and repairs.
+
+A repair sets damaged files aside, keeps the rest usable, and does lost commits again.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recap.errors import DatasetError
 from recap.pool.blobs import blob_name
-from recap.pool.derived import is_intact
-from recap.pool.files import Files, sha256
+from recap.pool.files import Files, is_intact, sealed, sha256, unsealed
 from recap.pool.salvage import find_rows, logical_state, read_seals
-from recap.pool.schema import Row
-from recap.pool.seals import Seal, seal_name, unsealed
-from recap.pool.table import FOLDER, Damage, Table, fragment_files, manifest_name
-
-if TYPE_CHECKING:
-    from recap.pool.store import Pool
+from recap.pool.schema import Row, table_of
+from recap.pool.store import MARK, MARKED, Pool
+from recap.pool.table import FOLDER, Conflict, Damage, Seal, Table, fragment_files, manifest_name, seal_name
 
 HINT = f"{FOLDER}/_versions/latest_version_hint.json"  # Lance's own, rewritten in place; only a hint
 
@@ -41,7 +41,7 @@ class Report:
     n_bytes: int
     findings: tuple[Finding, ...]
     unsealed: tuple[int, ...]  # versions whose writer died before it sealed them; checked by content only
-    leftovers: tuple[str, ...]  # files of no version: a writer died, or is at work now
+    leftovers: tuple[str, ...]  # files of no version: of a writer that died, or that is writing now
 
     @property
     def ok(self) -> bool:
@@ -52,6 +52,18 @@ class Report:
     def episodes(self) -> tuple[str, ...]:
         """Every episode that damage has reached."""
         return tuple(dict.fromkeys(name for finding in self.findings for name in finding.episodes))
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What a repair did."""
+
+    version: int
+    lost: tuple[str, ...]  # episodes that the newest version no longer has; older ones still list them
+    set_aside: tuple[str, ...]  # files
+    redone: tuple[int, ...]  # versions whose manifest was lost and whose change was made again
+    listing: str | None  # the file that lists all this
+    report: Report  # of the pool as it is now
 
 
 @dataclass(slots=True)
@@ -94,11 +106,31 @@ class Survey:
 
 def verify(pool: Pool) -> Report:
     """Check a pool; changes nothing."""
-    return report_of(survey(pool))
+    return _report(_survey(pool))
 
 
-def report_of(seen: Survey) -> Report:
-    """A survey as it is shown."""
+def repair(pool: Pool) -> Repair:
+    """Repair what `verify` finds; a sound pool is left as it is."""
+    with pool.files.turn():
+        seen = _survey(pool)
+        if not seen.findings and not seen.missing_seals:
+            return Repair(pool.version, (), (), (), None, _report(seen))
+        try:
+            lost, redone = _repair(pool, seen)
+        except Conflict:  # only on a store; a second run repairs the rest
+            raise DatasetError(f"pool {pool.uri} is being written to: stop that and repair again") from None
+        listing = None
+        if seen.findings:
+            listing = _write_listing(pool, seen, lost)
+    pool.table.forget()
+    pool._loader.forget()
+    after = pool.verify()
+    names = tuple(dict.fromkeys(finding.file for finding in seen.findings))
+    return Repair(after.version, tuple(lost), names, tuple(redone), listing, after)
+
+
+def _report(seen: Survey) -> Report:
+    """What callers see of a survey."""
     head = seen.table.head()
     return Report(
         int(head.version),
@@ -111,14 +143,12 @@ def report_of(seen: Survey) -> Report:
     )
 
 
-def survey(pool: Pool) -> Survey:
-    """Look at everything with fresh eyes: nothing cached by this process hides what lies on the disk."""
-    from recap.pool.store import MARK, MARKED
-
+def _survey(pool: Pool) -> Survey:
+    """Check everything anew: nothing this process has cached hides what is on the disk."""
     seen = Survey(pool.files, Table(pool.files))
     if seen.read(MARK) != MARKED:
         seen.found(MARK, "it has changed")
-    aside = set_aside(pool.files)
+    aside = _set_aside(seen)
     _check_seals(seen)
     _check_sealed_files(seen, aside)
     head = seen.table.head()
@@ -133,12 +163,18 @@ def survey(pool: Pool) -> Survey:
     return seen
 
 
-def set_aside(files: Files) -> dict[str, str]:
+def _listings(files: Files) -> list[str]:
+    return [name for name in files.names("quarantine") if name.count("/") == 1]
+
+
+def _set_aside(seen: Survey) -> dict[str, str]:
     """Files that a repair knows to be damaged -> the hash they should have had."""
     found: dict[str, str] = {}
-    for name in files.names("quarantine"):
-        if name.count("/") == 1:
-            found.update(unsealed(files.read(name))["files"])
+    for name in _listings(seen.files):
+        try:
+            found.update(unsealed(seen.files.read(name))["files"])
+        except ValueError:
+            seen.found(name, "a listing has changed; what it lists is found again")
     return found
 
 
@@ -161,7 +197,7 @@ def _check_sealed_files(seen: Survey, aside: Mapping[str, str]) -> None:
                 continue
             seen.changed[name] = digest
             if "/data/" in name or "/_deletions/" in name:
-                continue  # said below, with its episodes, where the newest version needs it
+                continue  # found below, with its episodes, where the newest version needs it
             what = "is missing" if data is None else "has changed"
             of = "manifest" if name.endswith(".manifest") else "record"
             reached = seal.added if of == "manifest" and version == max(seen.seals) else ()
@@ -178,7 +214,7 @@ def _check_hint(seen: Survey, newest: int) -> None:
 
 
 def _check_rows(seen: Survey, head: Any) -> dict[str, dict[str, str]]:
-    """Every row of the newest version; returns the films of those that are whole: id -> camera -> hash."""
+    """Every row of the newest version; returns the videos of those that are whole: id -> camera -> hash."""
     index = seen.table.index(head)
     by_fragment: dict[int, dict[str, str]] = {}
     for key in index.keys:
@@ -204,7 +240,7 @@ def _check_rows(seen: Survey, head: Any) -> dict[str, dict[str, str]]:
     rows_now = {key.id: key.sha256 for key in index.keys}
     if state is not None and not suspects and state != rows_now:
         odd = sorted({name for name, _ in rows_now.items() ^ state.items()})
-        seen.found(FOLDER, "its rows are not those that its seals tell of", odd)
+        seen.found(FOLDER, "its rows are not those of its seals", odd)
     return cameras
 
 
@@ -238,8 +274,8 @@ def _rescue(
 
 def _check_blobs(seen: Survey, cameras: Mapping[str, Mapping[str, str]], aside: Mapping[str, str]) -> None:
     users: dict[str, list[str]] = {}
-    for name, films in cameras.items():
-        for digest in films.values():
+    for name, videos in cameras.items():
+        for digest in videos.values():
             users.setdefault(digest, []).append(name)
     names = set(seen.files.names("blobs")) | {blob_name(digest) for digest in users}
     for name in sorted(names):
@@ -253,7 +289,7 @@ def _check_blobs(seen: Survey, cameras: Mapping[str, Mapping[str, str]], aside: 
         seen.changed[name] = digest
         for episode in reached:
             seen.lost[episode] = f"{name} is damaged"
-        seen.found(name, "a film is missing" if data is None else "a film has changed", reached)
+        seen.found(name, "a video is missing" if data is None else "a video has changed", reached)
 
 
 def _check_small_files(seen: Survey) -> None:
@@ -284,3 +320,79 @@ def _leftovers(seen: Survey) -> list[str]:
         known.update(n for f in dataset.get_fragments() for n in fragment_files(f.metadata))
         known.add(seen.table.transaction_name(dataset) or "")
     return [name for name in seen.files.names(FOLDER) if name not in known]
+
+
+def _repair(pool: Pool, seen: Survey) -> tuple[dict[str, str], list[int]]:
+    files, table = pool.files, seen.table
+    for finding in seen.findings:
+        name = finding.file
+        folder = name.partition("/")[0]
+        if name == MARK:
+            files.write(MARK, MARKED)
+        elif folder in ("derived", "tags", "seals", "quarantine") or name == HINT:
+            _move(pool, name)
+    head = table.head()
+    broken = [version for version in table.versions() if version > head.version]
+    for name in list(seen.changed):
+        if name.endswith(".manifest"):
+            _move(pool, name)
+    for version in broken:
+        _move(pool, manifest_name(version))
+        _move(pool, seal_name(version))  # its number is used again
+    table.forget()
+    head = table.head()
+    for version in table.versions():
+        if version <= head.version:
+            with suppress(Damage, DatasetError, FileNotFoundError):  # sealed as far as it can be read
+                table.seal_late(version)
+    redone = [version for version in broken if version in seen.seals]
+    target = {key.id: key.sha256 for key in table.index(head).keys if key.fragment not in seen.suspects}
+    target.update({name: row.sha256 for name, (row, _) in seen.rescued.items()})
+    for version in redone:
+        for name in seen.seals[version].removed:
+            target.pop(name, None)
+        target.update(seen.seals[version].added)
+    _bring(table, seen, head, {name: d for name, d in target.items() if name not in seen.lost})
+    return dict(seen.lost), redone
+
+
+def _bring(table: Table, seen: Survey, head: Any, target: dict[str, str]) -> None:
+    """Commit what leads from the head to id -> hash, damaged fragments replaced by what is still whole."""
+    bad = [f.fragment_id for f in head.get_fragments() if f.fragment_id in seen.suspects]
+    good = [key for key in table.index(head).keys if key.fragment not in bad]
+    gone = [key for key in good if target.get(key.id) != key.sha256]
+    if gone:
+        head = table.delete(head, gone, "repair")
+    have = {key.id for key in good} - {key.id for key in gone}
+    wanted = {name: digest for name, digest in target.items() if name not in have}
+    found = {name: seen.rescued[name] for name in wanted if name in seen.rescued}
+    rest = {name: digest for name, digest in wanted.items() if name not in found}
+    if rest:
+        found.update(find_rows(table.files, seen.seals, rest))
+    for name in rest:
+        if name not in found:
+            seen.lost.setdefault(name, "its data are damaged")
+    if bad or found:
+        pairs = sorted(found.values(), key=lambda pair: pair[1])
+        rows, seqs = [row for row, _ in pairs], [seq for _, seq in pairs]
+        new = table.write(head, table_of(rows, seqs)) if pairs else None
+        table.replace(head, bad, new, seen.lost)
+
+
+def _move(pool: Pool, name: str) -> None:
+    if pool.files.exists(name):
+        pool.files.write(f"quarantine/files/{name}", pool.files.read(name))
+        pool.files.remove(name)
+
+
+def _write_listing(pool: Pool, seen: Survey, lost: dict[str, str]) -> str:
+    """List what was set aside: for people, and for later checks, which skip it."""
+    numbers = [int(name[-9:-5]) for name in _listings(pool.files) if name[-9:-5].isdecimal()]
+    name = f"quarantine/{max(numbers, default=0) + 1:04d}.json"
+    body = {
+        "files": seen.changed,
+        "episodes": lost,
+        "findings": [[finding.file, finding.what] for finding in seen.findings],
+    }
+    pool.files.write(name, sealed(body))
+    return name

@@ -14,16 +14,13 @@ class Describer(Protocol):
     @property
     def fingerprint(self) -> str:
         """Changes with any setting or weight that changes a description."""
-        ...
 
     @property
     def dims(self) -> Mapping[str, int]:
         """Term -> width d."""
-        ...
 
     def describe(self, episode: Episode) -> Mapping[str, F32]:
         """Term -> (t, d), finite, for each term of `dims`."""
-        ...
 
 
 class QueryDescriber(Describer, Protocol):
@@ -32,16 +29,13 @@ class QueryDescriber(Describer, Protocol):
     @property
     def n_back(self) -> int:
         """How many frames, up to now, a row may depend on."""
-        ...
 
     @property
     def from_start(self) -> bool:
         """Whether a row depends on how the episode began."""
-        ...
 
     def only(self, names: Iterable[str]) -> QueryDescriber:
         """The same description, of these terms alone."""
-        ...
 
 
 class PoolView(Protocol):
@@ -50,20 +44,16 @@ class PoolView(Protocol):
     @property
     def version(self) -> int:
         """Which one."""
-        ...
 
     @property
     def episode_ids(self) -> tuple[str, ...]:
         """Its episodes in a stable order, the order in which they were added."""
-        ...
 
     def episode(self, episode_id: str) -> Episode:
         """One of them, images decoded only when asked for."""
-        ...
 
     def descriptors(self, describer: Describer) -> Descriptors:
         """Every frame described, in the order of `episode_ids`; what is missing is computed."""
-        ...
 
 
 class PoolSource(Protocol):
@@ -71,4 +61,3 @@ class PoolSource(Protocol):
 
     def view(self) -> PoolView:
         """The newest version, cheaply: the same object as before while nothing changed."""
-        ...

@@ -1,4 +1,4 @@
-"""Demonstrations come in at one door: LeRobot, robomimic, RoboTwin 2.0 or the poses of a tracked hand."""
+"""Imports demonstrations of other formats: LeRobot, robomimic, RoboTwin 2.0 or poses of a tracked hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_source(
     mapping: Mapping[str, str] | None = None,
     fps: float | None = None,
 ) -> Source:
-    """Demonstrations in someone's format as episodes of ours.
+    """Open demonstrations of another format as episodes.
 
     Args:
         format: one of FORMATS; by default it is recognised.
@@ -50,7 +50,7 @@ def detect_format(path: Path) -> str:
 def _reader(name: str, path: Path, fps: float | None) -> Reader:
     # Imported here, so that the libraries of one format are not needed for another.
     if name == "lerobot":
-        from recap.pool.importers.lerobot import LeRobotReader
+        from recap.pool.lerobot_read import LeRobotReader
 
         return LeRobotReader(path, fps)
     if name == "tracked":

@@ -1,4 +1,4 @@
-"""What is wrong or odd about a demonstration: not only its types, also what its numbers mean.
+"""What is wrong or odd about a demonstration: its shapes and types, and what its numbers mean.
 
 An error refuses the import. A warning is a guess that a person should look at.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import starmap
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 
 from recap.errors import RecapError
 from recap.geometry3 import ARM_DIM, GRIPPER, arm_starts, quaternion_start, rotation6_error
+from recap.pool.content import faults, fields_of
 from recap.types import F32, F64, Episode
 
 Severity: TypeAlias = Literal["error", "warning"]
@@ -45,14 +48,17 @@ class Finding:
         return " ".join(f"{self.severity}: {self.where}: {self.message}{place}".split())
 
 
+_error, _warning = partial(Finding, "error"), partial(Finding, "warning")
+
+
 def check_episode(episode: Episode) -> list[Finding]:
     """Everything found in one episode; the meaning of numbers is looked at only when their shapes agree."""
-    findings = [*_shapes(episode)]
-    if not findings:
-        findings += _finite(episode)
-    if not any(finding.severity == "error" for finding in findings):
-        findings += [*_time(episode), *_motion(episode), *_channels(episode), *_units(episode)]
-        findings += [*_poses(episode)]
+    findings = [*starmap(_error, faults(episode)), *_types(episode)]
+    codes = {finding.code for finding in findings}
+    if not codes & {"shape", "not-finite", "dtype", "short"}:
+        timed = () if codes & {"fps", "time-order"} else (_time,)
+        for check in (*timed, _motion, _channels, _units, _poses):
+            findings += check(episode)
     findings += [*_images(episode), *_words(episode)]
     return [replace(finding, example=episode.id) for finding in findings]
 
@@ -63,118 +69,76 @@ def check_dataset(episodes: Iterable[Episode]) -> list[Finding]:
     shapes: dict[str, tuple[object, str]] = {}
     ids: set[str] = set()
     contents: dict[bytes, str] = {}
-    n = 0
-    for n, episode in enumerate(episodes, 1):  # noqa: B007
+    for episode in episodes:
         found = [*check_episode(episode), *_compare(episode, shapes), *_repeated(episode, ids, contents)]
         for finding in found:
             key = (finding.severity, finding.code, finding.where)
-            merged[key] = (
-                replace(merged[key], count=merged[key].count + 1)
-                if key in merged
-                else replace(finding, example=episode.id)
-            )
-    if not n:
-        return [Finding("error", "empty", "source", "there are no episodes; check the path or the mapping")]
+            first = merged.get(key, replace(finding, count=0, example=episode.id))
+            merged[key] = replace(first, count=first.count + 1)
+    if not ids:
+        return [_error("empty", "source", "there are no episodes; check the path or the mapping")]
     return sorted(merged.values(), key=lambda finding: finding.severity)  # errors first, else as found
 
 
-def _shapes(episode: Episode) -> Iterator[Finding]:
+def _types(episode: Episode) -> Iterator[Finding]:
     n = len(episode.timestamps)
-    for name, values in _arrays(episode).items():
-        flat = name in ("timestamps", "goal")
-        fits = values.ndim == 1 if flat else values.ndim == 2 and len(values) == n and values.shape[1] > 0
+    for name, values in fields_of(episode).items():
         dtype = np.dtype(np.float64 if name == "timestamps" else np.float32)
-        if not fits:
-            expected = "(d,)" if flat else f"({n}, d)"
-            message = f"it is of shape {values.shape} where {expected} is expected; map keys of equal length"
-            yield Finding("error", "shape", name, message)
-        elif values.dtype != dtype:
-            yield Finding("error", "dtype", name, f"it is {values.dtype}, not {dtype}; convert it")
-    if n < 2:
-        yield Finding("error", "short", "timestamps", f"{n} frames are no demonstration; leave it out")
-
-
-def _finite(episode: Episode) -> Iterator[Finding]:
-    for name, values in _arrays(episode).items():
-        n_bad = int((~np.isfinite(values)).sum())
-        if n_bad:
-            yield Finding(
-                "error", "not-finite", name, f"{n_bad} values are NaN or infinite; mend or leave it out"
+        if values.dtype != dtype:
+            yield _error("dtype", name, f"it is {values.dtype}, not {dtype}; convert it")
+        elif values.ndim == 2 and not values.shape[1]:
+            yield _error(
+                "shape", name, f"it is of shape {values.shape}, not ({n}, 1 or more); map another key"
             )
-
-
-def _arrays(episode: Episode) -> dict[str, NDArray[Any]]:
-    arrays: dict[str, NDArray[Any]] = {
-        "timestamps": episode.timestamps,
-        "proprio": episode.proprio,
-        "action": episode.actions,
-    }
-    arrays |= {f"object:{name}": values for name, values in episode.objects.items()}
-    if episode.goal is not None:
-        arrays["goal"] = episode.goal
-    return arrays
+    if n < 2:
+        yield _error("short", "timestamps", f"{n} frames are no demonstration; leave it out")
 
 
 def _time(episode: Episode) -> Iterator[Finding]:
     fps, steps = episode.fps, np.diff(episode.timestamps)
-    if not (np.isfinite(fps) and fps > 0):
-        yield Finding("error", "fps", "fps", f"{fps} is no frame rate; give one with --fps")
-        return
-    if not (steps > 0).all():
-        yield Finding("error", "time-order", "timestamps", "they do not strictly increase; sort or mend them")
-        return
     if not _FPS[0] <= fps <= _FPS[1]:
-        yield Finding(
-            "warning",
-            "fps-odd",
-            "fps",
-            f"{fps:g} frames per second is odd for a robot; check the unit of time",
-        )
+        message = f"{fps:g} frames per second is odd for a robot; check the unit of time"
+        yield _warning("fps-odd", "fps", message)
     median = float(np.median(steps))
     if abs(median * fps - 1) > 0.1:
-        message = f"frames are {median:.4g} s apart, which is {1 / median:.4g} Hz and not {fps:g}; mend one"
-        yield Finding("error", "fps-differs", "timestamps", message)
-    if steps.max() > 3.5 * median:
         message = (
-            f"there is a gap of {steps.max():.3g} s where frames are {median:.3g} s apart; frames are lost"
+            f"frames are {median:.4g} s apart, which is {1 / median:.4g} Hz and not {fps:g}; correct one"
         )
-        yield Finding("warning", "time-gap", "timestamps", message)
+        yield _error("fps-differs", "timestamps", message)
+    if steps.max() > 3.5 * median:
+        message = f"there is a gap of {steps.max():.3g} s where frames are {median:.3g} s apart"
+        yield _warning("time-gap", "timestamps", f"{message}; frames are lost")
 
 
 def _images(episode: Episode) -> Iterator[Finding]:
     for camera, frames in episode.images.items():
         where = f"image:{camera}"
-        if len(frames) != len(episode):
-            message = f"{len(frames)} images for {len(episode)} frames; map the camera of this recording"
-            yield Finding("error", "image-count", where, message)
         if not len(frames):
             continue
         try:
             first = frames[0]
         except RecapError as error:
-            yield Finding("error", "image-damaged", where, str(error))
+            yield _error("image-damaged", where, str(error))
             continue
         if first.dtype != np.uint8 or first.ndim != 3 or first.shape[2] != 3:
             message = f"an image is {first.dtype} {first.shape}, not uint8 (h, w, 3); convert it"
-            yield Finding("error", "image-shape", where, message)
+            yield _error("image-shape", where, message)
 
 
 def _words(episode: Episode) -> Iterator[Finding]:
     if not episode.task.strip():
         message = 'there is no instruction, so it cannot be found by words; give --map task="…"'
-        yield Finding("warning", "task-empty", "task", message)
+        yield _warning("task-empty", "task", message)
 
 
 def _motion(episode: Episode) -> Iterator[Finding]:
-    moving = {"proprio": _moves(episode.proprio).any(), "action": _moves(episode.actions).any()}
-    objects = any(_moves(values).any() for values in episode.objects.values())
-    if not moving["proprio"] and not objects:
+    if _moves(episode.proprio).any():
+        return
+    if any(_moves(values).any() for values in episode.objects.values()):
+        yield _warning("still-robot", "proprio", "objects move but the robot does not; check the key")
+    else:
         message = "nothing moves in this demonstration; leave it out or map the key that is the robot's state"
-        yield Finding("error", "still", "proprio", message)
-    elif not moving["proprio"]:
-        yield Finding(
-            "warning", "still-robot", "proprio", "objects move but the robot does not; check the key"
-        )
+        yield _error("still", "proprio", message)
 
 
 def _channels(episode: Episode) -> Iterator[Finding]:
@@ -185,29 +149,27 @@ def _channels(episode: Episode) -> Iterator[Finding]:
             continue
         if values.shape[1] > _WIDE:
             message = f"{values.shape[1]} numbers a frame are more than a robot has; map some, as in KEY[0:9]"
-            yield Finding("warning", "wide", where, message)
-            continue  # comparing all columns with all others would take for ever
+            yield _warning("wide", where, message)
+            continue  # comparing all columns with all others would take too long
         moves = _moves(values)
         if moves.any() and not moves.all():
             columns = _few([str(i) for i in np.flatnonzero(~moves)])
-            yield Finding(
-                "warning", "constant", where, f"columns {columns} never change; are they connected?"
-            )
+            yield _warning("constant", where, f"columns {columns} never change; are they connected?")
         yield from _repeats(where, values.astype(np.float64), moves)
     if np.array_equal(episode.proprio, episode.actions) and _moves(episode.proprio).any():
         message = "it repeats the state of the same frame, so it commands nothing; map action=next:KEY"
-        yield Finding("warning", "action-is-state", "action", message)
+        yield _warning("action-is-state", "action", message)
 
 
 def _arms(where: str, values: F32, starts: Sequence[int]) -> Iterator[Finding]:
-    """Whole arms: one that keeps its tool level, or closes with the other, has such columns and is well."""
+    """Whole arms: one that keeps its tool level, or closes with the other, rightly has such columns."""
     arms = [values[:, start : start + ARM_DIM] for start in starts]
     for start, arm in zip(starts, arms, strict=True):
         if not _moves(arm).any() and _moves(values).any():
             message = f"the arm in columns {start} to {start + ARM_DIM - 1} never moves; is it connected?"
-            yield Finding("warning", "constant", where, message)
+            yield _warning("constant", where, message)
     if len(arms) == 2 and np.array_equal(arms[0], arms[1]) and _moves(arms[0]).any():
-        yield Finding("warning", "repeats", where, "both arms do exactly the same; map each to its own keys")
+        yield _warning("repeats", where, "both arms do exactly the same; map each to its own keys")
 
 
 def _repeats(where: str, values: F64, moves: NDArray[np.bool_]) -> Iterator[Finding]:
@@ -230,39 +192,39 @@ def _repeats(where: str, values: F64, moves: NDArray[np.bool_]) -> Iterator[Find
                 affine.append(f"{j} of {i}")
                 break
     if exact:
-        message = f"columns merely repeat others: {_few(exact)}; leave one of each out"
-        yield Finding("warning", "repeats", where, message)
+        yield _warning("repeats", where, f"columns repeat others: {_few(exact)}; leave one of each out")
     if affine:
         message = f"columns are others scaled and shifted: {_few(affine)}; leave one of each out"
-        yield Finding("warning", "repeats-affine", where, message)
+        yield _warning("repeats-affine", where, message)
 
 
 def _units(episode: Episode) -> Iterator[Finding]:
-    """Whether actions and states speak of the same thing; only columns that both have are compared."""
+    """Whether actions and states have the same units; only columns that both have are compared."""
     state, action = episode.proprio.astype(np.float64), episode.actions.astype(np.float64)
     for name, values in episode.objects.items():
-        if values.shape[1] == 3 and np.abs(values[:, 2]).max() > 4 * np.pi:
-            message = (
-                f"its angle reaches {np.abs(values[:, 2]).max():.4g}, which looks like degrees, not radians"
-            )
-            yield Finding("warning", "degrees", f"object:{name}", message)
-    factors = _factors(state, action)
+        if values.shape[1] == 3 and (reach := np.abs(values[:, 2]).max()) > 4 * np.pi:
+            message = f"its angle reaches {reach:.4g}, which looks like degrees, not radians"
+            yield _warning("degrees", f"object:{name}", message)
+    factors = [  # how many times larger the action is, for each column in which it follows the state
+        float(np.std(a) / np.std(s))
+        for s, a, _ in _shared(state, action)
+        if np.std(s) > 0 and _correlation(s, a) > 0.95
+    ]
     for factor, units in _SCALES.items():
         for value, words in ((factor, "larger"), (1 / factor, "smaller")):
             n = sum(abs(found / value - 1) < 0.05 for found in factors)
             if n and 2 * n >= len(factors):
                 message = f"it is {factor:.4g} times {words} than the state it follows: {units}?"
-                code = "degrees" if factor == _DEGREES else "scale"
-                yield Finding("warning", code, "action", message)
+                yield _warning("degrees" if factor == _DEGREES else "scale", "action", message)
                 return
     if _looks_like_deltas(state, action):
         message = "it follows the change of the state, not the state: deltas? say so with --map action_space="
-        yield Finding("warning", "deltas", "action", f"{message}… or map action=next:KEY")
+        yield _warning("deltas", "action", f"{message}… or map action=next:KEY")
         return
     ratio = _size(action) / max(_size(state), 1e-12)
     if ratio > 50 or ratio < 1 / 50:
         words = f"{ratio:.3g} times larger" if ratio > 1 else f"{1 / max(ratio, 1e-12):.3g} times smaller"
-        yield Finding("warning", "scale", "action", f"its numbers are {words} than the state's: other units?")
+        yield _warning("scale", "action", f"its numbers are {words} than the state's: other units?")
 
 
 def _poses(episode: Episode) -> Iterator[Finding]:
@@ -273,22 +235,17 @@ def _poses(episode: Episode) -> Iterator[Finding]:
             if worst > 0.02:
                 message = f"the 6-D rotation in columns {start + 3} to {start + 8} is off by {worst:.2g}; "
                 message += "normalise it, or map the quaternion with @wxyz"
-                yield Finding("error", "rotation", where, message)
+                yield _error("rotation", where, message)
             gripper = values[:, start + GRIPPER]
             if gripper.min() < -0.05 or gripper.max() > 1.05:
                 message = f"the gripper in column {start + GRIPPER} runs from {gripper.min():.3g} to "
                 message += f"{gripper.max():.3g}, not from 0 to 1; scale it"
-                yield Finding("error", "gripper", where, message)
-        if not starts:
-            yield from _quaternions(where, values.astype(np.float64))
-
-
-def _quaternions(where: str, values: F64) -> Iterator[Finding]:
-    start = quaternion_start(values)
-    if start is not None:
-        message = f"columns {start} to {start + 3} look like a quaternion, whose sign may jump; "
-        message += "map it with @xyzw or @wxyz to make it a 6-D rotation"
-        yield Finding("warning", "quaternion", where, message)
+                yield _error("gripper", where, message)
+        first = None if starts else quaternion_start(values.astype(np.float64))
+        if first is not None:
+            message = f"columns {first} to {first + 3} look like a quaternion, whose sign may jump; "
+            message += "map it with @xyzw or @wxyz to make it a 6-D rotation"
+            yield _warning("quaternion", where, message)
 
 
 def _compare(episode: Episode, shapes: dict[str, tuple[object, str]]) -> Iterator[Finding]:
@@ -310,12 +267,12 @@ def _compare(episode: Episode, shapes: dict[str, tuple[object, str]]) -> Iterato
 
 def _repeated(episode: Episode, ids: set[str], contents: dict[bytes, str]) -> Iterator[Finding]:
     if episode.id in ids:
-        yield Finding("error", "id-repeats", "id", "another episode has this name already; rename one")
+        yield _error("id-repeats", "id", "another episode has this name already; rename one")
     ids.add(episode.id)
     digest = hashlib.sha256(episode.proprio.tobytes() + episode.actions.tobytes()).digest()
     first = contents.setdefault(digest, episode.id)
     if first != episode.id:
-        yield Finding("warning", "copy", "source", f"it repeats '{first}' number for number; leave one out")
+        yield _warning("copy", "source", f"it repeats '{first}' number for number; leave one out")
 
 
 def _moves(values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -328,18 +285,8 @@ def _moves(values: NDArray[Any]) -> NDArray[np.bool_]:
 def _shared(state: F64, action: F64) -> Iterator[tuple[F64, F64, F64]]:
     """State, action and the change of the state of each column that moves in both."""
     n = min(state.shape[1], action.shape[1], _WIDE)
-    moving = np.flatnonzero(_moves(state[:, :n]) & _moves(action[:, :n]))
-    for i in moving:
+    for i in np.flatnonzero(_moves(state[:, :n]) & _moves(action[:, :n])):
         yield state[1:, i], action[:-1, i], np.diff(state[:, i])
-
-
-def _factors(state: F64, action: F64) -> list[float]:
-    """How many times larger the action is, for each column in which it follows the state."""
-    return [
-        float(np.std(a) / np.std(s))
-        for s, a, _ in _shared(state, action)
-        if np.std(s) > 0 and _correlation(s, a) > 0.95
-    ]
 
 
 def _looks_like_deltas(state: F64, action: F64) -> bool:
@@ -377,6 +324,4 @@ def _few(items: Sequence[str], limit: int = 6) -> str:
 
 
 def _plain(fact: object) -> str:
-    if isinstance(fact, tuple):
-        return ", ".join(map(str, fact)) or "nothing"
-    return str(fact)
+    return (", ".join(map(str, fact)) or "nothing") if isinstance(fact, tuple) else str(fact)

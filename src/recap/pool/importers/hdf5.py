@@ -1,4 +1,4 @@
-"""HDF5 files of strangers: nothing outside of the file is followed, nothing large is read unasked."""
+"""Reads HDF5 files that may be damaged or hostile: no link out of a file is followed, sizes are checked."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from recap.pool.importers.source import (
     MAX_ARRAY_BYTES,
     MAX_FRAME_BYTES,
     MAX_FRAMES,
-    MAX_TEXT_BYTES,
     as_dataset_error,
     as_matrix,
     check_size,
 )
-from recap.pool.importers.strings import TextPlace, read_strings
+from recap.pool.importers.strings import MAX_TEXT_BYTES, TextPlace, read_strings
 from recap.types import F64, U8
 
 SUFFIXES = (".hdf5", ".h5")
@@ -64,11 +63,6 @@ def has(group: Any, key: str) -> bool:
             return False
         group = group[name]
     return True
-
-
-def is_group(node: Any) -> bool:
-    """Whether it has members."""
-    return isinstance(node, h5py.Group)
 
 
 def walk(group: Any, prefix: str = "", depth: int = 0) -> dict[str, SourceKey]:
@@ -158,7 +152,7 @@ def read_flag(node: Any, name: str) -> bool | None:
 class Hdf5Frames(LazySequence[U8]):
     """Frames of a dataset, arrays or JPEG strings, read when they are asked for.
 
-    RoboTwin hands an RGB array to OpenCV's encoder, which takes it for BGR. Decoding with OpenCV undoes the
+    RoboTwin gives an RGB array to OpenCV's encoder, which takes it for BGR. Decoding with OpenCV undoes the
     swap, so the decoded array is RGB as it is; any other decoder would show red as blue.
     """
 
@@ -178,7 +172,7 @@ class Hdf5Frames(LazySequence[U8]):
         return self._read(0)
 
     def _read(self, first: int) -> Iterator[U8]:
-        # The file is closed between single reads: peeking into thousands of episodes must not hold them open.
+        # The file is closed between single reads: a look at thousands of episodes must not keep them open.
         with opened(self.path, self.key) as file:
             dataset = member(file, self.key)
             _check_frames(dataset, self.key)

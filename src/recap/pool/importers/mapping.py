@@ -118,7 +118,7 @@ def make_plan(given: Mapping[str, str], default: Mapping[str, str], keys: Mappin
         if name not in numbers:
             known = ", ".join(key for key, info in keys.items() if info.kind == "numbers")
             raise InputError(
-                f"nothing is known to be the {name}: say which key is, as in --map {name}=KEY, "
+                f"no key is known to be the {name}: name one, as in --map {name}=KEY, "
                 f"of {shorten(known or 'which there are none')}"
             )
     return Plan(numbers, images, words)

@@ -1,4 +1,4 @@
-"""An episode at another frame rate, or with pictures of another size; how depends on what a number means."""
+"""An episode at another frame rate, or with images of another size; how depends on what a number means."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def resample(episode: Episode, fps: float) -> Episode:
     if fps == episode.fps and np.allclose(old, np.arange(len(old)) / fps, rtol=0, atol=1e-9):
         return episode
     if not (np.diff(old) > 0).all():
-        raise InputError(f"episode '{episode.id}' has times that do not increase: mend them first")
+        raise InputError(f"episode '{episode.id}' has times that do not increase: correct them first")
     if any(word in episode.action_space.lower() for word in _RELATIVE):
         raise InputError(
             f"episode '{episode.id}' has actions '{episode.action_space}', true at one frame rate only: "
@@ -59,7 +59,7 @@ def resample(episode: Episode, fps: float) -> Episode:
 
 
 def resize(episode: Episode, size: int) -> Episode:
-    """The same demonstration with square pictures, as a policy looks at them."""
+    """The same demonstration with square images."""
     if not 16 <= size <= 1024:
         raise InputError(f"image size {size} is out of range: give 16 to 1024 px")
     return replace(

@@ -8,10 +8,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import h5py  # type: ignore[import-untyped]
+import numpy as np
+
 from recap.errors import DatasetError, InputError
 from recap.pool.importers import hdf5
-from recap.pool.importers.mapping import IMAGE, OBJECT, SourceKey
-from recap.pool.importers.source import RawEpisode, as_dataset_error, check_fps, even_times
+from recap.pool.importers.mapping import IMAGE, OBJECT
+from recap.pool.importers.source import RawEpisode, as_dataset_error, check_fps
 from recap.types import Scalar
 
 _EEF = re.compile(r"obs/(?P<arm>(?:\w+_)?)eef_pos")
@@ -23,9 +26,8 @@ _DEMO_TEXTS = ("task", "language_instruction", "lang", "ep_meta")  # the last as
 
 def recognises(file: Any) -> bool:
     """Whether an open HDF5 file has this layout."""
-    if not hdf5.has(file, "data") or not hdf5.is_group(file["data"]):
-        return False
-    return any(_is_demo(file["data"], name) for name in file["data"])
+    data = file["data"] if hdf5.has(file, "data") else None
+    return isinstance(data, h5py.Group) and any(_is_demo(data, name) for name in data)
 
 
 class RobomimicReader:
@@ -37,11 +39,12 @@ class RobomimicReader:
             if not recognises(file):
                 raise DatasetError(f"{path} has no data/demo_0/actions; it is no robomimic file")
             data = hdf5.member(file, "data")
-            self._demos = sorted((name for name in data if _is_demo(data, name)), key=_number)
-            self._keys = hdf5.walk(hdf5.member(data, self._demos[0]))
-        env, problem, *texts = hdf5.read_texts(
-            path, [("data", name) for name in _FILE_TEXTS] + self._demo_texts()
-        )
+            demos = [name for name in data if _is_demo(data, name)]
+            self._demos = sorted(demos, key=lambda name: int(name.removeprefix("demo_")))
+            self.keys = hdf5.walk(hdf5.member(data, self._demos[0]))
+        places = [("data", name) for name in _FILE_TEXTS]
+        places += [(f"data/{demo}", name) for demo in self._demos for name in _DEMO_TEXTS]
+        env, problem, *texts = hdf5.read_texts(path, places)
         self._env, self._problem = _json(env), _json(problem)
         width = len(_DEMO_TEXTS)
         self._texts = [texts[i : i + width] for i in range(0, len(texts), width)]
@@ -57,13 +60,9 @@ class RobomimicReader:
         with hdf5.opened(self.path) as file:
             return [hdf5.member(file, f"data/{demo}/actions").shape[0] for demo in self._demos]
 
-    def keys(self) -> Mapping[str, SourceKey]:
-        """What the first demonstration holds."""
-        return self._keys
-
     def default_mapping(self) -> Mapping[str, str]:
         """End-effector position, quaternion and gripper of every arm, or the one vector there is."""
-        numbers = [key for key, info in self._keys.items() if info.kind == "numbers"]
+        numbers = [key for key, info in self.keys.items() if info.kind == "numbers"]
         mapping = {"action": "actions"} if "actions" in numbers else {}
         parts: list[str] = []
         for key in numbers:
@@ -79,7 +78,7 @@ class RobomimicReader:
         goals = [key for key in _GOALS if key in numbers]
         if goals:
             mapping["goal"] = goals[0]
-        for key, info in self._keys.items():
+        for key, info in self.keys.items():
             if info.kind == "images" and key.startswith("obs/"):
                 mapping[IMAGE + key.removeprefix("obs/").removesuffix("_image").replace("/", "_")] = key
         return mapping
@@ -102,7 +101,7 @@ class RobomimicReader:
             id=f"{self.path.stem}/{name}",
             scene_id=f"{self.path.stem}/{name}",
             fps=self.fps,
-            timestamps=even_times(n, self.fps),
+            timestamps=np.arange(n) / self.fps,
             numbers=values,
             images=frames,
             task=self._task(index),
@@ -129,11 +128,8 @@ class RobomimicReader:
             return f"{controller['type']}{kind}"
         return ""
 
-    def _demo_texts(self) -> list[tuple[str, str | None]]:
-        return [(f"data/{demo}", name) for demo in self._demos for name in _DEMO_TEXTS]
-
     def _task(self, index: int) -> str:
-        """The instruction, wherever one of the users of this layout puts it."""
+        """The instruction, from any of the places where writers of this layout put it."""
         *plain, meta = self._texts[index]
         found = _json(meta).get("lang") or self._problem.get("language_instruction")
         if isinstance(found, list):
@@ -144,10 +140,6 @@ class RobomimicReader:
 
 def _is_demo(data: Any, name: str) -> bool:
     return re.fullmatch(r"demo_\d{1,9}", name) is not None and hdf5.has(data, f"{name}/actions")
-
-
-def _number(name: str) -> int:
-    return int(name.removeprefix("demo_"))
 
 
 def _json(text: str | None) -> dict[str, Any]:

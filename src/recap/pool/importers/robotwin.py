@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from recap.errors import DatasetError
 from recap.pool.importers import hdf5
 from recap.pool.importers.mapping import IMAGE, NEXT, OBJECT, SourceKey, check_name, one_line
-from recap.pool.importers.source import RawEpisode, as_dataset_error, check_fps, even_times, read_text
+from recap.pool.importers.source import RawEpisode, as_dataset_error, check_fps, read_text
 from recap.pool.importers.strings import TextPlace, read_strings
-from recap.pool.robotwin_layout import FPS, our_camera
+from recap.pool.robotwin_write import FPS, our_camera
 from recap.types import Scalar
+
+T = TypeVar("T")
 
 _FILE = re.compile(r"episode_?(?P<number>\d{1,9})\.(?:hdf5|h5)")
 _MAX_ATTRIBUTES = 32
@@ -36,7 +41,7 @@ def episode_files(path: Path) -> list[Path]:
         if folder.is_dir():
             files = [file for file in folder.iterdir() if _FILE.fullmatch(file.name) and file.is_file()]
             if files:
-                return sorted(files, key=lambda file: _number(file) or 0)
+                return sorted(files, key=_number)
     return []
 
 
@@ -52,46 +57,41 @@ class RobotwinReader:
         with hdf5.opened(self._files[0]) as file:
             if not recognises(file):
                 raise DatasetError(f"{self._files[0]} has neither endpose nor state; it is no RoboTwin file")
-            self._keys = hdf5.walk(file)
+            self.keys = hdf5.walk(file)
         root = self._files[0].absolute().parent
         self._folder = root.parent if root.name == "data" else root
         self._task_key = self._folder.parent.name if root.name == "data" else ""  # TASK/CONFIG/data
-        self._scenes = self._scene_info()
-        self._seeds = self._read_seeds()
-        self._texts: dict[int, str | None] | None = None
+        self._scenes = self._read_beside("scene_info.json", _scenes, "{}")
+        self._seeds = self._read_beside("seed.txt", lambda text: dict(enumerate(map(int, text.split()))))
 
     def __len__(self) -> int:
         return len(self._files)
 
     def lengths(self) -> Sequence[int]:
         """From the shapes of the first key of the proprioception."""
-        key = _first_key(self.default_mapping().get("proprio", ""))
+        key = self.default_mapping().get("proprio", "").split("+")[0].split("@")[0]
         lengths = []
         for path in self._files:
             with hdf5.opened(path) as file:
                 lengths.append(hdf5.member(file, key).shape[0])
         return lengths
 
-    def keys(self) -> Mapping[str, SourceKey]:
-        """What the first episode holds."""
-        return self._keys
-
     def default_mapping(self) -> Mapping[str, str]:
         """20-D tool poses where the file has them, else joints; the action is the next state unless kept."""
-        state, action = _arms(self._keys, "state"), _arms(self._keys, "action")
+        state, action = _arms(self.keys, "state"), _arms(self.keys, "action")
         older = [f"endpose/{arm}_{what}" for arm in ("left", "right") for what in ("endpose", "gripper")]
-        if all(key in self._keys for key in older):
+        if all(key in self.keys for key in older):
             poses = "+".join(key + "@wxyz" * key.endswith("_endpose") for key in older)
             mapping = {"proprio": poses, "action": NEXT + poses}
         elif state:
             # Poses were recorded, but some writers keep only joints as actions: both must be of one kind.
             same = action.replace("action/", "state/") == state
             mapping = {"proprio": state, "action": action if same else NEXT + state}
-        elif "joint_action/vector" in self._keys:
+        elif "joint_action/vector" in self.keys:
             mapping = {"proprio": "joint_action/vector", "action": NEXT + "joint_action/vector"}
         else:
             mapping = {}
-        for key, info in self._keys.items():
+        for key, info in self.keys.items():
             parts = key.split("/")
             if info.kind == "images" and len(parts) == 3:
                 mapping[f"{IMAGE}{our_camera(check_name('camera', parts[1]))}"] = key
@@ -100,83 +100,62 @@ class RobotwinReader:
         return mapping
 
     def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
-        """One episode, with what lies beside its file."""
+        """One episode, with its texts and scene from the files beside it."""
         path = self._files[index]
         with hdf5.opened(path) as file:
             values = {key: hdf5.read_numbers(file, key) for key in numbers}
             frames = {key: hdf5.frames(path, file, key) for key in images}
             rate = hdf5.read_number(file, "additional_info/frequency")
         number = _number(path)
-        scene = None if number is None else self._seeds.get(number)
+        scene = self._seeds.get(number)
         name = "/".join((*self._folder.parts[-2:], path.stem)).strip("/")
         fps = self._given_fps or check_fps(FPS if rate is None else rate)
         n = max((len(v) for v in values.values()), default=0)
-        attributes = dict(self._scenes.get(number, {})) if number is not None else {}
+        attributes = dict(self._scenes.get(number, {}))
         if scene is not None:
             attributes["seed"] = scene
         if "scene.main_object" in attributes:  # as we export it: the pool may not have kept their order
             attributes["main_object"] = attributes["scene.main_object"]
         if self._task_key:
             attributes["task_key"] = one_line("task key", self._task_key)
-        task = self._instructions().get(index)
+        text = self._texts.get(index)
+        beside = f"instructions/{path.stem}.json"
         return RawEpisode(
             id=name,
             scene_id=name if scene is None else f"{'/'.join(self._folder.parts[-2:])}/seed-{scene}",
             fps=fps,
-            timestamps=even_times(n, fps),
+            timestamps=np.arange(n) / fps,
             numbers=values,
             images=frames,
-            task=_instruction(task) if task else self._instruction_beside(path),
+            task=_instruction(text) if text else self._read_beside(beside, _instruction),
             embodiment=str(attributes.get("scene.embodiment", "unknown")),  # as we export it
             action_space=_POSE_SPACE if any("pose" in key for key in numbers) else _JOINT_SPACE,
             source=f"robotwin:{path.name}",
             attributes=attributes,
         )
 
-    def _instructions(self) -> Mapping[int, str | None]:
-        """The texts inside all files, fetched together once: most of the cost is that of starting."""
-        if self._texts is None:
-            places: dict[int, TextPlace] = {}
-            texts: dict[int, str | None] = {}
-            for i, path in enumerate(self._files):
-                try:
-                    found = hdf5.find_texts(path, [("instructions", None), ("instruction", None)])
-                except DatasetError:
-                    continue  # said when this very episode is read
-                text = next((text for text in found if text), None)
-                if isinstance(text, TextPlace):
-                    places[i] = text
-                else:
-                    texts[i] = text
-            self._texts = texts | dict(zip(places, read_strings(list(places.values())), strict=True))
-        return self._texts
+    @cached_property
+    def _texts(self) -> Mapping[int, str | None]:
+        """The instructions inside all files, read together: a process must be started for them."""
+        places: dict[int, TextPlace] = {}
+        texts: dict[int, str | None] = {}
+        for i, path in enumerate(self._files):
+            try:
+                found = hdf5.find_texts(path, [("instructions", None), ("instruction", None)])
+            except DatasetError:
+                continue  # raised when this episode is read
+            text = next((text for text in found if text), None)
+            if isinstance(text, TextPlace):
+                places[i] = text
+            else:
+                texts[i] = text
+        return texts | dict(zip(places, read_strings(list(places.values())), strict=True))
 
-    def _instruction_beside(self, path: Path) -> str:
-        file = self._folder / "instructions" / f"{path.stem}.json"
-        if not file.is_file():
-            return ""
+    def _read_beside(self, name: str, parse: Callable[[str], T], missing: str = "") -> T:
+        """What a text file of the dataset holds; `missing` is parsed where there is none."""
+        file = self._folder / name
         with as_dataset_error(file):
-            return _instruction(read_text(file))
-
-    def _read_seeds(self) -> dict[int, int]:
-        file = self._folder / "seed.txt"
-        if not file.is_file():
-            return {}
-        with as_dataset_error(file):
-            return {i: int(word) for i, word in enumerate(read_text(file).split())}
-
-    def _scene_info(self) -> dict[int, dict[str, Scalar]]:
-        file = self._folder / "scene_info.json"
-        if not file.is_file():
-            return {}
-        with as_dataset_error(file):
-            scenes = json.loads(read_text(file))
-            found = {}
-            for name, scene in scenes.items():
-                match = re.fullmatch(r"episode_?(\d{1,9})", name)
-                if match and isinstance(scene, dict):
-                    found[int(match[1])] = _scalars(scene)
-            return found
+            return parse(read_text(file) if file.is_file() else missing)
 
 
 def _arms(keys: Mapping[str, SourceKey], group: str) -> str:
@@ -188,13 +167,20 @@ def _arms(keys: Mapping[str, SourceKey], group: str) -> str:
     return ""
 
 
-def _first_key(expression: str) -> str:
-    return expression.removeprefix(NEXT).split("+")[0].split("@")[0]
-
-
-def _number(path: Path) -> int | None:
+def _number(path: Path) -> int:
+    """The number in the name of an episode's file; -1 where it has none."""
     match = _FILE.fullmatch(path.name)
-    return int(match["number"]) if match else None
+    return int(match["number"]) if match else -1
+
+
+def _scenes(text: str) -> dict[int, dict[str, Scalar]]:
+    """The scene of each episode, by number, from scene_info.json."""
+    found = {}
+    for name, scene in json.loads(text).items():
+        match = re.fullmatch(r"episode_?(\d{1,9})", name)
+        if match and isinstance(scene, dict):
+            found[int(match[1])] = _scalars(scene)
+    return found
 
 
 def _instruction(text: str) -> str:
@@ -214,7 +200,7 @@ def _instruction(text: str) -> str:
 
 
 def _scalars(scene: Mapping[str, Any]) -> dict[str, Scalar]:
-    """The plain values of a scene, `info` unpacked; as many as anyone would read."""
+    """The plain values of a scene, `info` unpacked; up to a limit."""
     inner = scene.get("info")
     flat = {**scene, **(inner if isinstance(inner, dict) else {})}
     plain = {

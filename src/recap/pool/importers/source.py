@@ -1,4 +1,4 @@
-"""What every importer has in common: a reader of one format behind one sequence of episodes."""
+"""What every importer shares: a reader of one format, a mapping of its keys, a sequence of episodes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from recap.errors import DatasetError, InputError, RecapError
 from recap.lazy import LazySequence
 from recap.pool.importers.mapping import IMAGE, OBJECT, Plan, SourceKey, make_plan, one_line, shorten
-from recap.types import F32, F64, U8, Episode, Scalar
+from recap.pool.importers.strings import MAX_TEXT_BYTES
+from recap.types import F64, U8, Episode, Scalar
 
 MAX_ARRAY_BYTES = 256 * 1024**2  # numbers of one key of one episode; larger ones are refused unread
 MAX_FRAME_BYTES = 64 * 1024**2  # one decoded image
 MAX_FRAMES = 1_000_000  # of one episode
-MAX_TEXT_BYTES = 1024**2  # of a JSON file or string
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +47,18 @@ class RawEpisode:
 class Reader(Protocol):
     """Reads one format; the mapping and all that follows from it are common to all."""
 
+    keys: dict[str, SourceKey]  # what the first episode holds
+
     def __len__(self) -> int: ...
 
     def lengths(self) -> Sequence[int]:
         """Frames of each episode, found without reading them."""
-        ...
-
-    def keys(self) -> Mapping[str, SourceKey]:
-        """What the first episode holds."""
-        ...
 
     def default_mapping(self) -> Mapping[str, str]:
-        """Where our fields come from when nobody says."""
-        ...
+        """Where our fields come from unless the caller maps them."""
 
     def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
         """One episode with these keys."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +87,14 @@ class SourceReport:
 
 
 class Source(LazySequence[Episode]):
-    """Demonstrations in someone's format as a sequence of episodes, read one at a time."""
+    """Demonstrations of another format as a sequence of episodes, read one at a time."""
 
     def __init__(self, path: Path, format: str, reader: Reader, mapping: Mapping[str, str]) -> None:
         self.path = path
         self.format = format
         self._reader = reader
         with as_dataset_error(path):
-            self.plan: Plan = make_plan(mapping, reader.default_mapping(), reader.keys())
+            self.plan: Plan = make_plan(mapping, reader.default_mapping(), reader.keys)
 
     def __len__(self) -> int:
         return len(self._reader)
@@ -117,7 +112,7 @@ class Source(LazySequence[Episode]):
         first = self[0]
         with as_dataset_error(self.path):
             lengths = tuple(self._reader.lengths())
-            keys = tuple(self._reader.keys().values())
+            keys = tuple(self._reader.keys.values())
         fields = tuple(_reports(first, self.plan))
         return SourceReport(
             self.path, self.format, keys, fields, lengths, first.fps, first.task, first.embodiment
@@ -145,45 +140,39 @@ class PickedFrames(LazySequence[U8]):
             yield frame
 
 
+# What Python and the libraries raise on a damaged or foreign file; h5py and deep JSON raise RuntimeErrors.
+_DAMAGE = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+_FORMAT_DAMAGE = (csv.Error, struct.error, zipfile.BadZipFile, zlib.error)
+
+
 @contextmanager
 def as_dataset_error(path: Path, what: str = "") -> Iterator[None]:
-    """Any way in which a damaged or foreign file shows itself becomes one line that names the file."""
+    """Whatever a damaged or foreign file raises becomes one line that names the file."""
     import pyarrow as pa
 
     where = f"{path}, {what}" if what else str(path)
     try:
         yield
-    except InputError as error:
-        if not what:
-            raise
-        raise DatasetError(f"{where}: {_line(error)}") from error
     except RecapError as error:
-        if str(path) in str(error):
-            raise
+        if not what if isinstance(error, InputError) else str(path) in str(error):
+            raise  # it names the file
         raise DatasetError(f"{where}: {_line(error)}") from error
     except KeyError as error:
         raise DatasetError(f"{where} cannot be read: {_line(error)} is missing; check the file") from error
     except MemoryError as error:
         raise DatasetError(f"{where} does not fit into memory; split it into smaller episodes") from error
-    except (
-        ArithmeticError,
-        AttributeError,
-        EOFError,
-        LookupError,
-        NotImplementedError,
-        OSError,
-        RuntimeError,  # h5py's own, and a RecursionError of deep JSON
-        TypeError,
-        ValueError,
-        csv.Error,
-        pa.ArrowException,
-        struct.error,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
-        raise DatasetError(
-            f"{where} cannot be read: {_line(error) or type(error).__name__}; mend the file or leave it out"
-        ) from error
+    except (*_DAMAGE, *_FORMAT_DAMAGE, pa.ArrowException) as error:
+        why = _line(error) or type(error).__name__
+        raise DatasetError(f"{where} cannot be read: {why}; repair the file or leave it out") from error
 
 
 def check_size(what: str, shape: Sequence[int], itemsize: int, limit: int = MAX_ARRAY_BYTES) -> None:
@@ -206,11 +195,6 @@ def as_matrix(values: NDArray[Any]) -> F64:
     return values.reshape(len(values), width).astype(np.float64)
 
 
-def even_times(n: int, fps: float) -> F64:
-    """Frame i at i / fps."""
-    return np.arange(n) / fps
-
-
 def check_fps(fps: float, what: str = "frame rate") -> float:
     """A positive, finite rate."""
     if not (np.isfinite(fps) and fps > 0):
@@ -225,14 +209,9 @@ def read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def single(values: F64) -> F32:
-    """Double to single precision; what overflows becomes infinite, which the checks will name."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return values.astype(np.float32)
-
-
 def _episode(raw: RawEpisode, plan: Plan) -> Episode:
-    values = {name: single(selection.read(raw.numbers)) for name, selection in plan.numbers.items()}
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes infinite, which checks find
+        values = {name: part.read(raw.numbers).astype(np.float32) for name, part in plan.numbers.items()}
     goal = values.get("goal")
     if goal is not None and not len(goal):
         raise ValueError("the goal is empty")

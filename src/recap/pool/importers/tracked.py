@@ -1,4 +1,4 @@
-"""The seam for a hand tracker: a folder with `poses.csv` or `poses.npz` and, where there is one, `video.mp4`.
+"""Poses of a tracked hand: a folder with `poses.csv` or `poses.npz` and, where there is one, `video.mp4`.
 
 poses.csv has a header `time_s,x,y,z,qw,qx,qy,qz,gripper`; with two hands every name but time_s once with
 `left_` and once with `right_` in front. poses.npz has arrays `time_s (t,)`, `xyz (t, 3)`, w first
@@ -64,13 +64,13 @@ class TrackedReader:
         if fps is not None:
             raise InputError(f"{path} has its own times: leave --fps out, and resample what was read")
         arrays = _read_poses(self._folders[0])
-        self._keys = {
+        self.keys = {
             name: SourceKey(name, values.shape, str(values.dtype), "numbers" if values.ndim == 2 else "other")
             for name, values in arrays.items()
         }
         video = self._folders[0] / VIDEO
         if video.is_file():
-            self._keys[VIDEO] = SourceKey(VIDEO, (len(arrays["time_s"]),), "video", "images")
+            self.keys[VIDEO] = SourceKey(VIDEO, (len(arrays["time_s"]),), "video", "images")
 
     def __len__(self) -> int:
         return len(self._folders)
@@ -79,16 +79,12 @@ class TrackedReader:
         """Poses are small: they are read."""
         return [len(_read_poses(folder)["time_s"]) for folder in self._folders]
 
-    def keys(self) -> Mapping[str, SourceKey]:
-        """What the first folder holds."""
-        return self._keys
-
     def default_mapping(self) -> Mapping[str, str]:
         """Position, 6-D rotation and gripper of each hand; the action is the next pose."""
-        hands = _hands(self._keys)
+        hands = _hands(self.keys)
         poses = "+".join(f"{hand}xyz+{hand}quaternion@wxyz+{hand}gripper" for hand in hands)
         mapping = {"proprio": poses, "action": NEXT + poses}
-        if VIDEO in self._keys:
+        if VIDEO in self.keys:
             mapping[f"{IMAGE}video"] = VIDEO
         return mapping
 
@@ -101,7 +97,7 @@ class TrackedReader:
             raise DatasetError(f"{folder} has {len(times)} poses; a demonstration needs two or more")
         steps = np.diff(times)
         if not np.isfinite(times).all() or not (steps > 0).all():
-            raise DatasetError(f"{folder} has times that do not increase; sort and mend time_s")
+            raise DatasetError(f"{folder} has times that do not increase; sort and correct time_s")
         task = folder / "task.txt"
         with as_dataset_error(folder):
             words = read_text(task) if task.is_file() else ""
@@ -218,11 +214,13 @@ def _video_frames(path: Path, times: F64) -> Sequence[U8]:
     indices = np.rint((times - times[0]) * fps).astype(np.int64)
     missing_s = (indices[-1] - (n - 1)) / fps
     if n < 1 or missing_s > _SLACK_S:
-        raise DatasetError(f"{path} ends {missing_s:.1f} s before the poses; cut the poses or mend the video")
+        raise DatasetError(
+            f"{path} ends {missing_s:.1f} s before the poses; cut the poses or repair the video"
+        )
     return PickedFrames(VideoFrames(path, 0, n, fps), np.minimum(indices, n - 1))
 
 
 def _round_rate(fps: float) -> float:
-    """30 for 29.9998: times written with a few digits do not say more."""
+    """30 for 29.9998: times are written with few digits."""
     nearest = round(fps)
     return check_fps(float(nearest) if nearest and abs(fps - nearest) < 0.005 * nearest else fps)

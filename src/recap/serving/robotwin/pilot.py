@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from recap.errors import InputError
 from recap.geometry3 import ARM_DIM, decode_arms, encode_arms
 from recap.pictures import resize_image
-from recap.pool.robotwin_layout import ARMS, FPS, our_camera, their_camera
+from recap.pool.robotwin_write import ARMS, FPS, our_camera, their_camera
 from recap.serving.robotwin.spec import PilotSpec, read_spec
 from recap.types import F32, F64, U8, Observation
 

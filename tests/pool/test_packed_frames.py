@@ -10,8 +10,7 @@ from toy_pool import toy_episode
 
 from recap.errors import DatasetError
 from recap.pool.memory import MemoryView
-from recap.pool.packed import PackedPool, write_packed
-from recap.pool.stored_frames import StoredFrames
+from recap.pool.packed import PackedPool, StoredFrames, write_packed
 
 
 @pytest.fixture
