@@ -8,11 +8,12 @@ PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check insta
 # dual-arm suite draws its camera pictures by EGL or, where that finds no device, by OSMesa.
 SYSTEM_PACKAGES := libgl1 libglib2.0-0 chromium libegl1 libegl-mesa0 libosmesa6
 
-.PHONY: help setup demo test lint types unit reference reference-check system clean
+.PHONY: help setup demo test test-fast test-long lint types unit reference reference-check system clean
 
 help:
 	@echo "make demo    see it work: a table and a video in demo/"
-	@echo "make test    lint, types and all tests"
+	@echo "make test    lint, types and the tests"
+	@echo "make test-fast  the quick half of them; make test-long  how-tos and foreign robots"
 	@echo "make setup   only install into .venv"
 	@echo "make system  install Debian packages (as root)"
 
@@ -24,7 +25,7 @@ $(BIN)/python:
 
 $(VENV)/.base: $(BIN)/python pyproject.toml constraints.txt
 	@echo "Installing recap into $(VENV) (once; a minute or two) …"
-	@$(PIP) --editable .
+	@$(PIP) --editable '.[all]'
 	@$(BIN)/python -c 'import cv2' 2>/dev/null || $(MAKE) --no-print-directory headless-opencv
 	@touch $@
 
@@ -53,17 +54,23 @@ types: $(VENV)/.dev
 	@$(BIN)/mypy
 
 unit: $(VENV)/.dev
-	@$(BIN)/pytest
+	@$(BIN)/pytest -m "not long"
+
+test-fast: $(VENV)/.dev
+	@$(BIN)/pytest -m "not long" tests/test_*.py tests/features tests/retrieval tests/evaluation --ignore=tests/evaluation/test_ray_runner.py
+
+test-long: $(VENV)/.dev
+	@$(BIN)/pytest -m long
 
 reference: $(VENV)/.base
 	@$(BIN)/python docs/reference/generate.py
 	@$(BIN)/python docs/results/tables.py
-	@$(BIN)/python benchmarks/controls_page.py
+	@$(BIN)/python research/benchmarks/controls_page.py
 
 reference-check: $(VENV)/.base
 	@$(BIN)/python docs/reference/generate.py --check
 	@$(BIN)/python docs/results/tables.py --check
-	@$(BIN)/python benchmarks/controls_page.py --check
+	@$(BIN)/python research/benchmarks/controls_page.py --check
 
 system:
 	@if ! command -v apt-get >/dev/null; then echo "make system: no apt-get here; install the equivalents of: $(SYSTEM_PACKAGES)"; \

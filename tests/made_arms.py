@@ -13,7 +13,8 @@ from recap.policies.policy import RetrievalStamp, WamPolicy
 from recap.policies.wam import WorldActionModel
 from recap.pool.memory import MemoryView
 from recap.retrieval.conditioning import build_conditioning
-from recap.retrieval.presets import preset as retrieval_preset
+from recap.retrieval.config import RetrievalConfig
+from recap.retrieval.presets import find_retrieval
 from recap.training.presets import preset
 from recap.types import Conditioning, Episode, FrameRef, Observation
 from toy_policy import toy_encoder, toy_statistics
@@ -64,14 +65,19 @@ def demonstrations(embodiment: str, seeds: range, task: str = "move_can_pot") ->
     return [demonstration(embodiment, seed, task) for seed in seeds]
 
 
+def arms_retrieval(config: PolicyConfig) -> RetrievalConfig:
+    """How a policy of that config is given its chunks."""
+    return replace(find_retrieval(config.retrieval_name)[1], chunk_size=config.chunk_size)
+
+
 def arms_policy(seed: int = 0, **changes: Any) -> WamPolicy:
     """With fresh weights."""
     config = arms_config(**changes)
     torch.manual_seed(seed)
-    describer, retrieval = retrieval_preset(config.retrieval_preset)
-    retrieval = replace(retrieval, chunk_size=config.chunk_size)
+    describer, _ = find_retrieval(config.retrieval_name)
+    retrieval = arms_retrieval(config)
     stamp = RetrievalStamp(
-        config.retrieval_preset, describer.fingerprint, retrieval.metric_fingerprint, retrieval.object_name
+        config.retrieval_name, describer.fingerprint, retrieval.metric_fingerprint, dict(retrieval.scales)
     )
     encoder = toy_encoder() if config.sees else None
     return WamPolicy(WorldActionModel(config), toy_statistics(config), stamp, encoder)
@@ -79,9 +85,8 @@ def arms_policy(seed: int = 0, **changes: Any) -> WamPolicy:
 
 def given_of(config: PolicyConfig, query: Episode, t: int, shown: Episode, at: int) -> Conditioning:
     """Moment t of the query with the chunk of `shown` that begins there."""
-    retrieval = replace(retrieval_preset(config.retrieval_preset)[1], chunk_size=config.chunk_size)
     refs = [FrameRef(shown.id, at)]
-    return build_conditioning(MemoryView([shown]), refs, query, t, retrieval, config.action_dim)
+    return build_conditioning(MemoryView([shown]), refs, query, t, arms_retrieval(config), config.robot)
 
 
 def seen_at(episode: Episode, t: int) -> Observation:
@@ -103,7 +108,7 @@ def moments(policy: WamPolicy, n: int) -> tuple[list[Observation], list[Conditio
         one = given_of(config, query, i, shown, i + 2)
         if config.sees:
             frames = [shown.images["head"][i + 2], shown.images["head"][i + 1 + config.chunk_size]]
-            one = replace(one, latents=policy.encode_frames(frames, [one.frames[0]] * 2))
+            one = replace(one, latents=policy.encode_frames(frames, [one.frames[0]] * 2, ["head"] * 2))
         observations.append(seen_at(query, i))
         given.append(one)
     return observations, given

@@ -12,25 +12,27 @@ import pytest
 
 from episodes import observation_of, random_episode
 from recap.agent import RetrievalAgent
-from recap.collection import CollectSpec, demonstrate
-from recap.envs.pusht.env import PushTEnv
+from recap.assembly import AgentConfig
 from recap.errors import InputError
-from recap.evaluation.agents import Eyes, Trial, make_agent
+from recap.evaluation.agents import PixelPoses, Trial, make_agent
 from recap.evaluation.rollouts import run_trials
 from recap.evaluation.spec import EvalSpec
 from recap.policies.policy import Generators, WamPolicy
 from recap.pool.memory import MemoryPool, MemoryView
-from recap.retrieval.presets import preset
+from recap.retrieval.presets import find_retrieval
 from recap.retrieval.retriever import Retriever
+from recap.robot import Feature, RobotSpec
 from recap.types import F32, F64, U8, ActionChunk, Conditioning, Episode, Observation
-from toy_policy import drawn, toy_config, toy_policy
+from recap_worlds.pusht.collecting import CollectSpec, demonstrate
+from recap_worlds.pusht.env import PushTEnv
+from recap_worlds.pusht.robot import PUSHT
+from toy_policy import drawn, in_world, toy_config, toy_policy
 
-TRIAL = Trial("0", 0.0, 700)
+TRIAL = Trial("0", 700)
 
 
-def replay(pool: MemoryPool, mode: str = "aligned", **changes: object) -> RetrievalAgent:
-    describer, config = preset(f"pusht-{mode}")
-    return RetrievalAgent(Retriever(pool, describer, replace(config, **changes)))  # type: ignore[arg-type]
+def replay(pool: MemoryPool, name: str = "pusht-object", robot: RobotSpec | None = PUSHT) -> RetrievalAgent:
+    return RetrievalAgent(Retriever(pool, *find_retrieval(name)), robot=robot)
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +41,9 @@ def demos() -> list[Episode]:
     return [demonstrate(spec, demo) for demo in spec.demos()]
 
 
-@pytest.mark.parametrize("mode", ["oracle", "single", "aligned", "published"])
-def test_solves_a_scene_it_has_a_demonstration_of(mode: str, demos: list[Episode]) -> None:
-    agent = replay(MemoryPool(demos), mode)
+@pytest.mark.parametrize("name", ["world-oracle", "world", "object", "published"])
+def test_solves_a_scene_it_has_a_demonstration_of(name: str, demos: list[Episode]) -> None:
+    agent = replay(MemoryPool(demos), f"pusht-{name}", robot=None)
     for demo in demos[:2]:
         env = PushTEnv(goal_angle=float(demo.attributes["goal_angle"]))
         env.reset(seed=int(demo.attributes["seed"]))
@@ -49,11 +51,13 @@ def test_solves_a_scene_it_has_a_demonstration_of(mode: str, demos: list[Episode
         assert any(env.step(agent.act([0], [env.observe()])[0])[2] for _ in range(300))
 
 
-@pytest.mark.parametrize(("mode", "remembers"), [("oracle", True), ("single", True), ("published", False)])
+@pytest.mark.parametrize(
+    ("name", "remembers"), [("world-oracle", True), ("world", True), ("published", False)]
+)
 def test_a_moment_that_led_nowhere_is_left_alone_except_as_published(
-    mode: str, remembers: bool, demos: list[Episode]
+    name: str, remembers: bool, demos: list[Episode]
 ) -> None:
-    agent = replay(MemoryPool(demos), mode)
+    agent = replay(MemoryPool(demos), f"pusht-{name}")
     agent.reset(0, TRIAL)
     env = PushTEnv(goal_angle=-30.0)
     env.reset(seed=700)
@@ -66,9 +70,10 @@ def test_a_moment_that_led_nowhere_is_left_alone_except_as_published(
     assert (len(found) > 1) == remembers
 
 
-def test_standard_pool_and_modes_through_the_harness() -> None:
-    spec = EvalSpec("replay", pusher="triangle", angles=(-30.0, 15.0), seeds=(510, 511, 512), mode="aligned")
-    results = list(run_trials(make_agent("replay", spec), spec, spec.trials(), 4))
+def test_standard_pool_and_retrieval_through_the_harness() -> None:
+    agent, options = AgentConfig(retrieval="object"), {"pusher": "triangle"}
+    spec = EvalSpec(agent, "pusht", options, tasks=("-30", "15"), seeds=(510, 511, 512))
+    results = list(run_trials(make_agent(spec), spec, spec.trials(), 4))
     assert sum(r.first_step["0.85"] is not None for r in results) >= 5
 
 
@@ -84,6 +89,13 @@ def test_an_empty_pool_holds_still() -> None:
     found = agent.retrieval(0)
     assert found is not None
     assert found.matches == ()
+
+
+def test_an_empty_pool_and_no_robot_say_nothing_of_actions() -> None:
+    agent = replay(MemoryPool(), robot=None)
+    agent.reset(0, TRIAL)
+    with pytest.raises(InputError, match="the pool is empty and there is no policy"):
+        agent.act([0], [observation_of(random_episode("now", 0), 0)])
 
 
 def test_a_demonstration_added_in_mid_chunk_is_used_at_the_next_step() -> None:
@@ -189,9 +201,8 @@ def test_slots_do_not_see_each_other() -> None:
 
 def test_with_pixels_no_pose_of_the_environment_reaches_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The true poses are poisoned on their way out; the pixels are all there is."""
-    spec = EvalSpec(
-        "replay", pusher="triangle", angles=(-30.0,), seeds=(510, 511), objects="pixels", max_steps=60
-    )
+    board: dict[str, Any] = {"options": {"pusher": "triangle"}, "tasks": ("-30",), "seeds": (510, 511)}
+    spec = EvalSpec(AgentConfig(), "pusht", **board, objects="pixels", max_steps=60)
     whole = PushTEnv.observe
 
     def poisoned(self: PushTEnv, image_size: int | None = None, with_poses: bool = True) -> object:
@@ -203,15 +214,15 @@ def test_with_pixels_no_pose_of_the_environment_reaches_the_agent(monkeypatch: p
         )
 
     monkeypatch.setattr(PushTEnv, "observe", poisoned)
-    agent = make_agent("replay", spec)
-    assert isinstance(agent, Eyes)
+    agent = make_agent(spec)
+    assert isinstance(agent, PixelPoses)
     told: list[Trial] = []
     inner = agent.agent.reset
     monkeypatch.setattr(agent.agent, "reset", lambda slot, trial: (told.append(trial), inner(slot, trial)))
     results = list(run_trials(agent, spec, spec.trials(), 2))
     assert [r.outcome for r in results] == ["failure", "failure"]  # cut short, not in error
-    assert all(np.isnan(trial.goal_angle) and not trial.task for trial in told)
-    assert max(r.max_coverage for r in results) > 0.2, "it moved the block all the same"
+    assert [trial.task for trial in told] == ["", ""], "the task's key is the goal"
+    assert max(r.metrics["coverage"] for r in results) > 0.2, "it moved the block all the same"
 
 
 ADD = """
@@ -232,7 +243,7 @@ def test_another_process_appends_and_the_running_agent_uses_it(tmp_path: Path, d
     staging = tmp_path / "staging"
     stage_episode(staging, 0, demos[4])
     assemble(staging, 1, tmp_path / "new")
-    describer, config = preset("pusht-aligned")
+    describer, config = find_retrieval("pusht-object")
     agent = RetrievalAgent(Retriever(Pool.open(tmp_path / "pool"), describer, config))
     env = PushTEnv(goal_angle=float(demos[4].attributes["goal_angle"]))
     env.reset(seed=int(demos[4].attributes["seed"]))
@@ -267,9 +278,9 @@ class Watched:
         self.served.append(len(given))
         return self.inner.predict_action_chunk(observations, given, generator)
 
-    def encode_frames(self, images: Sequence[U8], frames: Sequence[F64]) -> F32:
+    def encode_frames(self, images: Sequence[U8], frames: Sequence[F64], cameras: Sequence[str]) -> F32:
         self.encoded.append(len(images))
-        return self.inner.encode_frames(images, frames)
+        return self.inner.encode_frames(images, frames, cameras)
 
 
 EPISODES = [drawn(random_episode(f"demo-{i}", i)) for i in range(6)]
@@ -280,10 +291,11 @@ def seen(episode: Episode, t: int) -> Observation:
 
 
 def with_policy(policy: Any, pool: MemoryPool | None = None, **options: Any) -> RetrievalAgent:
-    describer, config = preset("pusht-aligned")
-    agent = RetrievalAgent(Retriever(pool or MemoryPool(EPISODES), describer, config), policy, **options)
+    describer, config = find_retrieval("pusht-object")
+    retriever = Retriever(pool or MemoryPool(EPISODES), describer, config)
+    agent = RetrievalAgent(retriever, policy, **{"robot": PUSHT, **options})
     for slot in range(4):
-        agent.reset(slot, Trial("0", 0.0, 700 + slot))
+        agent.reset(slot, Trial("0", 700 + slot))
     return agent
 
 
@@ -388,7 +400,7 @@ def test_the_match_may_be_left_out_or_random(state_policy: WamPolicy) -> None:
     refs = set()
     for seed in range(5):
         agent = with_policy(state_policy, matching="random")
-        agent.reset(0, Trial("0", 0.0, seed))
+        agent.reset(0, Trial("0", seed))
         agent.act([0], [moment])
         found = agent.retrieval(0)
         assert found is not None
@@ -428,7 +440,7 @@ def test_a_residual_counts_for_as_much_as_its_match_is_off(
     plan, found = whole.plan(0), whole.retrieval(0)
     assert plan is not None
     assert found is not None
-    weighed = with_policy(state_policy, half_at=times * found.matches[0].distance)
+    weighed = with_policy(state_policy, residual_halflife=times * found.matches[0].distance)
     weighed.act([0], [moment])
     other = weighed.plan(0)
     assert other is not None
@@ -440,19 +452,17 @@ def test_a_residual_counts_for_as_much_as_its_match_is_off(
 
 def test_with_nothing_retrieved_a_policy_says_what_it_says(state_policy: WamPolicy) -> None:
     alone = [
-        with_policy(state_policy, matching="none", half_at=d).act([0], [seen(EPISODES[1], 0)])
+        with_policy(state_policy, matching="none", residual_halflife=d).act([0], [seen(EPISODES[1], 0)])
         for d in (0, 15)
     ]
     assert np.array_equal(*alone)
-    with pytest.raises(InputError, match="half_at -1 is no distance"):
-        with_policy(state_policy, half_at=-1)
+    with pytest.raises(InputError, match="residual_halflife -1"):
+        with_policy(state_policy, residual_halflife=-1)
 
 
-def test_a_policy_of_another_mode_or_robot_is_refused(state_policy: WamPolicy) -> None:
-    with pytest.raises(
-        InputError, match="was trained with retrieval 'pusht-single' and this is 'pusht-aligned'"
-    ):
-        with_policy(toy_policy(toy_config(inputs="S", mode="single")))
+def test_a_policy_of_another_retrieval_or_robot_is_refused(state_policy: WamPolicy) -> None:
+    with pytest.raises(InputError, match="'pusht-world' and this is 'pusht-object'"):
+        with_policy(toy_policy(toy_config(inputs="S", **in_world())))
     wide = [replace(e, actions=np.zeros((len(e), 3), np.float32)) for e in EPISODES]
     with pytest.raises(InputError, match=r"the pool has 3-D actions .* it is of another robot"):
         with_policy(state_policy, MemoryPool(wide)).act([0], [seen(EPISODES[0], 0)])
@@ -471,11 +481,35 @@ def test_a_pool_that_is_emptied_on_the_way_is_safe(reaction: str, state_policy: 
         assert np.array_equal(action, moment.proprio) == (reaction == "hold")
 
 
-def test_actions_stay_within_their_limits(state_policy: WamPolicy) -> None:
-    agent = with_policy(state_policy, limits=(250.0, 260.0))
-    for t in range(8):
-        action = agent.act([0], [seen(EPISODES[0], t)])
-        assert ((action >= 250) & (action <= 260)).all()
+def test_actions_stay_within_the_limits_of_the_robot(state_policy: WamPolicy) -> None:
+    near = replace(PUSHT, proprio=(Feature("position", "position", 2, "px", (250.0, 260.0)),), action=())
+    for agent in (with_policy(state_policy, robot=near), with_policy(None, robot=near)):
+        for t in range(8):
+            action = agent.act([0], [seen(EPISODES[0], t)])
+            assert ((action >= 250) & (action <= 260)).all()
+        (chunk,) = agent.replan([0], [seen(EPISODES[0], 8)])
+        assert chunk is not None
+        assert ((chunk >= 250) & (chunk <= 260)).all()
+
+
+def test_a_pool_that_says_of_which_robot_it_is_is_refused_by_the_feature(state_policy: WamPolicy) -> None:
+    pool = MemoryPool(EPISODES)
+    other = replace(PUSHT, proprio=(Feature("tool", "position", 2, "m"),), action=(), max_step={})
+    pool.view().robot = other  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match=r"'tool' \(position, 2 m\)"):
+        with_policy(state_policy, pool).act([0], [seen(EPISODES[0], 0)])
+    pool.view().robot = PUSHT  # type: ignore[attr-defined]
+    with_policy(state_policy, pool).act([0], [seen(EPISODES[0], 0)])
+
+
+def test_a_number_that_is_not_finite_is_not_sent(
+    state_policy: WamPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = Watched(state_policy)
+    broken = ActionChunk(np.full((8, 2), np.nan, np.float32), np.zeros((8, 2), np.float32))
+    monkeypatch.setattr(policy, "predict_action_chunk", lambda *_: [broken])
+    with pytest.raises(InputError, match="not finite"):
+        with_policy(policy).act([0], [seen(EPISODES[0], 0)])
 
 
 def test_with_an_empty_pool_an_agent_holds_still_unless_told_to_act_alone(state_policy: WamPolicy) -> None:

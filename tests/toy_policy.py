@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from episodes import observation_of, random_episode
-from recap.envs.pusht.rendering import RenderedFrames
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder
-from recap.policies.config import ImageConfig, PolicyConfig
+from recap.policies.config import PolicyConfig
 from recap.policies.layout import build_layout
 from recap.policies.model import Batch
 from recap.policies.network import TINY
@@ -20,15 +19,25 @@ from recap.policies.wam import WorldActionModel
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.packed import write_packed
 from recap.retrieval.conditioning import build_conditioning
-from recap.retrieval.presets import preset
-from recap.types import Conditioning, Episode, FrameRef, Observation
+from recap.retrieval.config import RetrievalConfig
+from recap.retrieval.presets import find_retrieval
+from recap.types import Conditioning, Episode, FrameRef, Moment, Observation
+from recap_worlds.pusht.rendering import RenderedFrames
+from recap_worlds.pusht.robot import PUSHT, TOP_DOWN
 
 ANGLE = np.pi / 4
 
 
 def toy_config(**changes: Any) -> PolicyConfig:
-    """Images of 16 px and the smallest network."""
-    return replace(PolicyConfig(network=TINY, image=ImageConfig(size=16)), **changes)
+    """PushT in the block's frame, images of 16 px and the smallest network."""
+    image = replace(TOP_DOWN, size=16)
+    base = PolicyConfig(PUSHT, "pusht-object", canonical=True, relative=False, image=image, network=TINY)
+    return replace(base, **changes)
+
+
+def in_world(name: str = "world") -> dict[str, Any]:
+    """Changes that make it a policy of the world's frame: `world` or `world-oracle`."""
+    return {"retrieval_name": f"pusht-{name}", "canonical": False}
 
 
 def toy_statistics(config: PolicyConfig) -> Statistics:
@@ -40,12 +49,15 @@ def toy_statistics(config: PolicyConfig) -> Statistics:
     )
 
 
-def toy_stamp(mode: str = "aligned") -> RetrievalStamp:
-    """Of the preset of that mode."""
-    describer, retrieval = preset(f"pusht-{mode}")
-    return RetrievalStamp(
-        f"pusht-{mode}", describer.fingerprint, retrieval.metric_fingerprint, retrieval.object_name
-    )
+def toy_stamp(name: str = "pusht-object") -> RetrievalStamp:
+    """Of the retrieval of that name."""
+    describer, retrieval = find_retrieval(name)
+    return RetrievalStamp(name, describer.fingerprint, retrieval.metric_fingerprint, dict(retrieval.scales))
+
+
+def toy_retrieval(config: PolicyConfig) -> RetrievalConfig:
+    """How a policy of that config is given its chunks."""
+    return replace(find_retrieval(config.retrieval_name, config.robot)[1], chunk_size=config.chunk_size)
 
 
 @cache
@@ -60,7 +72,9 @@ def toy_policy(config: PolicyConfig | None = None, seed: int = 0) -> WamPolicy:
     config = config or toy_config()
     torch.manual_seed(seed)
     encoder = toy_encoder() if config.sees else None
-    return WamPolicy(WorldActionModel(config), toy_statistics(config), toy_stamp(config.mode), encoder)
+    return WamPolicy(
+        WorldActionModel(config), toy_statistics(config), toy_stamp(config.retrieval_name), encoder
+    )
 
 
 def drawn(episode: Episode) -> Episode:
@@ -71,15 +85,15 @@ def drawn(episode: Episode) -> Episode:
 def moments(policy: TrainedPolicy, n: int) -> tuple[list[Observation], list[Conditioning]]:
     """n different moments, each with another retrieved chunk."""
     config = policy.config
-    retrieval = replace(preset(f"pusht-{config.mode}")[1], chunk_size=config.chunk_size)
+    retrieval = toy_retrieval(config)
     observations, given = [], []
     for i in range(n):
         seen, shown = drawn(random_episode("seen", 2 * i)), drawn(random_episode("shown", 2 * i + 1))
         ref = FrameRef("shown", 3 + i)
-        one = build_conditioning(MemoryView([shown]), [ref], seen, i, retrieval, config.action_dim)
+        one = build_conditioning(MemoryView([shown]), [ref], seen, i, retrieval, config.robot)
         if config.sees and config.retrieval:
             frames = [shown.images["top"][3 + i], shown.images["top"][3 + i + config.chunk_size - 1]]
-            one = replace(one, latents=policy.encode_frames(frames, [one.frames[0]] * 2))
+            one = replace(one, latents=policy.encode_frames(frames, [one.frames[0]] * 2, ["top"] * 2))
         observation = observation_of(seen, i)
         observations.append(replace(observation, images={"top": seen.images["top"][i]}))
         given.append(one)
@@ -88,11 +102,8 @@ def moments(policy: TrainedPolicy, n: int) -> tuple[list[Observation], list[Cond
 
 def nothing_retrieved(observation: Observation, config: PolicyConfig) -> Conditioning:
     """The same moment with an empty pool."""
-    from recap.retrieval.retriever import as_episode
-
-    retrieval = preset(f"pusht-{config.mode}")[1]
-    query = as_episode([observation])
-    return build_conditioning(MemoryView([]), [], query, 0, retrieval, config.action_dim)
+    query = Moment.of([observation])
+    return build_conditioning(MemoryView([]), [], query, 0, toy_retrieval(config), config.robot)
 
 
 def random_batch(model: WorldActionModel, n: int, seed: int = 0) -> Batch:
@@ -107,9 +118,15 @@ def demonstrations(embodiment: str, seeds: range, n: int = 12) -> list[Episode]:
     """Half of goal -45°, half of +45°; equal seeds are equal scenes."""
     episodes = []
     for seed in seeds:
-        wander = random_episode(f"{embodiment}-{seed}", seed, n, ANGLE if seed % 2 else -ANGLE)
-        episodes.append(replace(wander, embodiment=embodiment))
+        wander = random_episode(f"{embodiment}-{seed}", seed, n)
+        episodes.append(replace(towards(wander, 1 if seed % 2 else -1), embodiment=embodiment))
     return episodes
+
+
+def towards(episode: Episode, sign: int) -> Episode:
+    """The same with the goal at 45° to that side."""
+    goal = np.array([256, 256, sign * ANGLE], np.float32)
+    return replace(episode, goal=goal, attributes={**episode.attributes, "goal_angle": sign * 45.0})
 
 
 def write_demonstrations(folder: Path, n_target: int = 6, n_pool: int = 6) -> tuple[str, str]:
@@ -120,9 +137,6 @@ def write_demonstrations(folder: Path, n_target: int = 6, n_pool: int = 6) -> tu
     ):
         episodes = demonstrations(embodiment, seeds)
         if name == "pool":  # of both goals, though its scenes are the even ones
-            episodes = [
-                replace(e, goal=np.array([256, 256, (-1) ** i * ANGLE], np.float32))
-                for i, e in enumerate(episodes)
-            ]
+            episodes = [towards(e, (-1) ** i) for i, e in enumerate(episodes)]
         write_packed(MemoryPool(episodes).view(), folder / f"{name}.safetensors")
     return str(folder / "target.safetensors"), str(folder / "pool.safetensors")

@@ -105,7 +105,7 @@ def replay(group: str) -> Callable[[], str]:
         for row in load("replay")[group]:
             cells = [rate(row["success"][g][t]) for g in ("seen", "unseen") for t in ("0.85", "0.95")]
             name = row["name"].replace(", poses truth", "").replace("pusht-9x100", "900")
-            if row["mode"] == "published":
+            if row.get("retrieval", row.get("mode")) == "published":  # its earlier name
                 name = name.replace("candidates all", "candidates 100")
             out.append((name, *cells))
         return table(["replay", "seen > 0.85", "seen > 0.95", "unseen > 0.85", "unseen > 0.95"], out)
@@ -479,10 +479,11 @@ def settings(title: str) -> Callable[[], str]:
     """What the trained rows of a part of the baselines' plan have in common, from their configs."""
 
     def rows() -> str:
-        from recap.plans.plan import read_plan
-        from recap.plans.settings import as_markdown, compare_settings
+        from recap_research.plans.plan import read_plan
+        from recap_research.plans.settings import as_markdown, compare_settings
 
-        plan = read_plan(HERE.parents[1] / "scripts" / "plans" / "baselines.json", Path("runs/evidence"))
+        plans = HERE.parents[1] / "research" / "scripts" / "plans"
+        plan = read_plan(plans / "baselines.json", Path("runs/evidence"))
         (part,) = (part for part in plan.parts if part.title == title)
         return as_markdown(compare_settings(plan, part.names))
 
@@ -622,7 +623,7 @@ REGIONS = {
 
 def attention_regions() -> str:
     """Where the action slot's attention lies on the block: the layer at which it peaks."""
-    from recap.evaluation.published import ROI_PEAKS
+    from recap_research.published import ROI_PEAKS
 
     ours, alone = (load(name)["roi"] for name in ("attention_nano", "attention_alone"))
 
@@ -726,7 +727,7 @@ def counts(cell: dict[str, Any]) -> str:
 
 def dual_arm_levels() -> str:
     """Success on every unseen task as the pool grows; bold from the level on that brings it."""
-    from recap.robotwin_tasks import LEVELS, UNSEEN
+    from recap_worlds.dualarm.robotwin_tasks import LEVELS, UNSEEN
 
     data = load("dualarm_levels")
     own = {task: next(n for n, tasks in enumerate(LEVELS, 1) if task in tasks) for task in UNSEEN}

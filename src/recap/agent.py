@@ -1,4 +1,4 @@
-"""The test-time loop: look, retrieve, predict, act out the chunk; the only piece with a memory."""
+"""The test-time loop: observe, retrieve, predict, execute the chunk; the only part with a state."""
 
 from __future__ import annotations
 
@@ -6,27 +6,31 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from recap.assembly import Matching, Reaction
 from recap.errors import InputError
 from recap.latents import RetrievedLatents
 from recap.pool.view import PoolView
-from recap.retrieval.conditioning import build_conditioning, out_of
-from recap.retrieval.retriever import Retriever, as_episode
+from recap.retrieval.conditioning import build_conditioning
+from recap.retrieval.retriever import Retriever
 from recap.retrieval.used import UsedMatches
+from recap.robot import RobotSpec, difference, infer_robot
 from recap.types import (
     F64,
-    NOBODY,
+    NO_CONTEXT,
     ActionChunk,
-    Bodies,
     Conditioning,
     FrameRef,
     Match,
+    Moment,
     Observation,
     Query,
+    Requires,
     Retrieval,
+    TaskContext,
 )
 
 if TYPE_CHECKING:
@@ -34,9 +38,6 @@ if TYPE_CHECKING:
 
     from recap.policies.policy import Policy
 
-Reaction: TypeAlias = Literal["ignore", "hold", "stop"]
-Matching: TypeAlias = Literal["retrieved", "random", "none"]
-MATCHINGS = ("retrieved", "random", "none")
 N_WINDOW = 8  # observations kept
 N_SEEDS = 1_000_003  # apart: noise of one `noise_seed` is never that of another trial
 
@@ -83,17 +84,17 @@ class RetrievalAgent:
         retriever: finds the chunk.
         policy: frozen; without one the chunk is moved into the frame of now and acted out.
         n_action_steps: how much of a chunk is executed before the next look; the policy's own by default.
-        bodies: who pushes what, where `reset` does not say otherwise.
+        robot: what the numbers mean; the policy's, or as the pool's first demonstration suggests.
+        context: what observations do not show, where `reset` does not say otherwise.
         min_confidence: below it the `reaction` is taken.
         reaction: stay until it is sure again (hold), for good (stop), or act all the same (ignore). With
             nothing retrieved, as from an empty pool, the reaction is taken too; a policy that ignores it acts
             on its weights alone, and replay always stays.
-        limits: between which every number of an action is kept.
         matching: `random` or `none` in place of the retrieved match, to see what the match is worth.
         residual: False acts out what was retrieved whatever the policy says, to see what the policy is worth.
-        half_at: distance of a match at which the residual counts half. A policy errs by about as much
-            wherever it is, what is retrieved by how far it is: nearer matches are left alone, farther ones
-            are corrected. 0: the residual always counts whole.
+        residual_halflife: distance of a match at which the residual counts half. A policy errs by about as
+            much wherever it is, what is retrieved by how far it is: nearer matches are left alone, farther
+            ones are corrected. 0: the residual always counts whole.
         noise_seed: another one gives the same trials other noise.
     """
 
@@ -103,13 +104,13 @@ class RetrievalAgent:
         policy: Policy | None = None,
         *,
         n_action_steps: int | None = None,
-        bodies: Bodies = NOBODY,
+        robot: RobotSpec | None = None,
+        context: TaskContext = NO_CONTEXT,
         reaction: Reaction = "hold",
         min_confidence: float = 0.0,
-        limits: tuple[float, float] = (-np.inf, np.inf),
         matching: Matching = "retrieved",
         residual: bool = True,
-        half_at: float = 0.0,
+        residual_halflife: float = 0.0,
         noise_seed: int = 0,
     ) -> None:
         chunk_size = retriever.config.chunk_size
@@ -117,19 +118,19 @@ class RetrievalAgent:
         self.n_action_steps = own if n_action_steps is None else n_action_steps
         if not 1 <= self.n_action_steps <= chunk_size:
             raise InputError(f"n_action_steps {self.n_action_steps} is not within 1…{chunk_size}")
-        if retriever.config.contact is not None:
-            retriever.config.contact.tool_named(bodies.embodiment)  # refused before anything moves
+        self._robot = robot if policy is None or robot is not None else policy.config.robot
+        if self._robot is not None:
+            retriever.config.aligner.refuse(self._robot, context.embodiment)  # before anything moves
         self.retriever = retriever
         self.policy = policy
-        self.bodies = bodies
+        self.context = context
         self.reaction = reaction
         self.min_confidence = min_confidence
-        self.limits = limits
         self.matching = matching
         self.residual = residual
-        if not 0 <= half_at < np.inf:
-            raise InputError(f"half_at {half_at} is no distance: give 0 or more, such as 15")
-        self.half_at = half_at
+        if not 0 <= residual_halflife < np.inf:
+            raise InputError(f"residual_halflife {residual_halflife} is no distance: give 0 or more")
+        self.residual_halflife = residual_halflife
         self.noise_seed = noise_seed
         self.image_size: int | None = None
         if policy is not None:
@@ -137,24 +138,42 @@ class RetrievalAgent:
             self.image_size = policy.config.image.camera_size if policy.config.sees else None
         self._episodes: dict[int, _Episode | None] = {}
         self._dice: dict[int, torch.Generator] = {}
-        self._bodies: dict[int, Bodies] = {}
+        self._contexts: dict[int, TaskContext] = {}
         self.timings_ms: Mapping[str, float] = {}  # of the last planning, all slots together
         self._latents = RetrievedLatents()
         self._checked: PoolView | None = None
 
-    def reset(self, slot: int, trial: object, bodies: Bodies | None = None) -> None:
+    def reset(self, slot: int, trial: object, context: TaskContext | None = None) -> None:
         """A new episode begins in that slot; a trial's seed is the seed of its noise."""
         self._episodes[slot] = None
-        self._bodies[slot] = self.bodies if bodies is None else bodies
+        self._contexts[slot] = self.context if context is None else context
         if self.policy is not None or self.matching == "random":
             import torch
 
             seed = int(getattr(trial, "seed", 0)) + N_SEEDS * self.noise_seed
             self._dice[slot] = torch.Generator().manual_seed(seed)
 
+    @property
+    def requires(self) -> Requires:
+        """What must be seen before it acts: by retrieval, and by the policy."""
+        found = self.retriever.requires
+        if self.policy is not None and self.policy.config.sees:
+            found |= Requires(cameras=self.policy.config.image.cameras)
+        return found
+
+    def robot(self) -> RobotSpec:
+        """What the numbers mean."""
+        if self._robot is None:
+            view = self.retriever.source.view()
+            if not view.episode_ids:
+                raise InputError("the pool is empty and there is no policy: nothing says what an action is")
+            self._robot = infer_robot(view.episode(view.episode_ids[0]))
+            self.retriever.config.aligner.refuse(self._robot, self.context.embodiment)
+        return self._robot
+
     def release(self, slot: int) -> None:
         """Forget a slot that will not be used again."""
-        for kept in (self._episodes, self._dice, self._bodies):
+        for kept in (self._episodes, self._dice, self._contexts):
             kept.pop(slot, None)
 
     def retrieval(self, slot: int) -> Retrieval | None:
@@ -170,8 +189,8 @@ class RetrievalAgent:
     def wants_pictures(self, slot: int) -> bool:
         """Whether the slot's next observation needs its pictures: when a chunk is to be planned."""
         episode = self._episodes.get(slot)
-        if episode is None or not episode.queue or self.retriever.config.object_name:
-            return True  # with a single object in view, pictures may be what tells its pose
+        if episode is None or not episode.queue or self.requires.objects:
+            return True  # images may be where an object's pose comes from
         return episode.retrieval is not None and self.retriever.is_stale(episode.retrieval)
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
@@ -212,10 +231,9 @@ class RetrievalAgent:
         return [None if episode is None else episode.chunk for episode in planned]
 
     def _see(self, slot: int, observation: Observation) -> _Episode | None:
-        """The slot's episode with what is seen now; None while its object has never been seen."""
+        """The slot's episode with what is seen now; None while what retrieval needs is not seen."""
         episode = self._episodes.get(slot)
-        name = self.retriever.config.object_name
-        if name and (name not in observation.objects or observation.goal is None):
+        if self.requires.missing(observation.objects, observation.goal) is not None:
             return None
         if episode is None:
             episode = self._episodes[slot] = _Episode(observation, UsedMatches(self.retriever.config))
@@ -228,7 +246,7 @@ class RetrievalAgent:
         """The next action of the chunk; without one, because nothing was seen or it is too unsure, stay."""
         episode = self._episodes.get(slot)
         if episode is None or not episode.queue:
-            return np.asarray(observation.proprio, np.float64)
+            return self.robot().hold(observation.proprio)
         return episode.queue.popleft()
 
     def _plan(self, waiting: Sequence[tuple[int, _Episode]]) -> None:
@@ -261,10 +279,12 @@ class RetrievalAgent:
             n = self.n_action_steps
             if self._acts_out(given):
                 n = min(n, int(given.valid[0].sum()))  # past its end a demonstration shows nothing
-            actions = out_of(given.frame, chunk.actions.astype(np.float64))
+            body, actions = self.robot().act, chunk.actions.astype(np.float64)
+            if not self.retriever.config.aligner.in_world:
+                actions = body.out_of(given.frame, actions)
             if not np.isfinite(actions).all():
                 raise InputError("the policy predicts a number that is not finite: nothing is sent")
-            episode.chunk = np.clip(actions, *self.limits)
+            episode.chunk = np.clip(actions, *body.bounds)
             episode.queue.extend(episode.chunk[:n])
             episode.led_to = None
             for match in found.matches[:1]:
@@ -280,7 +300,7 @@ class RetrievalAgent:
         query = Query(
             tuple(episode.window),
             episode.first,
-            self._bodies_of(slot),
+            self._contexts.get(slot, self.context),
             avoid=tuple(episode.used.penalties.items()),
             follow=episode.led_to,
         )
@@ -303,15 +323,15 @@ class RetrievalAgent:
         return (Match(ref, np.inf, {}),)
 
     def _condition(self, slot: int, episode: _Episode, found: Retrieval) -> _Ready:
-        now, config = episode.window[-1], self.retriever.config
-        look = found.matches[0].look_alike if found.matches else 0
-        # An action is a pose to go to, unless the policy knows better.
-        width = len(now.proprio) if self.policy is None else self.policy.config.action_dim
-        refs = [match.ref for match in found.matches[:1]]
-        seen = [replace(o, images={}) for o in (episode.first, now)] if config.align == "parts" else [now]
-        query = as_episode(seen, self._bodies_of(slot), look)
+        config = self.retriever.config
+        number = found.matches[0].symmetry_index if found.matches else 0
+        seen = [episode.window[-1]]
+        if config.aligner.from_start:
+            seen = [replace(o, images={}) for o in (episode.first, episode.window[-1])]
+        moment = Moment.of(seen, self._contexts.get(slot, self.context), number)
         view = self.retriever.view_of(found)
-        given = build_conditioning(view, refs, query, len(seen) - 1, config, width)
+        refs = [match.ref for match in found.matches[:1]]
+        given = build_conditioning(view, refs, moment, len(seen) - 1, config, self.robot())
         return _Ready(slot, episode, found, given, view)
 
     def _with_latents(self, ready: Sequence[_Ready]) -> list[_Ready]:
@@ -334,7 +354,7 @@ class RetrievalAgent:
         if not self.residual:
             pairs = zip(chunks, ready, strict=True)
             return [_as_it_is(one.given) if self._acts_out(one.given) else chunk for chunk, one in pairs]
-        if self.half_at:
+        if self.residual_halflife:
             return [self._weighed(chunk, one.found) for chunk, one in zip(chunks, ready, strict=True)]
         return chunks
 
@@ -348,9 +368,11 @@ class RetrievalAgent:
         if not np.isfinite(distance):
             return chunk
         assert self.policy is not None
-        weight = distance**2 / (distance**2 + self.half_at**2)  # of two estimates, by their variances
+        weight = distance**2 / (
+            distance**2 + self.residual_halflife**2
+        )  # of two estimates, by their variances
         base = chunk.actions - chunk.residual
-        actions = self.policy.config.world.encoding.possible(base + weight * chunk.residual, base)
+        actions = self.policy.config.robot.act.project(base + weight * chunk.residual, base)
         return replace(
             chunk, actions=actions.astype(np.float32), residual=(actions - base).astype(np.float32)
         )
@@ -360,17 +382,24 @@ class RetrievalAgent:
         view = self.retriever.source.view()
         if self.policy is None or view is self._checked or not view.episode_ids:
             return
-        first, config = view.episode(view.episode_ids[0]), self.policy.config
-        widths = first.actions.shape[1], first.proprio.shape[1]
-        if widths != (config.action_dim, config.proprio_dim):
-            raise InputError(
-                f"the pool has {widths[0]}-D actions and {widths[1]}-D proprioception, the policy "
-                f"{config.action_dim}-D and {config.proprio_dim}-D: it is of another robot"
-            )
+        refuse_other_robot(self.policy.config.robot, view)
         self._checked = view
 
-    def _bodies_of(self, slot: int) -> Bodies:
-        return self._bodies.get(slot, self.bodies)
+
+def refuse_other_robot(robot: RobotSpec, view: PoolView) -> None:
+    """A pool of another robot is refused by the feature that differs."""
+    described = getattr(view, "robot", None)
+    first = view.episode(view.episode_ids[0])
+    widths = first.actions.shape[1], first.proprio.shape[1]
+    if widths != (robot.act.size, robot.body.size):
+        raise InputError(
+            f"the pool has {widths[0]}-D actions and {widths[1]}-D proprioception, robot '{robot.name}' "
+            f"{robot.act.size}-D and {robot.body.size}-D: it is of another robot",
+            code="robot.mismatch",
+        )
+    why = None if described is None else difference(robot, described)
+    if why is not None:
+        raise InputError(f"the pool does not fit robot '{robot.name}': {why}", code="robot.mismatch")
 
 
 def check_retriever(policy: Policy, retriever: Retriever) -> None:
@@ -378,8 +407,9 @@ def check_retriever(policy: Policy, retriever: Retriever) -> None:
     stamp, config = policy.stamp, retriever.config
     if retriever.describer.fingerprint != stamp.describer or config.metric_fingerprint != stamp.config:
         raise InputError(
-            f"the policy was trained with retrieval '{stamp.preset}' and this is '{config.name}', or its "
-            "features or scales have changed: use the mode it was trained in"
+            f"the policy was trained with retrieval '{stamp.name}' and this is '{config.name}', or its "
+            "features or scales have changed: use the retrieval it was trained with",
+            code="policy.retrieval",
         )
 
 

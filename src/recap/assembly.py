@@ -1,161 +1,184 @@
-"""How an agent that retrieves is put together: a policy or none, a pool, and a way to choose from it."""
+"""How an agent that retrieves is assembled: a policy or none, a pool, and a way to choose from it."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recap.errors import InputError
-from recap.policies.config import SHIPPED
-from recap.types import Bodies
+from recap.agent_config import EXPERT as EXPERT
+from recap.agent_config import HOLD as HOLD
+from recap.agent_config import MATCHINGS as MATCHINGS
+from recap.agent_config import REACTIONS as REACTIONS
+from recap.agent_config import REPLAY as REPLAY
+from recap.agent_config import AgentConfig as AgentConfig
+from recap.agent_config import Matching as Matching
+from recap.agent_config import Reaction as Reaction
+from recap.errors import InputError, did_you_mean
+from recap.suites import Suite, shipped_policies, suite_of_retrieval, suites
+from recap.types import NO_CONTEXT, TaskContext
 
 if TYPE_CHECKING:
-    from recap.agent import Matching, Reaction, RetrievalAgent
+    from recap.agent import RetrievalAgent
+    from recap.features.describer import TermDescriber
     from recap.policies.config import PolicyConfig
     from recap.policies.policy import TrainedPolicy
     from recap.pool.view import PoolSource
-
-REPLAY = "replay"
-
-
-@dataclass(frozen=True)
-class AgentSpec:
-    """An agent that retrieves; None is as the agent, the mode or the environment has it."""
-
-    name: str  # `replay`, or a policy by shipped name or path
-    settings_of: str | None = None  # the policy whose chunk, look interval and sub-trajectories replay takes
-    env: str = "pusht"
-    mode: str = "aligned"  # how it chooses: oracle, single, aligned, contact or published
-    block: str = "tee"
-    pusher: str = ""  # the robot's, by whose shape mode contact hands over
-    n_candidates: int | None = None
-    n_action_steps: int | None = None
-    reaction: Reaction = "hold"
-    min_confidence: float = 0.0
-    matching: Matching = "retrieved"
-    hindsight: bool | None = None
-    residual: bool = True
-    half_at: float = 0.0  # distance of a match at which the residual counts half
-    denoising_steps: int | None = None
-    temperature: float | None = None
-    sampler: str | None = None
-    device: str = "cpu"
-    mask: str | None = None  # attention that is blocked: see `recap.policies.attention.Mask`
-    noise_seed: int = 0  # another gives other noise on the same trials
+    from recap.retrieval.config import RetrievalConfig
+    from recap.robot import RobotSpec
 
 
 def names_checkpoint(name: str) -> bool:
     """Whether that is a policy's name; by its files, for whether it can be used is seen with torch."""
-    if ":" in name or name == REPLAY:
+    if ":" in name or name in (REPLAY, EXPERT, HOLD):
         return False
-    return name in SHIPPED or "/" in name or (Path(name) / "config.json").is_file()
+    return name in shipped_policies() or "/" in name or (Path(name) / "config.json").is_file()
 
 
-def usual_mode(agent: str) -> str:
-    """How an agent retrieves unless told otherwise: a policy as it was trained."""
-    if not names_checkpoint(agent):
-        return "aligned"
-    from recap.policies.checkpoint import read_config
-
-    return read_config(agent).mode
+def refuse_unknown_policy(name: str) -> None:
+    """Raise an InputError that helps where there is no policy of that name."""
+    if name != REPLAY and not names_checkpoint(name):
+        hint = did_you_mean(name, (REPLAY, *shipped_policies()))
+        raise InputError(f"unknown policy '{name}': {hint} (your own is named by its path)")
 
 
-def usual_robot(agent: str) -> str | None:
-    """The embodiment that a policy drives; None where it does not say."""
-    if not names_checkpoint(agent):
+def policy_config(config: AgentConfig) -> PolicyConfig | None:
+    """Of the agent's policy, or of the one whose settings replay takes; without the weights."""
+    name = config.settings_of or config.policy
+    if not names_checkpoint(name):
         return None
     from recap.policies.checkpoint import read_config
 
-    return read_config(agent).robot or None
+    return read_config(name)
 
 
-def load_policy(spec: AgentSpec) -> TrainedPolicy | None:
-    """The policy as the spec wants it sampled; None to replay."""
-    if spec.name == REPLAY:
+def retrieval_name(config: AgentConfig, suite: Suite | None = None, own: PolicyConfig | None = None) -> str:
+    """How the agent retrieves: as asked for, as its policy was trained, or as the suite usually does.
+
+    A suite's own retrievals can be asked for without its name before them.
+
+    Args:
+        own: of the policy, where it is at hand.
+    """
+    from recap.retrieval.presets import full_name
+
+    own = own or policy_config(config)
+    trained = None if own is None else own.retrieval_name
+    name = full_name(config.retrieval, suite)
+    if not name:
+        usual = "world" if suite is None else suite.default_retrieval
+        return trained or usual
+    if trained is not None and name != trained:
+        raise InputError(
+            f"policy '{config.settings_of or config.policy}' was trained with retrieval {trained}, not "
+            f"{name}: leave --retrieval out"
+        )
+    return name
+
+
+def suite_of(config: AgentConfig) -> Suite | None:
+    """The suite that an agent comes from: of its policy, or of its retrieval."""
+    name = config.settings_of or config.policy
+    shipping = next((suite for suite in suites().values() if name in suite.policies()), None)
+    return shipping or suite_of_retrieval(retrieval_name(config))
+
+
+def load_policy(config: AgentConfig) -> TrainedPolicy | None:
+    """The policy as the config wants it sampled; None to replay."""
+    if config.policy == REPLAY:
         return None
     from recap.policies.checkpoint import from_pretrained
 
-    policy = from_pretrained(spec.name, spec.device)
-    if policy.config.domain != spec.env:
-        raise InputError(
-            f"policy '{spec.name}' acts in {policy.config.domain}, not in {spec.env}: "
-            f"use recap eval --env {policy.config.domain}, with a pool of its demonstrations"
-        )
-    if policy.config.mode != spec.mode:
-        raise InputError(
-            f"policy '{spec.name}' was trained in mode {policy.config.mode}: give --mode {policy.config.mode}"
-        )
-    changes = {"n_steps": spec.denoising_steps, "temperature": spec.temperature, "sampler": spec.sampler}
+    policy = from_pretrained(config.policy, config.device)
+    changes = {
+        "n_steps": config.denoising_steps,
+        "temperature": config.temperature,
+        "sampler": config.sampler,
+    }
     policy = policy.with_sampling(**{key: value for key, value in changes.items() if value is not None})
-    if spec.mask is None:
+    if config.mask is None:
         return policy
     from recap.policies.attention import Mask, WatchedPolicy
 
-    return WatchedPolicy(policy, [Mask.parse(spec.mask)])
+    return WatchedPolicy(policy, [Mask.parse(config.mask)])
 
 
 def assemble_agent(
-    spec: AgentSpec, source: PoolSource, policy: TrainedPolicy | None = None
+    config: AgentConfig,
+    source: PoolSource,
+    policy: TrainedPolicy | None = None,
+    *,
+    robot: RobotSpec | None = None,
+    context: TaskContext = NO_CONTEXT,
+    suite: Suite | None = None,
 ) -> RetrievalAgent:
-    """The agent over that pool."""
-    from recap.agent import RetrievalAgent
-    from recap.retrieval.config import ARMS_ACTION_STEPS, looking_after
-    from recap.retrieval.hindsight import HindsightPool
-    from recap.retrieval.presets import preset
-    from recap.retrieval.retriever import Retriever
+    """The agent over that pool.
 
-    describer, config = preset(f"{spec.env}-{spec.mode}", spec.n_candidates)
-    own = _settings_of(spec) if policy is None else policy.config
+    Args:
+        policy: as `load_policy` gives it.
+        robot: what the numbers mean, for replay; without one as the pool says.
+        context: what observations do not show.
+        suite: whose usual retrieval is taken where nothing else is said.
+    """
+    from recap.agent import RetrievalAgent
+    from recap.retrieval.config import scale_for_replan_interval
+    from recap.retrieval.retriever import Retriever
+    from recap.retrieval.subtrajectories import SubtrajectoryPool
+
+    own = policy_config(config) if policy is None else policy.config
+    robot = own.robot if own is not None else robot or getattr(source.view(), "robot", None)
+    describer, retrieval = _retrieval(config, source, policy, robot, suite)
     if own is not None:
-        config = replace(config, chunk_size=own.chunk_size)
-    wanted = own is not None and own.hindsight if spec.hindsight is None else spec.hindsight
-    if wanted:
-        source = HindsightPool(source, config.object_name)
-    arms = spec.env == "dualarm"
-    usual = own.n_action_steps if own is not None else ARMS_ACTION_STEPS if arms else None
-    n_action_steps = spec.n_action_steps or usual
-    bodies, limits = (Bodies(), (-math.inf, math.inf)) if arms else _board(spec)
+        retrieval = replace(retrieval, chunk_size=own.chunk_size)
+        context = context if context.embodiment else replace(context, embodiment=own.embodiment)
+    wanted = own is not None and own.subtrajectories
+    if wanted if config.subtrajectories is None else config.subtrajectories:
+        if retrieval.subtrajectories is None:
+            raise InputError(
+                f"retrieval '{retrieval.name}' says nothing of sub-trajectories: leave --subtrajectories out"
+            )
+        source = SubtrajectoryPool(source, retrieval.subtrajectories)
+    usual = own.n_action_steps if own is not None else retrieval.n_action_steps
+    n_action_steps = config.n_action_steps or usual
+    cameras = policy.config.image.retrieved if policy is not None and policy.config.sees else ()
+    scaled = scale_for_replan_interval(retrieval, n_action_steps)
+    retriever = Retriever(source, describer, scaled, robot, cameras)
     return RetrievalAgent(
-        Retriever(source, describer, looking_after(config, n_action_steps)),
+        retriever,
         policy,
         n_action_steps=n_action_steps,
-        bodies=bodies,
-        reaction=spec.reaction,
-        min_confidence=spec.min_confidence,
-        limits=limits,
-        matching=spec.matching,
-        residual=spec.residual,
-        half_at=spec.half_at,
-        noise_seed=spec.noise_seed,
+        robot=robot,
+        context=context,
+        reaction=config.reaction,
+        min_confidence=config.min_confidence,
+        matching=config.matching,
+        residual=config.residual,
+        residual_halflife=config.residual_halflife,
+        noise_seed=config.noise_seed,
     )
 
 
-def _settings_of(spec: AgentSpec) -> PolicyConfig | None:
-    """Of the policy that replay is to be compared with."""
-    if spec.settings_of is None:
-        return None
-    from recap.policies.checkpoint import read_config
+def _retrieval(
+    config: AgentConfig,
+    source: PoolSource,
+    policy: TrainedPolicy | None,
+    robot: RobotSpec | None,
+    suite: Suite | None,
+) -> tuple[TermDescriber, RetrievalConfig]:
+    """Describer and config: with the scales that a policy was trained with; else the retriever finds them."""
+    from recap.retrieval.presets import find_retrieval
+    from recap.robot import infer_robot
 
-    config = read_config(spec.settings_of)
-    if (config.domain, config.mode) != (spec.env, spec.mode):
-        raise InputError(
-            f"policy '{spec.settings_of}' retrieves in {config.domain} in mode {config.mode}, not in "
-            f"{spec.env} in mode {spec.mode}: give --env {config.domain} --mode {config.mode}"
-        )
-    return config
+    name = retrieval_name(config, suite, None if policy is None else policy.config)
+    view = source.view()
+    if robot is None and view.episode_ids:
+        robot = getattr(view, "robot", None) or infer_robot(view.episode(view.episode_ids[0]))
+    describer, retrieval = find_retrieval(name, robot, config.n_candidates)
+    stamp = None if policy is None else policy.stamp
+    if stamp is None and config.settings_of is not None:
+        from recap.policies.checkpoint import read_stamp
 
-
-def _board(spec: AgentSpec) -> tuple[Bodies, tuple[float, float]]:
-    """PushT: who pushes what, and the board that actions stay on."""
-    from recap.envs.pusht.drawing import BOARD_SIZE
-
-    return pusht_bodies(spec.block, spec.pusher), (0.0, BOARD_SIZE)
-
-
-def pusht_bodies(block: str, pusher: str) -> Bodies:
-    """A block of PushT and what pushes it."""
-    from recap.envs.pusht.blocks import block_named
-
-    return Bodies(block_named(block).symmetry, pusher, block)
+        stamp = read_stamp(config.settings_of)
+    if retrieval.auto_scale and stamp is not None:
+        retrieval = replace(retrieval, scales=stamp.scales, auto_scale=False)
+    return describer, retrieval

@@ -5,37 +5,39 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from recap_client.errors import (
+    BusyError,
+    InputError,
+    RecapError,
+    ServerError,
+    UnreachableError,
+    WireError,
+)
 
-class RecapError(Exception):
-    """Something the user can mend; the command line shows it as one line and exits with 2."""
-
-
-class InputError(RecapError):
-    """A value that was given cannot be used."""
+__all__ = [
+    "BusyError",
+    "DatasetError",
+    "InputError",
+    "RecapError",
+    "RunDirectoryError",
+    "ServerError",
+    "UnreachableError",
+    "WireError",
+    "did_you_mean",
+    "one_of",
+]
 
 
 class DatasetError(RecapError):
     """A dataset on disk is missing, damaged or of another kind than expected."""
 
+    code = "dataset"
+
 
 class RunDirectoryError(RecapError):
     """An output directory is in use, or holds something else."""
 
-
-class WireError(RecapError):
-    """A message is not what the wire allows."""
-
-
-class ServerError(RecapError):
-    """A policy server cannot be reached, or refuses."""
-
-
-class UnreachableError(ServerError):
-    """A policy server is gone; it may come back."""
-
-
-class BusyError(ServerError):
-    """A policy server has too much to do just now; asking again helps."""
+    code = "run-directory"
 
 
 def did_you_mean(given: str, choices: Iterable[str]) -> str:
@@ -51,5 +53,5 @@ def one_of(what: str, given: str, choices: Iterable[str]) -> str:
     """Return `given` if it is one of `choices`, else raise an InputError that helps."""
     names = list(choices)
     if given not in names:
-        raise InputError(f"unknown {what} '{given}': {did_you_mean(given, names)}")
+        raise InputError(f"unknown {what} '{given}': {did_you_mean(given, names)}", code="input.unknown")
     return given

@@ -124,6 +124,15 @@ def decode_arms(values: NDArray[Any]) -> tuple[F64, F64, F64, F64]:
     return (*decode_arm(values[:, :ARM_DIM]), *decode_arm(values[:, ARM_DIM:]))
 
 
+def orthonormal6(rotations: NDArray[Any], base: NDArray[Any]) -> F64:
+    """(H, 6) as two unit vectors at a right angle; of the base where the two lie along one line."""
+    flat = np.linalg.norm(np.cross(rotations[:, :3], rotations[:, 3:]), axis=1) < 1e-3
+    r = np.where(flat[:, None], base, rotations).astype(np.float64)
+    first = r[:, :3] / np.linalg.norm(r[:, :3], axis=1, keepdims=True)
+    second = r[:, 3:] - (first * r[:, 3:]).sum(axis=1, keepdims=True) * first
+    return np.concatenate([first, second / np.linalg.norm(second, axis=1, keepdims=True)], axis=1)
+
+
 def arm_starts(values: NDArray[Any]) -> tuple[int, ...]:
     """Where the arms begin in (t, 10) or (t, 20) numbers that hold poses; () for anything else."""
     if values.ndim != 2 or values.shape[1] not in (ARM_DIM, 2 * ARM_DIM) or not len(values):

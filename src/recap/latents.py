@@ -41,14 +41,15 @@ class RetrievedLatents:
             [] if given.is_empty else _keys(policy, given, view.episode(given.refs[0].episode_id))
             for view, given in found
         ]
-        missing: dict[Key, tuple[U8, F64]] = {}
+        missing: dict[Key, tuple[U8, F64, str]] = {}
         for (view, given), wanted in zip(found, keys, strict=True):
             for key in wanted:
                 if key not in self._kept and key not in missing:
-                    missing[key] = (_frame_of(view.episode(key[0].episode_id), key), given.frames[0])
+                    image, camera = _frame_of(view.episode(key[0].episode_id), key)
+                    missing[key] = (image, given.frames[0], camera)
         if missing:
-            images, frames = zip(*missing.values(), strict=True)
-            self._kept.update(zip(missing, policy.encode_frames(images, frames), strict=True))
+            images, frames, cameras = zip(*missing.values(), strict=True)
+            self._kept.update(zip(missing, policy.encode_frames(images, frames, cameras), strict=True))
         shown = []
         for (_, given), wanted in zip(found, keys, strict=True):
             for key in wanted:
@@ -71,17 +72,17 @@ def _keys(policy: Policy, given: Conditioning, shown: Episode) -> list[Key]:
     if config.image.view == "camera":  # what a camera saw is the same wherever the chunk is moved
         content = crc32(np.ascontiguousarray(shown.actions).tobytes())
     return [
-        (given.refs[0], content, offset, f"{policy.fingerprint}/{camera}", config.mode)
+        (given.refs[0], content, offset, f"{policy.fingerprint}/{camera}", config.retrieval_name)
         for offset in frame_offsets(config)
         for camera in config.image.retrieved
     ]
 
 
-def _frame_of(episode: Episode, key: Key) -> U8:
+def _frame_of(episode: Episode, key: Key) -> tuple[U8, str]:
     ref, offset, camera = key[0], key[2], key[3].split("/", 1)[1]
     if camera not in episode.images:
         raise InputError(
             f"the policy looks through camera '{camera}', and demonstration {episode.id} has "
             f"{sorted(episode.images) or 'none'}: use a pool with images"
         )
-    return episode.images[camera][min(ref.t + offset, len(episode) - 1)]
+    return episode.images[camera][min(ref.t + offset, len(episode) - 1)], camera

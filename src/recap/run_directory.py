@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,13 @@ PARTIAL = ".partial"  # ends the hidden name of a file that is still being writt
 
 @contextmanager
 def hold_run_directory(path: Path, config: Mapping[str, Any]) -> Iterator[None]:
-    """Hold the directory for this process; refuse one that is in use, or holds something else."""
+    """Hold the directory for this process; refuse one that is in use, or holds something else.
+
+    What fails before it has written anything leaves nothing behind.
+    """
     if path.exists() and not path.is_dir():
         raise RunDirectoryError(f"output {path} is a file: give a directory with --out")
+    made = [place for place in (path, *path.parents) if not place.exists()]
     path.mkdir(parents=True, exist_ok=True)
     if not (path / CONFIG).exists() and any(entry.name != LOCK for entry in path.iterdir()):
         raise RunDirectoryError(f"output directory {path} is not empty and holds no run: give another --out")
@@ -31,26 +35,49 @@ def hold_run_directory(path: Path, config: Mapping[str, Any]) -> Iterator[None]:
             raise RunDirectoryError(
                 f"output directory {path} is in use by another process: wait for it, or give another --out"
             ) from None
-        _check_config(path, config)
-        yield
+        is_new = _check_config(path, config)
+        try:
+            yield
+        except BaseException:
+            if is_new and path.is_dir() and {entry.name for entry in path.iterdir()} <= {CONFIG, LOCK}:
+                (path / CONFIG).unlink(missing_ok=True)
+                (path / LOCK).unlink(missing_ok=True)
+                for place in made:
+                    with suppress(OSError):  # somebody else put something there
+                        place.rmdir()
+            raise
 
 
-def _check_config(path: Path, config: Mapping[str, Any]) -> None:
-    """Write the config of a new run, or refuse to resume one of another config."""
+def _check_config(path: Path, config: Mapping[str, Any]) -> bool:
+    """Write the config of a new run, or refuse to resume one of another config; whether it is new."""
     file = path / CONFIG
     if not file.exists():
         write_whole(file, json.dumps(config, indent=1) + "\n")
-        return
+        return True
     found = read_json(file)
     if not isinstance(found, dict):
         raise RunDirectoryError(f"{file} is not the config of a run: give another --out")
     wanted = json.loads(json.dumps(config))  # tuples as JSON has them
+    for key, (old, new) in _differences(found, wanted).items():
+        raise RunDirectoryError(
+            f"output directory {path} holds a run with another {key} ({_short(old)}, now {_short(new)}): "
+            "give another --out, or remove the directory to start over"
+        )
+    return False
+
+
+def _differences(
+    found: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = ""
+) -> dict[str, tuple[Any, Any]]:
+    """Settings that differ, by their dotted names: what was found, and what is wanted."""
+    differing: dict[str, tuple[Any, Any]] = {}
     for key in [*wanted, *found]:
-        if wanted.get(key) != found.get(key):
-            raise RunDirectoryError(
-                f"output directory {path} holds a run with another {key} ({_short(found.get(key))}, now "
-                f"{_short(wanted.get(key))}): give another --out, or remove the directory to start over"
-            )
+        old, new = found.get(key), wanted.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            differing |= _differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            differing[f"{prefix}{key}"] = old, new
+    return differing
 
 
 def _short(value: object) -> str:

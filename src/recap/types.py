@@ -1,10 +1,10 @@
-"""The few things that flow through the house; shapes are written here and nowhere else."""
+"""What flows through the library; shapes are written here and nowhere else."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,15 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """Frames begin to end (left out) of a demonstration."""
+
+    episode_id: str
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Episode:
     """One demonstration; images are any sequence of frames, so that they may be decoded lazily."""
 
@@ -48,20 +57,175 @@ class Episode:
     success: bool = True
     source: str = ""  # what made it
     attributes: Mapping[str, Scalar] = field(default_factory=dict)  # whatever else should travel along
+    cut_from: Span | None = None  # of a sub-trajectory: where it comes from
 
     def __len__(self) -> int:
         return len(self.timestamps)
+
+    @property
+    def symmetry(self) -> int:
+        """How many turns of the task's object look alike."""
+        return int(self.attributes.get("symmetry", 1))
+
+    @property
+    def symmetry_index(self) -> int:
+        """A demonstration is described by the first of its equal poses."""
+        return 0
+
+    @property
+    def context(self) -> TaskContext:
+        """What its observations do not show."""
+        return TaskContext(self.embodiment, self.symmetry, self.attributes)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskContext:
+    """What an observation does not show: which embodiment acts, and what is known of the task's object."""
+
+    embodiment: str = ""
+    symmetry: int = 1  # how many turns of the task's object look alike
+    attributes: Mapping[str, Scalar] = field(default_factory=dict)  # as those of an `Episode`
+
+
+NO_CONTEXT = TaskContext()
+
+
+class Frames(Protocol):
+    """Frames in a row, as retrieval reads them: an `Episode`, or a `Moment` with what led to it."""
+
+    @property
+    def id(self) -> str:
+        """Of the demonstration."""
+        ...
+
+    @property
+    def task(self) -> str:
+        """The instruction."""
+        ...
+
+    @property
+    def embodiment(self) -> str:
+        """Who acts."""
+        ...
+
+    @property
+    def timestamps(self) -> F64:
+        """(t,) seconds."""
+        ...
+
+    @property
+    def proprio(self) -> F32:
+        """(t, p)."""
+        ...
+
+    @property
+    def actions(self) -> F32:
+        """(t, a); a is 0 where they are not known."""
+        ...
+
+    @property
+    def objects(self) -> Mapping[str, F32]:
+        """Name -> (t, d)."""
+        ...
+
+    @property
+    def goal(self) -> F32 | None:
+        """(g,)."""
+        ...
+
+    @property
+    def images(self) -> Mapping[str, Sequence[U8]]:
+        """Camera -> t frames (h, w, 3)."""
+        ...
+
+    @property
+    def attributes(self) -> Mapping[str, Scalar]:
+        """Whatever else is known."""
+        ...
+
+    @property
+    def symmetry(self) -> int:
+        """How many turns of the task's object look alike."""
+        ...
+
+    @property
+    def symmetry_index(self) -> int:
+        """Which of its equal poses the object is described by."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What is observed now, with the frames that led to it: the last one is now."""
+
+    task: str
+    timestamps: F64  # (t,)
+    proprio: F32  # (t, p)
+    objects: Mapping[str, F32] = field(default_factory=dict)  # name -> (t, d), those seen in every frame
+    goal: F32 | None = None  # (g,)
+    images: Mapping[str, Sequence[U8]] = field(default_factory=dict)
+    context: TaskContext = NO_CONTEXT
+    symmetry_index: int = 0
+
+    @classmethod
+    def of(
+        cls, observations: Sequence[Observation], context: TaskContext = NO_CONTEXT, symmetry_index: int = 0
+    ) -> Moment:
+        """Observations in a row, oldest first."""
+        now = observations[-1]
+        seen = [name for name in now.objects if all(name in o.objects for o in observations)]
+        cameras = [name for name in now.images if all(name in o.images for o in observations)]
+        return cls(
+            now.task,
+            np.array([o.time_s for o in observations]),
+            np.array([o.proprio for o in observations], np.float32),
+            {name: np.array([o.objects[name] for o in observations], np.float32) for name in seen},
+            None if now.goal is None else np.asarray(now.goal, np.float32),
+            {name: [o.images[name] for o in observations] for name in cameras},
+            context,
+            symmetry_index,
+        )
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    @property
+    def id(self) -> str:
+        """It is of no demonstration."""
+        return "query"
+
+    @property
+    def embodiment(self) -> str:
+        """Who acts."""
+        return self.context.embodiment
+
+    @property
+    def symmetry(self) -> int:
+        """How many turns of the task's object look alike."""
+        return self.context.symmetry
+
+    @property
+    def attributes(self) -> Mapping[str, Scalar]:
+        """Whatever else is known."""
+        return self.context.attributes
+
+    @property
+    def actions(self) -> F32:
+        """None are known: (t, 0)."""
+        return np.zeros((len(self), 0), np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeResult:
     """How one evaluation episode ended; an error is not a failure."""
 
-    task: str  # the task's key, such as "+45" for a goal angle in degrees, or "lift_pot"
+    task: str  # the task's key, such as "lift_pot"
     seed: int
     outcome: Outcome
     steps: int
-    max_coverage: float  # where a task is done or not: 1 or 0
+    metrics: Mapping[str, float]  # name -> the highest value in the episode
     first_step: Mapping[str, int | None]  # threshold -> first step past it
     error: str | None = None  # the traceback, when outcome is "error"
 
@@ -85,24 +249,12 @@ class Descriptors:
 
 
 @dataclass(frozen=True, slots=True)
-class Bodies:
-    """Who acts on what: where shapes matter, they are known by these names."""
-
-    symmetry: int = 1  # how many turns of the task's object look alike
-    embodiment: str = ""
-    block: str = ""  # the task's object
-
-
-NOBODY = Bodies()
-
-
-@dataclass(frozen=True, slots=True)
 class Query:
     """What retrieval is asked: the moment, how the episode began, and what must not be returned."""
 
     window: tuple[Observation, ...]  # oldest first; the last one is now
     first: Observation  # stage 1 is run against it, again when the pool changes
-    bodies: Bodies = NOBODY
+    context: TaskContext = NO_CONTEXT
     exclude: frozenset[str] = frozenset()  # ids of episodes, or of scenes
     avoid: tuple[tuple[FrameRef, float], ...] = ()  # matches that led nowhere, and what to add near them
     follow: FrameRef | None = None  # to where the last chunk led
@@ -115,7 +267,7 @@ class Match:
     ref: FrameRef
     distance: float  # square root of the summed costs, more by `avoid`, less by `follow`, not below 0
     costs: Mapping[str, float]  # term -> its share of the summed cost
-    look_alike: int = 0  # by which of its equal names the query's object was matched
+    symmetry_index: int = 0  # by which of its equal poses the query's object was matched
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +316,25 @@ class ActionChunk:
     residual: F32  # (H, a) over the retrieved chunk; of absolute actions, the difference to it
     predicted_latents: F32 | None = None  # (cameras, c, h, w) of the frame at the chunk's end
     predicted_state: F32 | None = None  # (p [+ 4],) proprioception and object pose then: x, y, cos, sin
+
+
+@dataclass(frozen=True)
+class Requires:
+    """What must be known of a scene."""
+
+    objects: tuple[str, ...] = ()  # by name
+    goal: bool = False
+    cameras: tuple[str, ...] = ()
+
+    def __or__(self, other: Requires) -> Requires:
+        return Requires(
+            tuple(dict.fromkeys((*self.objects, *other.objects))),
+            self.goal or other.goal,
+            tuple(dict.fromkeys((*self.cameras, *other.cameras))),
+        )
+
+    def missing(self, objects: Container[str], goal: object) -> str | None:
+        """What is not there, in words."""
+        lacking = [f"object '{name}'" for name in self.objects if name not in objects]
+        lacking += ["goal"] if self.goal and goal is None else []
+        return lacking[0] if lacking else None

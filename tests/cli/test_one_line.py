@@ -44,7 +44,7 @@ def test_what_the_user_cannot_help_is_shown_whole() -> None:
 def test_a_script_ends_with_what_its_main_returns(
     result: object, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["benchmarks/some.py"])
+    monkeypatch.setattr(sys, "argv", ["research/benchmarks/some.py"])
     with pytest.raises(SystemExit) as ended:
         run_script(lambda: result)
     assert ended.value.code == code

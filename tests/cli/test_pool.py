@@ -143,8 +143,9 @@ def test_show_writes_a_strip_or_a_video(uri: Path, tmp_path: Path) -> None:
     assert "did you mean 'top'" in refused("show", uri, "one", "--camera", "tap", "--out", tmp_path / "x.png")
     assert ".png or .mp4" in refused("show", uri, "one", "--out", tmp_path / "x.gif")
     assert "did you mean 'one'" in refused("show", uri, "oone")
-    Pool.open(uri).add([episode("blind", images=False)])
-    assert "has no images" in refused("show", uri, "blind", "--out", tmp_path / "x.png")
+    blind = tmp_path / "blind"
+    Pool.create(blind).add([episode("blind", images=False)])
+    assert "has no images" in refused("show", blind, "blind", "--out", tmp_path / "x.png")
 
 
 def test_verify_and_repair(uri: Path) -> None:

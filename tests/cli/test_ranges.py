@@ -2,22 +2,23 @@ from __future__ import annotations
 
 import pytest
 
-from recap.cli import evaluate as commands
-from recap.cli.ranges import parse_angles, parse_seeds
-from recap.envs.pusht.tasks import ANGLES, EVALUATION_SEEDS
+from recap.cli.evaluate import _tasks
+from recap.cli.ranges import parse_numbers, parse_seeds
 from recap.errors import InputError
+from recap_worlds.pusht.tasks import ANGLES, EVALUATION_SEEDS, angle_key
+from specs import pusht_spec
 
 
 def test_the_defaults_are_the_protocol() -> None:
-    assert parse_angles(commands.ANGLES) == ANGLES
-    assert parse_seeds(commands.SEEDS) == EVALUATION_SEEDS
+    assert _tasks("-60:60:15", "pusht", None) == tuple(map(angle_key, ANGLES)) == pusht_spec("hold").tasks
+    assert parse_seeds("42:92") == EVALUATION_SEEDS == pusht_spec("hold").seeds
 
 
-def test_angles() -> None:
-    assert parse_angles("-60, 0,7.5") == (-60.0, 0.0, 7.5)
-    assert parse_angles("0:0.3:0.1,45") == pytest.approx((0.0, 0.1, 0.2, 0.3, 45.0))
-    assert parse_angles("0:10:4") == (0.0, 4.0, 8.0)
-    assert str(parse_angles("-0")[0]) == "0.0"
+def test_numbers() -> None:
+    assert parse_numbers("-60, 0,7.5") == (-60.0, 0.0, 7.5)
+    assert parse_numbers("0:0.3:0.1,45") == pytest.approx((0.0, 0.1, 0.2, 0.3, 45.0))
+    assert parse_numbers("0:10:4") == (0.0, 4.0, 8.0)
+    assert str(parse_numbers("-0")[0]) == "0.0"
 
 
 def test_seeds() -> None:
@@ -28,20 +29,20 @@ def test_seeds() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("abc", "unknown angle 'abc': give degrees such as -30, or a range -60:60:15"),
-        ("-60:60", "unknown angle '-60:60': give degrees such as -30, or a range -60:60:15"),
-        ("nan", "unknown angle 'nan'"),
-        ("1:inf:1", "unknown angle '1:inf:1'"),
-        ("60:-60:15", "empty range of angles '60:-60:15'"),
-        ("0:1:0", "empty range of angles"),
-        ("0:1e9:1e-3", "too long"),
-        ("", "no angle in ''"),
-        ("1,,2", "no angle in '1,,2'"),
+        ("abc", "unknown number 'abc'"),
+        ("-60:60", "unknown number '-60:60'"),
+        ("nan", "unknown number 'nan'"),
+        ("1:inf:1", "unknown number '1:inf:1'"),
+        ("60:-60:15", "empty range '60:-60:15'"),
+        ("0:1:0", "empty range '0:1:0'"),
+        ("0:1e9:1e-3", "range '0:1e9:1e-3' is too long"),
+        ("", "no number in ''"),
+        ("1,,2", "no number in '1,,2'"),
     ],
 )
-def test_bad_angles(text: str, message: str) -> None:
+def test_bad_numbers(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        parse_angles(text)
+        parse_numbers(text)
     assert message in str(caught.value)
 
 
@@ -63,6 +64,22 @@ def test_bad_seeds(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
+def test_tasks_by_key_range_or_group() -> None:
+    assert _tasks("-30, 45", "pusht", None) == ("-30", "+45")
+    assert _tasks("0:15:7.5,60", "pusht", None) == ("0", "+7.5", "+15", "+60")
+    assert _tasks("lift_pot,grab_roller", "dualarm", None) == ("lift_pot", "grab_roller")
+    seen = _tasks("seen", "dualarm", None)
+    assert _tasks(f"{seen[1]},seen", "dualarm", None) == (seen[1], seen[0], *seen[2:]), "each once"
+
+
 def test_equal_goals_are_one_goal() -> None:
-    assert parse_angles("405,-315") == (45.0, 45.0)
-    assert parse_angles("180,-180,181") == (180.0, 180.0, -179.0)
+    assert _tasks("405,-315", "pusht", None) == ("+45",)
+    assert _tasks("180,-180,181", "pusht", None) == ("+180", "-179")
+
+
+@pytest.mark.parametrize(
+    ("text", "env"), [("abc", "pusht"), ("", "pusht"), ("1,,2", "pusht"), ("", "dualarm")]
+)
+def test_bad_tasks(text: str, env: str) -> None:
+    with pytest.raises(InputError, match=r"''|'abc'"):
+        _tasks(text, env, None)

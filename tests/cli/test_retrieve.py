@@ -34,7 +34,7 @@ def test_explains_in_words_numbers_and_a_picture(tmp_path: Path, capsys: pytest.
         (["pusht-9x100", "--at", "nowhere:3"], "has no episode 'nowhere'"),
         (["pusht-9x100", "--at", AT + "99"], "there is no 4099"),
         (["pusht-9x10", "--at", AT], "did you mean 'pusht-9x100'"),
-        (["pusht-9x100", "--at", AT, "--preset", "pusht-aligend"], "did you mean 'pusht-aligned'"),
+        (["pusht-9x100", "--at", AT, "--retrieval", "pusht-objct"], "did you mean 'pusht-object'"),
     ],
 )
 def test_mistakes_are_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,17 +3,24 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from recap import config as configs
 from recap.cli import main
-from recap.cli import train as command
 from recap.policies.checkpoint import from_pretrained
-from recap.training.presets import PRESETS
+from recap.suites import suites
+from recap.training.presets import SIZES, preset, recipe_names
 from recap.training.records import read_metrics
+from recap_worlds.pusht.suite import PushTSuite
+from robots import one_arm
+from robots.recording import record_many, to_lerobot
 from toy_policy import write_demonstrations
 
 SMALL = ("policy.inputs=S", "batch_size=4", "validate_every=1")
+STAGES = ("moments: ", "autoencoder: ", "iterations: ")  # a slow machine says how far it is
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +42,11 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
     return exit_.value.code, captured.out, captured.err
 
 
+def said(err: str) -> list[str]:
+    """What is on stderr besides progress."""
+    return [line for line in err.splitlines() if not line.startswith(STAGES)]
+
+
 def settings(files: tuple[str, str], *changes: str) -> list[str]:
     named = [f"target={files[0]}", f"pool={files[1]}", *SMALL, *changes]
     return [part for change in named for part in ("--set", change)]
@@ -46,12 +58,15 @@ def test_it_tells_where_the_policy_is_and_what_to_do_next(
     out = tmp_path / "run"
     arguments = ["debug", *settings(files), "--out", out, "--iterations", 2, "--seed", 3, "--device", "cpu"]
     code, shown, err = call(capsys, *arguments)
-    assert (code, err) == (0, "")
+    assert (code, said(err)) == (0, ["Training debug: 2 iterations; loading demonstrations …"])
     assert f"Best: {out / 'best'} (iteration " in shown
     assert f"Last: {out / 'last'}" in shown
     assert "Iterations: 2 of 2\n" in shown
     assert "Best held-out action loss: " in shown
-    assert f"Next: recap eval {out / 'best'} --pusher triangle --mode aligned --pool {files[1]}" in shown
+    assert (
+        f"Next: recap eval {out / 'best'} --env pusht --env.pusher triangle --pool {files[1]} --seeds "
+        "500:505\n" in shown
+    )
     assert from_pretrained(out / "best").config.inputs == "S"
     assert call(capsys, *arguments)[0] == 0, "the same command finds it done"
     code, _, err = call(capsys, *arguments[:-4], "--seed", 4)
@@ -59,7 +74,7 @@ def test_it_tells_where_the_policy_is_and_what_to_do_next(
     assert "holds a run with another seed" in err
 
 
-def test_the_default_directory_is_named_after_the_preset(
+def test_the_default_directory_is_named_after_the_recipe(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     files: tuple[str, str],
@@ -70,15 +85,17 @@ def test_the_default_directory_is_named_after_the_preset(
     assert (tmp_path / "runs/train-debug/best/config.json").exists()
 
 
+@pytest.mark.parametrize("changes", [(), ("policy.retrieval_name=pusht-world", "policy.canonical=false")])
 def test_the_policy_is_tried_out_on_the_way(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     files: tuple[str, str],
     monkeypatch: pytest.MonkeyPatch,
+    changes: tuple[str, ...],
 ) -> None:
-    monkeypatch.setattr(command, "ROLLOUT_SEEDS", (500,))
-    monkeypatch.setattr(command, "ROLLOUT_ANGLES", (45.0,))
-    arguments = ["debug", *settings(files), "--out", tmp_path / "run", "--iterations", 2, "--rollouts", 2]
+    monkeypatch.setattr(PushTSuite, "development_seeds", range(500, 501))
+    named = settings(files, *changes)
+    arguments = ["debug", *named, "--out", tmp_path / "run", "--iterations", 2, "--rollouts", 2]
     assert call(capsys, *arguments)[0] == 0
     (row,) = [row for row in read_metrics(tmp_path / "run") if "rollout" in row]
     assert row["iteration"] == 2
@@ -102,7 +119,7 @@ def test_ctrl_c_is_one_line_and_exit_code_130(
         patch.setattr(trainer, "judge", interrupted)
         code, out, err = call(capsys, *arguments)
     assert (code, out) == (130, "")
-    assert err == "recap: stopped at iteration 1 of 2: kept; the same command resumes\n"
+    assert said(err)[1:] == ["recap: stopped at iteration 1 of 2: kept; the same command resumes"]
     assert call(capsys, *arguments)[0] == 0
 
 
@@ -131,28 +148,223 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["pusht-nanno"], "unknown training preset 'pusht-nanno': did you mean 'pusht-nano'?"),
+        (["pusht-nanno"], "unknown training recipe 'pusht-nanno': did you mean 'pusht-nano'?"),
         (
             ["debug", "--set", "iterations=3"],
             "there is no setting 'iterations': did you mean 'n_iterations'?",
         ),
-        (["debug", "--set", "seed"], "'seed' is no setting: write key=value"),
+        (["debug", "--set", "seed"], "cannot read 'seed': give key=value"),
+        (["debug", "--set", "policy=3"], "setting 'policy' has parts"),
+        (["debug", "--set", "seed.x=3"], "setting 'seed' has no parts"),
+        (["debug", "--set", "seed=many"], "setting 'seed' is 'many'"),
+        (["debug", "--set", "batch_size=0"], "batch_size is 0: give 1 or more"),
+        (["debug", "--set", "learning_rate=nan"], "setting 'learning_rate' is nan: give a finite number"),
+        (["debug", "--set", "learning_rate=0"], "learning_rate is 0.0: give more than 0"),
+        (["debug", "--set", "policy.image.cameras=front"], "unknown camera 'front': choose one of top"),
+        (["debug", "--set", "policy.image.future_cameras=front"], "unknown camera 'front'"),
+        (["debug", "--set", "policy.retrieval=false"], "set residual=false"),
+        (["debug", "--set", "policy.chunk_size=4"], "n_action_steps 8 is not within 1…4"),
+        (["debug", "--set", "batch_size=9", "--set", "accumulate=2"], "batch_size 9"),
         (["debug", "--iterations", "0"], "0 is not in the range x>=1"),
         (["debug", "--device", "gpu"], "unknown device 'gpu'"),
-        (["cosmos-2b", "--rollouts", "5"], "preset 'cosmos-2b' cannot be rolled out here"),
-        (["debug-dualarm", "--rollouts", "5"], "preset 'debug-dualarm' cannot be rolled out here"),
-        (["debug", "--set", "target=no/such.safetensors"], "no/such.safetensors"),
-        ([], "Missing argument 'PRESET'"),
+        (["debug", "--rollouts", "5", "--env", "maze"], "unknown env 'maze'"),
+        (["debug", "--robot", "no/robot.yaml"], "no/robot.yaml"),
+        (["--config", "no/config.yaml"], "no/config.yaml"),
+        (["debug", "--config", "no/config.yaml"], "--config has its own recipe and robot"),
+        ([], "no recipe is given: recap train --list shows them"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], message: str
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    code, out, err = call(capsys, *arguments, "--out", tmp_path / "run")
+    from recap.training import trainer
+
+    monkeypatch.setattr(trainer, "load_data", lambda *_: pytest.fail("nothing is loaded"))
+    code, out, err = call(capsys, *arguments, "--out", tmp_path / "runs/run")
     assert (code, out) == (2, "")
     assert err.startswith("recap: ")
     assert message in err
     assert err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["target=no/such.safetensors"], "no/such.safetensors"),
+        (["pool_where=goal_angle=7"], "goal_angle=7"),
+        (["held_out=0"], "held_out 0"),
+        (["policy.retrieval_name=pusht-world"], "policy.canonical="),
+        (["init=no/such/policy"], "no/such/policy"),
+    ],
+)
+def test_what_shows_only_in_the_data_leaves_nothing_behind(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    files: tuple[str, str],
+    changes: list[str],
+    message: str,
+) -> None:
+    code, out, err = call(capsys, "debug", *settings(files, *changes), "--out", tmp_path / "runs/run")
+    assert (code, out) == (2, "")
+    training, error = said(err)
+    assert training.startswith("Training debug")
+    assert error.startswith("recap: ")
+    assert message in error
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_is_there_stays_though_its_data_are_gone(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    files = write_demonstrations(tmp_path)
+    arguments = ["debug", *settings(files), "--out", tmp_path / "run", "--iterations", 1]
+    assert call(capsys, *arguments)[0] == 0
+    before = sorted(file.name for file in (tmp_path / "run").iterdir())
+    Path(files[0]).unlink()
+    assert call(capsys, *arguments)[0] == 2
+    assert sorted(file.name for file in (tmp_path / "run").iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (["policy.retrieval=false", "policy.residual=false"], {"retrieval": False, "residual": False}),
+        (["policy.residual=false", "policy.retrieval=false"], {"retrieval": False, "residual": False}),
+        (["policy.chunk_size=4", "policy.n_action_steps=2"], {"chunk_size": 4, "n_action_steps": 2}),
+        (["policy.n_action_steps=12", "policy.chunk_size=12"], {"chunk_size": 12, "n_action_steps": 12}),
+        (["co_training=true", "policy.retrieval=false", "policy.residual=false"], {"retrieval": False}),
+        (["policy.image.cameras=", "policy.inputs=S"], {"inputs": "S"}),
+    ],
+)
+def test_settings_that_fit_only_together_are_checked_together(
+    capsys: pytest.CaptureFixture[str], changes: list[str], expected: dict[str, Any]
+) -> None:
+    words = [part for change in changes for part in ("--set", change)]
+    code, out, err = call(capsys, "debug", *words, "--show-config")
+    assert (code, err) == (0, "")
+    policy = yaml.safe_load(out)["policy"]
+    assert {name: policy[name] for name in expected} == expected
+
+
+def test_the_list_names_every_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "--list")
+    assert (code, err) == (0, "")
+    named = {word.strip(",") for word in out.split()}
+    assert set(recipe_names()) | set(SIZES) <= named
+    assert {f"{name}:" for name in suites()} <= named
+
+
+@pytest.mark.parametrize("recipe", ["debug", "debug-pi0", "dualarm-nano", "cosmos-2b"])
+def test_the_whole_configuration_is_shown_and_can_be_trained_from(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, recipe: str
+) -> None:
+    code, out, _ = call(capsys, recipe, "--set", "pairs.k=5", "--seed", 7, "--show-config")
+    assert code == 0
+    (tmp_path / "mine.yaml").write_text(out, "utf-8")
+    code, again, _ = call(capsys, "--config", tmp_path / "mine.yaml", "--show-config")
+    assert (code, again) == (0, out)
+    assert yaml.safe_load(out) == preset(recipe, ["pairs.k=5", "seed=7"]).to_json()
+    code, changed, _ = call(
+        capsys, "--config", tmp_path / "mine.yaml", "--set", "pairs.k=2", "--seed", 8, "--show-config"
+    )
+    assert code == 0
+    found = yaml.safe_load(changed)
+    assert (found["pairs"]["k"], found["seed"], found["preset"]) == (2, 8, recipe)
+
+
+def test_a_saved_configuration_is_trained(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, files: tuple[str, str]
+) -> None:
+    changes = [f"target={files[0]}", f"pool={files[1]}", *SMALL, "n_iterations=1"]
+    configs.save_file(tmp_path / "mine.yaml", preset("debug", changes).to_json())
+    assert call(capsys, "--config", tmp_path / "mine.yaml", "--out", tmp_path / "run")[0] == 0
+    kept = tmp_path / "run/config.json"
+    assert call(capsys, "--config", kept, "--out", tmp_path / "run")[0] == 0, "what a run keeps is one too"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("learning_rate", float("nan"), "learning_rate is nan: give a finite number"),
+        ("batch_size", 0, "batch_size is 0"),
+        ("batch_size", "many", "cannot be read at 'batch_size'"),
+        ("sede", 3, "unknown key 'sede': did you mean 'seed'?"),
+        ("policy", None, "backbone"),
+    ],
+)
+def test_a_saved_configuration_that_is_wrong_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, key: str, value: object, message: str
+) -> None:
+    configs.save_file(tmp_path / "mine.yaml", {**preset("debug").to_json(), key: value})
+    code, out, err = call(capsys, "--config", tmp_path / "mine.yaml", "--out", tmp_path / "run")
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+ROBOT = """
+name: one-arm
+control_hz: 20
+proprio:
+  - {name: position, kind: position, size: 3}
+  - {name: rotation, kind: rotation6d}
+  - {name: gripper, kind: gripper}
+cameras: {front: {}, wrist: {}}
+"""
+
+
+@pytest.fixture(scope="module")
+def arm(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
+    """A robot's description, and datasets of it and of another one."""
+    folder = tmp_path_factory.mktemp("arm")
+    (folder / "robot.yaml").write_text(ROBOT, "utf-8")
+    for name in ("target", "pool"):
+        env = one_arm.OneArmEnv(name)
+        to_lerobot(record_many(env, one_arm.expert, ("lift",), range(3), f"arm-{name}"), folder / name)
+    return str(folder / "robot.yaml"), str(folder / "target"), str(folder / "pool")
+
+
+def test_a_robot_of_ones_own_is_trained_for(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arm: tuple[str, str, str]
+) -> None:
+    robot, target, pool = arm
+    arguments = ["debug", "--robot", robot, "--target", target, "--pool", pool, "--iterations", 1]
+    code, out, err = call(capsys, *arguments, "--out", tmp_path / "run")
+    assert (code, said(err)) == (0, ["Training debug: 1 iterations; loading demonstrations …"])
+    assert from_pretrained(tmp_path / "run/best").config.image.cameras == ("front", "wrist")
+    following = f"--env YOUR_ENV --pool {pool}"
+    assert following in out, "it is no recipe of an env, though one has its name"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["tiny"], "unknown size 'tiny' for robot 'one-arm'"),
+        (["debug"], "give --target"),
+        (["debug", "--target", "x"], "give --pool"),
+        (["debug", "--target", "x", "--pool", "y", "--rollouts", "5"], "comes from no env: give --env"),
+        (["debug", "--set", "policy.image.cameras=fron"], "unknown camera 'fron': did you mean 'front'?"),
+        (["debug", "--set", "policy.inputs=S"], "robot 'one-arm' has no objects"),
+    ],
+)
+def test_mistakes_about_a_robot_are_one_line(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    arm: tuple[str, str, str],
+    words: list[str],
+    message: str,
+) -> None:
+    code, out, err = call(capsys, *words, "--robot", arm[0], "--out", tmp_path / "run")
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
 
 
 def test_help_is_light_and_ends_with_an_example() -> None:
@@ -164,5 +376,4 @@ def test_help_is_light_and_ends_with_an_example() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[]\n")
     assert "Example:\n    recap train debug " in done.stdout
-    unbroken = "".join(done.stdout.split())
-    assert [name for name in PRESETS if name not in unbroken] == [], "every preset is named"
+    assert "--list" in done.stdout

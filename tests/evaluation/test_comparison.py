@@ -10,10 +10,10 @@ from rich.console import Console
 
 from recap.errors import InputError
 from recap.evaluation.comparison import Comparison, compare, render_comparison
-from recap.evaluation.spec import EvalSpec
 from recap.types import EpisodeResult
+from specs import pusht_spec
 
-SPEC = EvalSpec("one", angles=(0.0, 45.0), seeds=(1, 2, 3))
+SPEC = pusht_spec("one", angles=(0.0, 45.0), seeds=(1, 2, 3))
 
 
 def results(passed: dict[str, str], seeds: tuple[int, ...] = SPEC.seeds) -> list[EpisodeResult]:
@@ -23,12 +23,12 @@ def results(passed: dict[str, str], seeds: tuple[int, ...] = SPEC.seeds) -> list
         for seed, letter in zip(seeds, letters, strict=True):
             steps = {"0.85": 7 if letter in "+~" else None, "0.95": 9 if letter == "+" else None}
             outcome = {"+": "success", "!": "error"}.get(letter, "failure")
-            out.append(EpisodeResult(task, seed, outcome, 9, 0.5, steps))  # type: ignore[arg-type]
+            out.append(EpisodeResult(task, seed, outcome, 9, {"coverage": 0.5}, steps))  # type: ignore[arg-type]
     return out
 
 
 A = (SPEC, results({"0": "+~-", "+45": "+-+"}))
-B = (replace(SPEC, agent="two"), results({"0": "+++", "+45": "-!+"}))
+B = (SPEC.with_agent(policy="two"), results({"0": "+++", "+45": "-!+"}))
 
 
 def test_counts_by_hand() -> None:
@@ -46,16 +46,16 @@ def test_counts_by_hand() -> None:
 
 
 def test_only_shared_trials_are_paired() -> None:
-    fewer = replace(SPEC, angles=(45.0,), seeds=(2, 3, 4))
+    fewer = replace(SPEC, tasks=("+45",), seeds=(2, 3, 4))
     comparison = compare(A, (fewer, results({"+45": "++-"}, fewer.seeds)))
     assert comparison.thresholds["0.95"]["all"].n == 2
     assert comparison.n_unpaired == 5
-    assert comparison.settings.settings["angles"] == ([0.0, 45.0], [45.0])
+    assert comparison.settings.settings["tasks"] == (["0", "+45"], ["+45"])
 
 
 def test_nothing_shared_is_refused() -> None:
-    with pytest.raises(InputError, match="share no goal or task and seed"):
-        compare(A, (replace(SPEC, angles=(7.0,)), results({"+7": "+++"})))
+    with pytest.raises(InputError, match="share no task and seed"):
+        compare(A, (replace(SPEC, tasks=("+7",)), results({"+7": "+++"})))
     with pytest.raises(InputError, match="share no success threshold"):
         compare(A, (replace(SPEC, thresholds=(0.5,)), B[1]))
 
@@ -72,10 +72,11 @@ def test_the_table_fits_in_80_columns() -> None:
 
 OF_REPLAY = {"n_action_steps": 8, "retrieval": "pusht-contact", "retrieval.subtrajectories": False}
 OF_POLICY = {**OF_REPLAY, "retrieval.subtrajectories": True, "policy.residual": True}
-REPLAY, POLICY = replace(SPEC, agent="replay", mode="contact"), replace(SPEC, agent="pusht-small")
+REPLAY = SPEC.with_agent(policy="replay", retrieval="contact")
+POLICY = SPEC.with_agent(policy="pusht-small")
 
 
-def told(found: Comparison) -> str:
+def shown(found: Comparison) -> str:
     text = io.StringIO()
     Console(file=text, width=80).print(render_comparison(found))
     return " ".join(text.getvalue().split())
@@ -85,7 +86,7 @@ def test_a_control_at_other_settings_is_named_as_such_above_the_figures() -> Non
     found = compare((REPLAY, A[1]), (POLICY, A[1]), (OF_REPLAY, OF_POLICY))
     assert found.settings.of_the_run == ["retrieval.subtrajectories"]
     assert not found.settings.equal_but_for_the_network
-    text = told(found)
+    text = shown(found)
     unequal = text.index("Not equal settings: retrieval.subtrajectories differ")
     assert unequal < text.index("Success > 0.85")
     assert "recap eval replay --settings-of pusht-small" in text
@@ -96,37 +97,45 @@ def test_a_control_at_other_settings_is_named_as_such_above_the_figures() -> Non
 
 def test_a_control_at_equal_settings_differs_in_the_network_alone() -> None:
     same = {key: value for key, value in OF_POLICY.items() if not key.startswith("policy.")}
-    asked = replace(REPLAY, settings_of="pusht-small")
+    asked = REPLAY.with_agent(settings_of="pusht-small")
     found = compare((asked, A[1]), (POLICY, A[1]), (same, OF_POLICY))
     assert set(found.settings.settings) == {"agent", "policy.residual"}
     assert found.settings.equal_but_for_the_network
-    assert "Equal settings: pool, poses, retrieval and look interval are the same" in told(found)
+    assert "Equal settings: pool, poses, retrieval and look interval are the same" in shown(found)
 
 
 @pytest.mark.parametrize(
-    "change", [{"pool": "other"}, {"objects": "pixels"}, {"pose_noise_px": 4.0}, {"noise_seed": 1}]
+    "change",
+    [
+        {"pool": "other"},
+        {"objects": "pixels"},
+        {"pose_noise": (4.0, 0.0)},
+        {"noise_seed": 1},
+        {"pusher": "triangle"},
+    ],
 )
 def test_another_pool_pose_or_noise_is_no_equal_setting(change: dict[str, Any]) -> None:
-    found = compare((REPLAY, A[1]), (replace(REPLAY, **change), A[1]), (OF_REPLAY, OF_REPLAY))
+    usual: dict[str, Any] = {"angles": (0.0, 45.0), "seeds": (1, 2, 3), "retrieval": "contact"}
+    found = compare((REPLAY, A[1]), (pusht_spec(**usual, **change), A[1]), (OF_REPLAY, OF_REPLAY))
     assert found.settings.of_the_run == list(change)
 
 
 def test_a_run_without_a_record_is_not_called_equal() -> None:
     found = compare((REPLAY, A[1]), (REPLAY, A[1]), (OF_REPLAY, None))
     assert not found.settings.equal_but_for_the_network
-    assert "has no record of what its agent was run with" in told(found)
-    still = compare((replace(SPEC, agent="still"), A[1]), (replace(SPEC, agent="expert"), A[1]))
-    assert still.settings.recorded, "these have nothing to record"
+    assert "has no record of what its agent was run with" in shown(found)
+    hold = compare((SPEC.with_agent(policy="hold"), A[1]), (SPEC.with_agent(policy="expert"), A[1]))
+    assert hold.settings.recorded, "these have nothing to record"
 
 
 def test_where_it_was_computed_is_no_setting() -> None:
-    found = compare((REPLAY, A[1]), (replace(REPLAY, device="cuda"), A[1]), (OF_REPLAY, OF_REPLAY))
+    found = compare((REPLAY, A[1]), (REPLAY.with_agent(device="cuda"), A[1]), (OF_REPLAY, OF_REPLAY))
     assert not found.settings.settings
 
 
 def test_whatever_a_file_holds_is_printed_as_it_is_written() -> None:
     hostile = {**OF_REPLAY, "[/x]": "[/y]\x1b[31m", "retrieval.trim": {"a": ["[/z]"]}}
-    text = told(compare((REPLAY, A[1]), (POLICY, A[1]), (OF_REPLAY, hostile)))
+    text = shown(compare((REPLAY, A[1]), (POLICY, A[1]), (OF_REPLAY, hostile)))
     assert "[/x]" in text
     assert "[/y]\\x1b[31m" in text
     assert "\x1b" not in text

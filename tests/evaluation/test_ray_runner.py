@@ -14,10 +14,10 @@ import pytest
 from recap.errors import InputError
 from recap.evaluation.ray_runner import run_on_ray
 from recap.evaluation.runner import evaluate
-from recap.evaluation.spec import EvalSpec
+from specs import pusht_spec
 
 HERE = Path(__file__).parent
-SPEC = EvalSpec("toy_agents:Slow", angles=(-30.0, 45.0), seeds=tuple(range(500, 508)))
+SPEC = pusht_spec("toy_agents:Slow", angles=(-30.0, 45.0), seeds=tuple(range(500, 508)))
 RAY = {
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": "only-for-this-test-0123456789abcdef",
@@ -62,8 +62,8 @@ def test_every_episode_once_though_a_node_dies(
     cluster: tuple[subprocess.Popen[str], str], tmp_path: Path
 ) -> None:
     nodes, address = cluster
-    command = [sys.executable, "-c", "from recap.cli import main; main()", "eval", SPEC.agent]
-    what = ["--angles=-30,45", "--seeds=500:508", "--batch-size=2"]
+    command = [sys.executable, "-c", "from recap.cli import main; main()", "eval", SPEC.agent.policy]
+    what = ["--env=pusht", "--tasks=-30,45", "--seeds=500:508", "--batch-size=2"]
     with subprocess.Popen(
         [*command, *what, "--ray", address, "--out", str(tmp_path / "ray")],
         cwd=HERE,
@@ -84,20 +84,24 @@ def test_every_episode_once_though_a_node_dies(
             out, err = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert (process.returncode, err) == (0, ""), out
+    said = [line for line in err.splitlines() if not line.startswith("episodes: ")]
+    assert (process.returncode, said) == (0, [f"Loading {SPEC.agent.policy} for pusht …"]), out
     refused = subprocess.run(
-        [*command[:-1], "toy_agents:refused", "--ray", address, "--out", tmp_path / "refused"],
+        [*command[:-1], "toy_agents:refused", "--env=pusht", "--ray", address, "--out", tmp_path / "refused"],
         cwd=HERE,
         env={**os.environ, **RAY},
         text=True,
         capture_output=True,
     )
-    assert (refused.returncode, refused.stderr) == (2, "recap: this toy has no weights: train it first\n")
+    assert refused.returncode == 2
+    _, error = refused.stderr.splitlines()
+    assert error.startswith("recap: this toy has no weights: train it first")
+    assert not (tmp_path / "refused").exists()
     begun_seeds = Counter(seed for _, seed in begun(tmp_path / "log"))
-    assert max(begun_seeds.values()) > 2  # each seed begins once an angle: something was run again
+    assert max(begun_seeds.values()) > 2  # each seed begins once a task: something was run again
     lines = [json.loads(line) for line in (tmp_path / "ray/episodes.jsonl").read_text().splitlines()]
-    assert sorted((e["angle"], e["seed"]) for e in lines) == [
-        (angle, seed) for angle in SPEC.angles for seed in SPEC.seeds
+    assert sorted((e["task"], e["seed"]) for e in lines) == [
+        (task, seed) for task in sorted(SPEC.tasks) for seed in SPEC.seeds
     ]
     evaluate(SPEC, tmp_path / "local")
     assert (tmp_path / "ray/eval_info.json").read_bytes() == (tmp_path / "local/eval_info.json").read_bytes()
@@ -109,6 +113,12 @@ def test_every_episode_once_though_a_node_dies(
 def test_nobody_there(address: str) -> None:
     with pytest.raises(InputError, match="cannot reach a Ray cluster at"):
         next(run_on_ray(SPEC, SPEC.trials(), 2, address))
+
+
+def test_nobody_there_leaves_no_run_directory(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot reach a Ray cluster at"):
+        evaluate(SPEC, tmp_path / "runs/ray", ray_address="127.0.0.1:1")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

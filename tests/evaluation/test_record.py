@@ -11,17 +11,18 @@ from recap.evaluation.film import CAPTION, N_HOLD, TILE
 from recap.evaluation.record import parse_choice, record
 from recap.evaluation.run_directory import read_info
 from recap.evaluation.runner import evaluate
-from recap.evaluation.spec import EvalSpec
 from recap.types import U8, EpisodeResult
 from recap.video import VideoFrames, video_length, video_size
+from specs import pusht_spec
 from toy_policy import toy_policy
 
-SPEC = EvalSpec("toy_agents:Wanderer", angles=(45.0, -30.0), seeds=(501, 503), max_steps=8)
+SPEC = pusht_spec("toy_agents:Wanderer", angles=(45.0, -30.0), seeds=(501, 503), max_steps=8)
+HALF = {"coverage": 0.5}
 RESULTS = [
-    EpisodeResult("-30", 501, "success", 3, 0.96, {"0.85": 1, "0.95": 3}),
-    EpisodeResult("-30", 503, "failure", 8, 0.5, {"0.85": None, "0.95": None}),
-    EpisodeResult("+45", 501, "error", 8, 0.5, {"0.85": None, "0.95": None}, "…"),
-    EpisodeResult("+45", 503, "failure", 8, 0.5, {"0.85": None, "0.95": None}),
+    EpisodeResult("-30", 501, "success", 3, {"coverage": 0.96}, {"0.85": 1, "0.95": 3}),
+    EpisodeResult("-30", 503, "failure", 8, HALF, {"0.85": None, "0.95": None}),
+    EpisodeResult("+45", 501, "error", 8, HALF, {"0.85": None, "0.95": None}, "…"),
+    EpisodeResult("+45", 503, "failure", 8, HALF, {"0.85": None, "0.95": None}),
 ]
 
 
@@ -47,7 +48,7 @@ def test_choice(text: str, picked: list[int]) -> None:
     ("text", "message"),
     [
         ("0", "unknown episodes to record '0'"),
-        ("some", "give a number, failures, all, or angle:seed"),
+        ("some", r"give a number, failures, all, or task:seed such as \+45:501"),
         ("", "unknown episodes"),
         ("45:7", r"cannot record \+45:7"),
     ],
@@ -87,8 +88,8 @@ def colours(picture: U8) -> set[str]:
 
 @pytest.mark.parametrize("objects", ["truth", "pixels"])
 def test_beside_the_world_stands_what_was_retrieved(tmp_path: Path, objects: str) -> None:
-    spec = EvalSpec("replay", pusher="triangle", angles=(30.0,), seeds=(501,), max_steps=4, objects=objects)
-    result = EpisodeResult("+30", 501, "failure", 4, 0.0, {})
+    spec = pusht_spec(pusher="triangle", angles=(30.0,), seeds=(501,), max_steps=4, objects=objects)
+    result = EpisodeResult("+30", 501, "failure", 4, {}, {})
     (recording,) = record(spec, [result], tmp_path)
     assert recording.video is not None
     assert video_size(recording.video) == (2 * TILE, TILE + 2 * CAPTION)
@@ -100,8 +101,8 @@ def test_a_policy_that_sees_has_its_predicted_future_between_them(tmp_path: Path
     from recap.policies.checkpoint import save_pretrained
 
     save_pretrained(toy_policy(), tmp_path / "policy")
-    spec = EvalSpec(str(tmp_path / "policy"), pusher="triangle", angles=(30.0,), seeds=(501,), max_steps=4)
-    (recording,) = record(spec, [EpisodeResult("+30", 501, "failure", 4, 0.0, {})], tmp_path)
+    spec = pusht_spec(str(tmp_path / "policy"), pusher="triangle", angles=(30.0,), seeds=(501,), max_steps=4)
+    (recording,) = record(spec, [EpisodeResult("+30", 501, "failure", 4, {}, {})], tmp_path)
     assert recording.video is not None
     assert video_size(recording.video) == (3 * TILE, TILE + 2 * CAPTION)
     assert colours(pane(recording.video, 2, 2)) == {"disc"}
@@ -110,7 +111,7 @@ def test_a_policy_that_sees_has_its_predicted_future_between_them(tmp_path: Path
 
 
 def test_an_episode_that_cannot_begin_has_no_video(tmp_path: Path) -> None:
-    spec = replace(SPEC, agent="toy_agents:FragileAtReset", seeds=(503,), angles=(45.0,))
+    spec = replace(SPEC.with_agent(policy="toy_agents:FragileAtReset"), seeds=(503,), tasks=("+45",))
     evaluate(spec, tmp_path / "run")
     (recording,) = record(spec, read_info(tmp_path / "run")[1], tmp_path / "videos")
     assert (recording.video, recording.differs) == (None, False)

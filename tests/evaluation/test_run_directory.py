@@ -9,12 +9,12 @@ import pytest
 from recap.errors import RunDirectoryError
 from recap.evaluation.run_directory import open_run, read_info
 from recap.evaluation.runner import evaluate
-from recap.evaluation.spec import EvalSpec
 from recap.types import EpisodeResult
+from specs import pusht_spec
 
-SPEC = EvalSpec("still", angles=(0.0, 45.0), seeds=(500, 501), max_steps=5)
-RESULT = EpisodeResult("0", 500, "failure", 5, 0.25, {"0.85": None, "0.95": None})
-ERROR = EpisodeResult("+45", 501, "error", 1, 0.0, {"0.85": None, "0.95": None}, "Traceback…\n")
+SPEC = pusht_spec("hold", angles=(0.0, 45.0), seeds=(500, 501), max_steps=5)
+RESULT = EpisodeResult("0", 500, "failure", 5, {"coverage": 0.25}, {"0.85": None, "0.95": None})
+ERROR = EpisodeResult("+45", 501, "error", 1, {"coverage": 0.0}, {"0.85": None, "0.95": None}, "Traceback…\n")
 
 
 def test_results_are_on_disk_at_once_and_read_again(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_results_are_on_disk_at_once_and_read_again(tmp_path: Path) -> None:
     assert len((tmp_path / "run/episodes.jsonl").read_text().splitlines()) == 1
 
 
-@pytest.mark.parametrize("torn", [b'{"angle": 0.0, "se', b'{"angle": 0.0}\n', b"\x00\x00\xff", b"\n"])
+@pytest.mark.parametrize("torn", [b'{"task": "0", "se', b'{"task": "0"}\n', b"\x00\x00\xff", b"\n"])
 def test_a_torn_last_line_is_dropped(tmp_path: Path, torn: bytes) -> None:
     with open_run(tmp_path, SPEC) as run:
         run.append(RESULT)
@@ -60,8 +60,10 @@ def test_lock(tmp_path: Path) -> None:
 
 def test_another_config_is_refused(tmp_path: Path) -> None:
     evaluate(SPEC, tmp_path)
-    with pytest.raises(RunDirectoryError, match=r'another pusher \("disc", now "triangle"\): give another'):
-        evaluate(replace(SPEC, pusher="triangle", seeds=(1,)), tmp_path)
+    with pytest.raises(
+        RunDirectoryError, match=r'another options\.pusher \("disc", now "triangle"\): give another'
+    ):
+        evaluate(replace(SPEC, options={"pusher": "triangle"}, seeds=(1,)), tmp_path)
     with pytest.raises(RunDirectoryError, match="another seeds"):
         evaluate(replace(SPEC, seeds=tuple(range(100))), tmp_path)
     (tmp_path / "config.json").write_text("{")
@@ -85,8 +87,14 @@ def test_info_is_there_only_for_a_whole_run(tmp_path: Path) -> None:
     assert read_info(tmp_path / "eval_info.json") == (spec, results)
     info = json.loads((tmp_path / "eval_info.json").read_text())
     assert list(info) == ["config", "episodes", "summary"]
-    assert [(e["angle"], e["seed"]) for e in info["episodes"]] == [(0, 500), (0, 501), (45, 500), (45, 501)]
-    assert set(info["episodes"][0]) == {"angle", "seed", "outcome", "steps", "max_coverage", "first_step"}
+    assert [(e["task"], e["seed"]) for e in info["episodes"]] == [
+        ("0", 500),
+        ("0", 501),
+        ("+45", 500),
+        ("+45", 501),
+    ]
+    assert set(info["episodes"][0]) == {"task", "seed", "outcome", "steps", "metrics", "first_step"}
+    assert set(info["episodes"][0]["metrics"]) == {"coverage"}
     lines = (tmp_path / "episodes.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "episodes.jsonl").write_text("".join(lines[:-1]))
     with open_run(tmp_path, SPEC):

@@ -6,18 +6,19 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recap.errors import InputError, RecapError, RunDirectoryError
 from recap.evaluation.runner import evaluate
-from recap.evaluation.spec import EvalSpec
 from recap.workers import WorkerLostError
+from specs import pusht_spec
 
-SPEC = EvalSpec("toy_agents:Wanderer", angles=(-30.0, 45.0), seeds=tuple(range(500, 507)), max_steps=30)
+SPEC = pusht_spec("toy_agents:Wanderer", angles=(-30.0, 45.0), seeds=tuple(range(500, 507)), max_steps=30)
 HERE = Path(__file__).parent
+LOADING = "Loading toy_agents:Slow for pusht …"
 
 
 def lines(out: Path) -> list[str]:
@@ -54,12 +55,12 @@ def test_what_another_device_finished_is_taken_as_it_is(tmp_path: Path) -> None:
     assert evaluate(SPEC, tmp_path).n_run == 0
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
     (tmp_path / "eval_info.json").unlink()  # not finished: the rest must come from the same device
-    with pytest.raises(RunDirectoryError, match="another device"):
+    with pytest.raises(RunDirectoryError, match=r"another agent\.device"):
         evaluate(SPEC, tmp_path)
 
 
 def test_errors_are_kept_and_run_again_only_when_asked(tmp_path: Path) -> None:
-    spec = replace(SPEC, agent="toy_agents:Fragile")
+    spec = SPEC.with_agent(policy="toy_agents:Fragile")
     assert evaluate(spec, tmp_path, workers=2, batch_size=3).n_errors == 2
     assert evaluate(spec, tmp_path).n_run == 0
     again = evaluate(spec, tmp_path, retry_errors=True)
@@ -70,7 +71,7 @@ def test_errors_are_kept_and_run_again_only_when_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_agent_that_cannot_be_made(tmp_path: Path, workers: int) -> None:
     with pytest.raises(InputError, match="this toy has no weights: train it first"):
-        evaluate(replace(SPEC, agent="toy_agents:refused"), tmp_path, workers=workers)
+        evaluate(SPEC.with_agent(policy="toy_agents:refused"), tmp_path, workers=workers)
 
 
 def test_counts_must_be_positive(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_counts_must_be_positive(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_dies_does_not_hang_the_run(tmp_path: Path) -> None:
-    spec = replace(SPEC, agent="toy_agents:Deadly")
+    spec = SPEC.with_agent(policy="toy_agents:Deadly")
     message = r"ended by SIGKILL \(out of memory\?\); \d+ of 14 episodes are done and kept; the same"
     with pytest.raises(WorkerLostError, match=message):
         evaluate(spec, tmp_path, workers=2, batch_size=1)
@@ -91,7 +92,16 @@ def test_a_worker_that_dies_does_not_hang_the_run(tmp_path: Path) -> None:
 
 def start(out: Path, workers: int, delay_s: float = 0.0) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", "from recap.cli import main; main()"]
-    arguments = ["eval", "toy_agents:Slow", "--angles=-30,45", "--seeds", "500:504", "--batch-size", "2"]
+    arguments = [
+        "eval",
+        "toy_agents:Slow",
+        "--env=pusht",
+        "--tasks=-30,45",
+        "--seeds",
+        "500:504",
+        "--batch-size",
+        "2",
+    ]
     return subprocess.Popen(
         [*command, *arguments, "--workers", str(workers), "--out", str(out)],
         cwd=HERE,
@@ -101,6 +111,11 @@ def start(out: Path, workers: int, delay_s: float = 0.0) -> subprocess.Popen[str
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
+
+
+def without_progress(err: str) -> list[str]:
+    """What a slow machine says on the way is left out."""
+    return [line for line in err.splitlines() if not line.startswith("episodes: ")]
 
 
 def wait_for_episodes(out: Path, n: int, process: subprocess.Popen[str]) -> None:
@@ -138,7 +153,7 @@ def test_a_stopped_run_is_resumed(tmp_path: Path, workers: int, sig: int, whole_
     if sig == signal.SIGINT:
         assert process.returncode == 130
         state = f"{n_before} of 8 episodes are done and kept"
-        assert err == f"recap: stopped: {state}; the same command resumes\n"
+        assert without_progress(err) == [LOADING, f"recap: stopped: {state}; the same command resumes"]
         assert out == ""
     deadline = time.monotonic() + 10
     while not group_is_gone(process.pid):  # no worker outlives the run
@@ -146,21 +161,21 @@ def test_a_stopped_run_is_resumed(tmp_path: Path, workers: int, sig: int, whole_
         time.sleep(0.02)
     again = start(tmp_path, 2)
     out, err = again.communicate(timeout=60)
-    assert (again.returncode, err) == (0, "")
+    assert (again.returncode, without_progress(err)) == (0, [LOADING])
     assert f"Ran {8 - n_before} episodes" in out
-    keys = [(e["angle"], e["seed"]) for e in map(json.loads, lines(tmp_path))]
-    assert sorted(keys) == [(angle, seed) for angle in (-30, 45) for seed in range(500, 504)]
+    keys = [(e["task"], e["seed"]) for e in map(json.loads, lines(tmp_path))]
+    assert sorted(keys) == [(task, seed) for task in ("+45", "-30") for seed in range(500, 504)]
 
 
 def test_a_run_never_mixes_two_versions_of_a_pool(tmp_path: Path) -> None:
-    from recap.collection import CollectSpec, demonstrate
     from recap.pool.store import Pool
+    from recap_worlds.pusht.collecting import CollectSpec, demonstrate
 
     spec = CollectSpec("disc", (-30.0,), 3, image_size=0)
     demos = [demonstrate(spec, demo) for demo in spec.demos()]
     pool = Pool.create(tmp_path / "pool")
     pool.add(demos[:2])
-    asked = EvalSpec("replay", angles=(-30.0,), seeds=(500, 501), max_steps=5, pool=str(tmp_path / "pool"))
+    asked = pusht_spec("replay", angles=(-30.0,), seeds=(500, 501), max_steps=5, pool=str(tmp_path / "pool"))
     evaluate(asked, tmp_path / "out")
     evaluate(asked, tmp_path / "out")
     pool.add(demos[2:])
@@ -169,9 +184,9 @@ def test_a_run_never_mixes_two_versions_of_a_pool(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"agent": "toy_agents:refused"}, {"agent": "replay", "pool": "no/such/pool"}]
+    "settings", [{"policy": "toy_agents:refused"}, {"policy": "replay", "pool": "no/such/pool"}]
 )
-def test_what_cannot_begin_leaves_nothing_behind(tmp_path: Path, changes: dict[str, str]) -> None:
+def test_what_cannot_begin_leaves_nothing_behind(tmp_path: Path, settings: dict[str, Any]) -> None:
     with pytest.raises(RecapError):
-        evaluate(replace(SPEC, **changes), tmp_path / "out")
+        evaluate(pusht_spec(**settings), tmp_path / "out")
     assert not (tmp_path / "out").exists()

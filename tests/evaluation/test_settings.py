@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from recap.assembly import retrieval_name
 from recap.errors import InputError
 from recap.evaluation.agents import make_agent
 from recap.evaluation.commands import command_of, control_of
@@ -17,16 +18,22 @@ from recap.evaluation.run_directory import read_provenance
 from recap.evaluation.runner import evaluate, provenance
 from recap.evaluation.settings import SETTINGS, differences, recorded_settings, settings_text
 from recap.evaluation.spec import EvalSpec
-from recap.plans.plan import read_plan
 from recap.policies.checkpoint import save_pretrained
 from recap.pool.memory import MemoryView
+from recap.pool.opening import open_pool
 from recap.pool.packed import write_packed
-from recap.standard_pools import open_pool
 from recap.types import EpisodeResult
+from recap_research.plans.plan import read_plan
+from specs import arms_spec, pusht_spec
 from toy_policy import toy_config, toy_policy
 
-SMALL = EvalSpec(
-    "pusht-small", pusher="triangle", mode="contact", angles=(-30.0, 0.0), seeds=(500, 501), max_steps=120
+SMALL = pusht_spec(
+    "pusht-small",
+    pusher="triangle",
+    retrieval="contact",
+    angles=(-30.0, 0.0),
+    seeds=(500, 501),
+    max_steps=120,
 )
 
 
@@ -41,95 +48,92 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def rolled(spec: EvalSpec) -> tuple[list[EpisodeResult], dict[str, Any]]:
-    agent = make_agent(spec.agent, spec)
+    agent = make_agent(spec)
     return list(run_trials(agent, spec, spec.trials(), len(spec.trials()))), provenance(agent)[SETTINGS]
 
 
 def test_replay_with_a_policys_settings_is_that_policy_without_its_residual_to_the_step(pool: str) -> None:
     spec = replace(SMALL, pool=pool)
-    control, of_control = rolled(replace(spec, agent="replay", settings_of="pusht-small"))
-    without, of_policy = rolled(replace(spec, residual=False))
+    control, of_control = rolled(spec.with_agent(policy="replay", settings_of="pusht-small"))
+    without, of_policy = rolled(spec.with_agent(residual=False))
     assert control == without, "steps, coverage to the last bit, and when each threshold was passed"
-    plain, of_plain = rolled(replace(spec, agent="replay"))
+    plain, of_plain = rolled(spec.with_agent(policy="replay"))
     assert plain != control, "plain replay knows no sub-trajectories"
     assert of_control == {k: v for k, v in of_policy.items() if not k.startswith("policy.")}
     assert {k for k in of_plain if of_plain[k] != of_control[k]} == {"retrieval.subtrajectories"}
 
 
 def test_it_is_so_with_two_arms() -> None:
-    spec = EvalSpec(
-        "dualarm-small", env="dualarm", pool="dualarm-debug-ur5e", tasks=("move_can_pot",), seeds=(500,)
-    )
-    control, of_control = rolled(replace(spec, agent="replay", settings_of="dualarm-small"))
-    without, of_policy = rolled(replace(spec, residual=False))
+    spec = arms_spec("dualarm-small", pool="dualarm-debug-ur5e", tasks=("move_can_pot",), seeds=(500,))
+    control, of_control = rolled(spec.with_agent(policy="replay", settings_of="dualarm-small"))
+    without, of_policy = rolled(spec.with_agent(residual=False))
     assert control == without
     assert of_control == {k: v for k, v in of_policy.items() if not k.startswith("policy.")}
-    _, of_plain = rolled(replace(spec, agent="replay"))
+    _, of_plain = rolled(spec.with_agent(policy="replay"))
     assert of_plain == of_control, "with two arms plain replay has the policy's settings already"
 
 
 def test_a_look_interval_of_ones_own_goes_before_the_policys(pool: str) -> None:
-    like = replace(SMALL, agent="replay", settings_of="pusht-small", pool=pool, n_action_steps=4)
-    assert provenance(make_agent("replay", like))[SETTINGS]["n_action_steps"] == 4
+    like = replace(SMALL, pool=pool).with_agent(policy="replay", settings_of="pusht-small", n_action_steps=4)
+    assert provenance(make_agent(like))[SETTINGS]["n_action_steps"] == 4
 
 
 def test_a_policy_of_ones_own_gives_chunk_and_look_interval(tmp_path: Path, pool: str) -> None:
     save_pretrained(toy_policy(toy_config(inputs="S", chunk_size=4, n_action_steps=2)), tmp_path / "policy")
-    like = EvalSpec("replay", settings_of=str(tmp_path / "policy"), pool=pool)
-    kept = provenance(make_agent("replay", like))[SETTINGS]
+    like = pusht_spec(settings_of=str(tmp_path / "policy"), pool=pool)
+    kept = provenance(make_agent(like))[SETTINGS]
     assert (kept["retrieval.chunk_size"], kept["n_action_steps"]) == (4, 2)
     assert kept["retrieval.subtrajectories"] is False, "as that policy has it"
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("changes", "message"),
     [
         (
-            replace(SMALL, agent="replay", settings_of="pusht-small", mode="aligned"),
-            "in mode contact, not in",
+            {"settings_of": "pusht-small", "retrieval": "object"},
+            "trained with retrieval pusht-contact, not pusht-object",
         ),
-        (replace(SMALL, agent="replay", settings_of="dualarm-small"), "retrieves in dualarm in mode aligned"),
-        (replace(SMALL, agent="replay", settings_of="runs/nowhere"), "runs/nowhere"),
+        ({"settings_of": "dualarm-small"}, "policy 'dualarm-small' does not act in env 'pusht'"),
+        ({"settings_of": "runs/nowhere"}, "runs/nowhere"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(spec: EvalSpec, message: str) -> None:
+def test_settings_that_do_not_fit_are_refused(changes: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        make_agent("replay", spec)
+        make_agent(SMALL.with_agent(policy="replay", **changes))
 
 
 def test_only_replay_takes_settings_of_another() -> None:
     with pytest.raises(InputError, match="--settings-of is for replay"):
-        replace(SMALL, settings_of="pusht-nano")
+        SMALL.with_agent(settings_of="pusht-nano")
 
 
 def test_what_an_agent_was_run_with_is_kept_with_its_results(tmp_path: Path, pool: str) -> None:
-    spec = replace(
-        SMALL, agent="replay", settings_of="pusht-small", pool=pool, angles=(0.0,), seeds=(500,), max_steps=3
-    )
+    spec = replace(SMALL, pool=pool, tasks=("0",), seeds=(500,), max_steps=3)
+    spec = spec.with_agent(policy="replay", settings_of="pusht-small")
     evaluate(spec, tmp_path / "run")
     kept = read_provenance(tmp_path / "run")[SETTINGS]
     assert kept["n_action_steps"] == 8
     assert kept["retrieval.subtrajectories"] is True
     assert kept["retrieval.chunk_size"] == 8
     assert kept["retrieval.max_distance"] == "none"
-    assert kept == json.loads(json.dumps(provenance(make_agent("replay", spec))[SETTINGS], allow_nan=False))
+    assert kept == json.loads(json.dumps(provenance(make_agent(spec))[SETTINGS], allow_nan=False))
     config = json.loads((tmp_path / "run/config.json").read_text())
-    assert config["settings_of"] == "pusht-small"
+    assert config["agent"]["settings_of"] == "pusht-small"
 
 
-def test_a_policy_that_does_not_retrieve_tells_no_retrieval() -> None:
-    of_replay = {"retrieval": "pusht-single", "retrieval.trim": 0, "n_action_steps": 4}
+def test_a_policy_that_does_not_retrieve_has_no_retrieval_settings() -> None:
+    of_replay = {"retrieval": "pusht-world", "retrieval.trim": 0, "n_action_steps": 4}
     found = differences(
-        (replace(SMALL, agent="replay"), of_replay), (SMALL, {"retrieval": "none", "n_action_steps": 4})
+        (SMALL.with_agent(policy="replay"), of_replay), (SMALL, {"retrieval": "none", "n_action_steps": 4})
     )
-    assert found.settings["retrieval"] == ("pusht-single", "none")
+    assert found.settings["retrieval"] == ("pusht-world", "none")
     assert found.settings["retrieval.trim"] == (0, "–")
 
 
 def test_values_in_words() -> None:
     values = [True, None, 0.5, [1, 2], {"a": 1.0}, "none", list(range(40))]
-    told = ["yes", "none", "0.5", "1, 2", "a 1", "none"]
-    assert [settings_text(value) for value in values][:-1] == told
+    words = ["yes", "none", "0.5", "1, 2", "a 1", "none"]
+    assert [settings_text(value) for value in values][:-1] == words
     assert settings_text(values[-1]).endswith("… (40)")
 
 
@@ -137,21 +141,25 @@ def test_a_plan_names_the_policy_whose_settings_its_control_takes(tmp_path: Path
     body = {"agents": {"same": {"agent": "replay", "settings_of": "pusht-nano", "seeds": [500, 502]}}}
     (tmp_path / "plan.json").write_text(json.dumps(body))
     spec = read_plan(tmp_path / "plan.json", tmp_path / "out").agents[0].spec
-    assert (spec.settings_of, spec.mode, spec.agent) == ("pusht-nano", "contact", "replay")
+    assert (spec.agent.settings_of, spec.agent.policy) == ("pusht-nano", "replay")
+    assert retrieval_name(spec.agent, spec.suite) == "pusht-contact"
 
 
 def test_the_control_of_an_evaluation_is_one_command() -> None:
-    spec = replace(SMALL, half_at=20.0, temperature=0.0, n_action_steps=4, pool="pools/mine")
+    spec = replace(SMALL, pool="pools/mine").with_agent(
+        residual_halflife=20.0, temperature=0.0, n_action_steps=4
+    )
     control = control_of(spec)
     assert control is not None
-    assert control == replace(
-        SMALL, agent="replay", settings_of="pusht-small", n_action_steps=4, pool="pools/mine"
+    assert control == replace(SMALL, pool="pools/mine").with_agent(
+        policy="replay", settings_of="pusht-small", n_action_steps=4, retrieval=""
+    ), "the policy it takes its settings from says how to retrieve"
+    assert command_of(control) == (
+        "recap eval replay --env pusht --env.pusher triangle --settings-of pusht-small --action-steps 4 "
+        "--pool pools/mine --max-steps 120 --tasks=-30,0 --seeds 500:502"
     )
-    told = command_of(control)
-    assert told.startswith("recap eval replay --settings-of pusht-small --pusher triangle --mode contact")
-    assert "--half-at" not in told
-    assert control_of(replace(SMALL, agent="replay")) is None
-    assert control_of(replace(SMALL, matching="none")) is None, "what it does without a match has no replay"
+    assert control_of(SMALL.with_agent(policy="replay")) is None
+    assert control_of(SMALL.with_agent(matching="none")) is None, "what it does without a match has no replay"
 
 
 @pytest.mark.parametrize("damaged", [{}, {SETTINGS: "all"}, {SETTINGS: [1]}, {SETTINGS: None}])

@@ -6,19 +6,19 @@ import json
 import pytest
 from rich.console import Console
 
-from recap.evaluation.spec import EvalSpec
 from recap.evaluation.statistics import wilson
 from recap.evaluation.summary import render_summary, summarise
 from recap.types import EpisodeResult, Outcome
+from specs import pusht_spec
 
-SPEC = EvalSpec("still", angles=(45.0, 0.0, -45.0), seeds=(48, 49, 50))
+SPEC = pusht_spec("hold", angles=(45.0, 0.0, -45.0), seeds=(48, 49, 50))
 
 
 def result(
     task: str, seed: int, early: int | None, late: int | None, outcome: Outcome = "failure"
 ) -> EpisodeResult:
     steps = 300 if late is None else late
-    return EpisodeResult(task, seed, outcome, steps, 0.5, {"0.85": early, "0.95": late})
+    return EpisodeResult(task, seed, outcome, steps, {"coverage": 0.5}, {"0.85": early, "0.95": late})
 
 
 RESULTS = [
@@ -36,9 +36,9 @@ RESULTS = [
 
 def test_counts_and_intervals() -> None:
     summary = summarise(SPEC, RESULTS, wall_s=2.0, n_run=9)
-    assert [g.name for g in summary.angles] == ["-45", "0", "+45"]
+    assert [g.name for g in summary.tasks] == ["-45", "0", "+45"]
     assert [g.name for g in summary.groups] == ["seen", "unseen", "all"]
-    left, middle, right = summary.angles
+    left, middle, right = summary.tasks
     assert [(r.k, r.n) for r in left.rates.values()] == [(2, 2), (1, 2)]
     assert left.rates["0.95"].interval == wilson(1, 2)
     assert (left.n_errors, left.mean_steps) == (1, 160)
@@ -53,7 +53,7 @@ def test_counts_and_intervals() -> None:
 
 def test_where_all_agree_the_starts_bound_the_rate() -> None:
     always = [result(task, seed, 3, 4, "success") for task in ("-45", "+45") for seed in SPEC.seeds]
-    summary = summarise(EvalSpec("still", angles=(-45.0, 45.0), seeds=SPEC.seeds), always)
+    summary = summarise(pusht_spec("hold", angles=(-45.0, 45.0), seeds=SPEC.seeds), always)
     assert [g.name for g in summary.groups] == ["seen", "all"]
     assert summary.groups[0].rates["0.85"].interval == wilson(3, 3)
 
@@ -61,13 +61,13 @@ def test_where_all_agree_the_starts_bound_the_rate() -> None:
 def test_json_is_plain_and_knows_no_time() -> None:
     plain = json.loads(json.dumps(summarise(SPEC, RESULTS, wall_s=2.0, n_run=9).to_json(), allow_nan=False))
     assert plain == summarise(SPEC, RESULTS, wall_s=5.0).to_json()
-    assert plain["by_angle"]["+45"]["success"]["0.85"]["successes"] == 2
+    assert plain["by_task"]["+45"]["success"]["0.85"]["successes"] == 2
     assert plain["all"]["errors"] == 1
     assert plain["all"]["already_past_at_start"]["0.85"] == ["+45:48"]
 
 
 def test_only_errors_say_nothing() -> None:
-    spec = EvalSpec("still", angles=(45.0,), seeds=(50,))
+    spec = pusht_spec("hold", angles=(45.0,), seeds=(50,))
     summary = summarise(spec, [result("+45", 50, None, None, "error")])
     plain = json.loads(json.dumps(summary.to_json(), allow_nan=False))
     assert plain["all"]["success"]["0.95"]["rate"] is None
@@ -85,7 +85,7 @@ def test_the_table_fits_in_80_columns() -> None:
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 80
     rows = [line.split() for line in text.splitlines()]
-    assert ["+45°", "2/3", "67%", "[20,", "94]", "2/3", "67%", "[20,", "94]", "0", "133"] in rows
+    assert ["goal", "+45°", "2/3", "67%", "[20,", "94]", "2/3", "67%", "[20,", "94]", "0", "133"] in rows
     assert "Free successes at 0.85, already past it at the start: 1 (+45:48)." in text
     assert "Episodes that ended in an error: 1; they are in no rate above." in text
     assert "Ran 9 episodes in 2.0 s, 4.5 a second." in text

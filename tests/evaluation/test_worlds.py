@@ -2,13 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from recap.assembly import AgentSpec, assemble_agent
-from recap.envs.dualarm.collection import demonstrate
-from recap.envs.dualarm.env import DualArmEnv
+from recap.assembly import AgentConfig, assemble_agent
 from recap.errors import InputError
 from recap.evaluation.agents import make_agent
 from recap.evaluation.commands import command_of
@@ -19,11 +18,16 @@ from recap.evaluation.runner import evaluate
 from recap.evaluation.spec import EvalSpec
 from recap.evaluation.summary import summarise
 from recap.pool.memory import MemoryPool
-from recap.retrieval.config import looking_after
-from recap.retrieval.presets import preset
+from recap.retrieval.config import scale_for_replan_interval
+from recap.retrieval.presets import find_retrieval
+from recap.suites import suite_named
+from recap_worlds.dualarm.collection import demonstrate
+from recap_worlds.dualarm.env import DualArmEnv
+from specs import arms_spec, pusht_spec
 
 TASK = "lift_pot"
-SPEC = EvalSpec(agent="expert", env="dualarm", tasks=(TASK,), seeds=(500, 501))
+SPEC = arms_spec("expert", tasks=(TASK,), seeds=(500, 501))
+ARMS = suite_named("dualarm")
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +39,11 @@ def pool() -> MemoryPool:
 
 def test_an_evaluation_is_resumed_counted_and_compared(tmp_path: Path) -> None:
     with open_run(tmp_path / "run", SPEC) as run:
-        (first,) = run_trials(make_agent("expert", SPEC), SPEC, SPEC.trials()[:1], 1)
+        (first,) = run_trials(make_agent(SPEC), SPEC, SPEC.trials()[:1], 1)
         run.append(first)
     summary = evaluate(SPEC, tmp_path / "run")
     assert summary.n_run == 1
-    (group,) = summary.angles
+    (group,) = summary.tasks
     assert (group.name, group.rates["0.5"].k, group.rates["0.5"].n) == (TASK, 2, 2)
     assert set(summary.to_json()) == {"by_task", "unseen", "all", "interval"}
     spec, results = read_info(tmp_path / "run")
@@ -53,24 +57,24 @@ def test_an_evaluation_is_resumed_counted_and_compared(tmp_path: Path) -> None:
 def test_other_arms_do_what_the_pool_shows_wherever_the_pot_stands(
     pool: MemoryPool, n_action_steps: int
 ) -> None:
-    spec = EvalSpec(agent="replay", env="dualarm", tasks=(TASK,), seeds=(500, 501, 502), pool="made")
-    agent = assemble_agent(AgentSpec("replay", env="dualarm", n_action_steps=n_action_steps), pool)
+    spec = arms_spec(tasks=(TASK,), seeds=(500, 501, 502), pool="made")
+    agent = assemble_agent(AgentConfig(n_action_steps=n_action_steps), pool, suite=ARMS)
     results = list(run_trials(agent, spec, spec.trials(), 3))
     assert sum(r.outcome == "success" for r in results) >= 2
 
 
 def test_only_two_arms_that_look_often_retrieve_otherwise() -> None:
-    arms, board = preset("dualarm-aligned")[1], preset("pusht-aligned")[1]
-    assert looking_after(arms, 8) is looking_after(arms, 16) is looking_after(arms, None) is arms
-    assert looking_after(board, 1) is board
-    often = looking_after(arms, 1)
+    arms, board = find_retrieval("dualarm-parts")[1], find_retrieval("pusht-object")[1]
+    assert all(scale_for_replan_interval(arms, n) is arms for n in (8, 16, None))
+    assert scale_for_replan_interval(board, 1) is board
+    often = scale_for_replan_interval(arms, 1)
     assert often.lead == 2
     assert often.stall_penalty * 8 == arms.stall_penalty
     assert often.metric_fingerprint == arms.metric_fingerprint, "a policy may look as often as it likes"
 
 
 def test_pictures_are_taken_only_when_a_chunk_is_planned(pool: MemoryPool) -> None:
-    agent = assemble_agent(AgentSpec("replay", env="dualarm"), pool)
+    agent = assemble_agent(AgentConfig(), pool, suite=ARMS)
     agent.reset(0, SPEC.trials()[0])
     env = DualArmEnv(TASK, image_size=0)
     env.reset(seed=500)
@@ -82,47 +86,50 @@ def test_pictures_are_taken_only_when_a_chunk_is_planned(pool: MemoryPool) -> No
 
 
 def test_specs_hold_the_settings_of_their_own_environment() -> None:
-    arms, board = SPEC.to_json(), EvalSpec(agent="still").to_json()
+    arms, board = SPEC.to_json(), pusht_spec("hold").to_json()
     assert EvalSpec.from_json(arms) == SPEC
-    assert not {"pusher", "angles", "thresholds"} & set(arms)
-    assert not {"tasks", "embodiment", "wording"} & set(board)
-    assert command_of(SPEC) == "recap eval expert --env dualarm --task lift_pot --seeds 500:502"
-    assert len(summarise(SPEC, []).angles) == 1
-    blurred = replace(SPEC, pose_noise_mm=5.0, pose_noise_deg=2.0)
-    assert EvalSpec.from_json(blurred.to_json()) == blurred
-    assert command_of(blurred).startswith("recap eval expert --env dualarm --pose-noise 5,2 ")
+    assert set(arms["options"]) == {"embodiment", "split", "wording"}
+    assert set(board["options"]) == {"pusher", "block"}
+    assert command_of(SPEC) == "recap eval expert --env dualarm --tasks=lift_pot --seeds 500:502"
+    assert len(summarise(SPEC, []).tasks) == 1
+    noisy = replace(SPEC, pose_noise=(0.005, 2.0))
+    assert EvalSpec.from_json(noisy.to_json()) == noisy
+    assert command_of(noisy).startswith("recap eval expert --env dualarm --pose-noise 0.005,2 ")
 
 
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
         ({"tasks": ("lift_pan",)}, "lift_pot"),
-        ({"objects": "pixels"}, "of pusht"),
-        ({"pose_noise_px": 4.0}, "in px are of pusht"),
-        ({"pose_noise_mm": -1.0}, "no deviation"),
-        ({"wording": "rude"}, "wording"),
+        ({"objects": "pixels"}, "env 'dualarm' cannot find poses in pixels"),
+        ({"pose_noise": (-1.0, 0.0)}, "no deviation"),
+        ({"wording": "rude"}, "unknown wording 'rude'"),
+        ({"split": "dirty"}, "unknown split 'dirty'"),
+        ({"embodiment": "viper"}, "'viper'"),
         ({"tasks": (TASK, TASK)}, "given twice"),
-        ({"angles": (0.0,)}, "goal angles are of pusht"),
+        ({"tasks": ("0",)}, "unknown task '0'"),
     ],
 )
-def test_what_makes_no_sense_is_refused(settings: dict[str, object], says: str) -> None:
+def test_what_makes_no_sense_is_refused(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        EvalSpec(agent="still", env="dualarm", **settings)  # type: ignore[arg-type]
+        arms_spec("hold", **settings)
 
 
 def test_a_task_of_two_arms_is_refused_on_the_board() -> None:
-    with pytest.raises(InputError, match="task lift_pot is of dualarm"):
-        EvalSpec(agent="still", tasks=(TASK,))
+    with pytest.raises(InputError, match="goal angle 'lift_pot' is not a number"):
+        EvalSpec(AgentConfig("hold"), "pusht", tasks=(TASK,))
 
 
 def test_for_those_who_do_not_look_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DualArmEnv, "draw", lambda *_: pytest.fail("nobody looks"))
-    (result,) = run_trials(make_agent("expert", SPEC), SPEC, SPEC.trials()[:1], 1)
+    (result,) = run_trials(make_agent(SPEC), SPEC, SPEC.trials()[:1], 1)
     assert result.outcome == "success", result.error
 
 
 def test_a_pool_of_another_robot_is_named_as_such() -> None:
-    spec = replace(SPEC, agent="replay", pool="pusht-9x100")
-    (result,) = run_trials(make_agent("replay", spec), spec, spec.trials()[:1], 1)
-    assert result.outcome == "error"
-    assert "2-D proprioception, 2 arms have 20: it is of another robot" in str(result.error)
+    spec = replace(SPEC, pool="pusht-9x100").with_agent(policy="replay")
+    with pytest.raises(
+        InputError,
+        match=r"2-D actions and 2-D .* 20-D and 20-D: it is of another robot",
+    ):
+        make_agent(spec)

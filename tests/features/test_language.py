@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer, T5Config
 
-from recap.envs.dualarm.tasks import TASKS
 from recap.errors import DatasetError, InputError
 from recap.features.language import ContentWords, HashedWords, SentenceEncoder, TextEncoder, make_text_encoder
+from recap_worlds.dualarm.tasks import TASKS
 
 torch.set_num_threads(1)
 

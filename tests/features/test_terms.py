@@ -9,9 +9,9 @@ from episodes import random_episode
 from recap.errors import InputError
 from recap.features.describer import TermDescriber
 from recap.features.language import HashedWords
+from recap.features.scene_terms import ARM
 from recap.features.terms import (
     Actions,
-    ArmsProprio,
     ImageFeature,
     Instruction,
     ObjectPoses,
@@ -23,21 +23,22 @@ from recap.features.terms import (
     Velocities,
 )
 from recap.features.vision import PatchEncoder
-from recap.retrieval.presets import PRESETS, paper_preset
+from recap.retrieval.presets import POSITION_WEIGHT, paper_preset
 from recap.types import Episode
+from recap_worlds.pusht.retrieval import RETRIEVALS
 
 EPISODE = random_episode("demo", 3, n=12)
 
 
-def test_every_preset_of_the_plane_describes_every_frame() -> None:
-    for describer, config in (made for name, made in PRESETS.items() if name.startswith("pusht-")):
+def test_every_retrieval_of_the_plane_describes_every_frame() -> None:
+    for describer, config in RETRIEVALS.values():
         rows = describer.describe(EPISODE)
         assert {name: r.shape for name, r in rows.items()} == {n: (12, d) for n, d in describer.dims.items()}
         assert set(config.weights) | set(config.scene_weights) <= set(describer.dims)
 
 
 def test_history_is_oldest_first_and_held_before_the_start() -> None:
-    rows = Proprio(2, n_steps=3).describe(EPISODE).reshape(12, 3, 2)
+    rows = Proprio("XY", n_steps=3).describe(EPISODE).reshape(12, 3, 2)
     assert np.array_equal(rows[5], EPISODE.proprio[3:6])
     assert np.array_equal(rows[0], EPISODE.proprio[[0, 0, 0]])
 
@@ -89,13 +90,10 @@ def arms_episode(n: int = 6) -> Episode:
 
 
 def test_two_arms_weigh_position_four_times() -> None:
-    episode = arms_episode()
+    episode, term = arms_episode(), Proprio(2 * ARM, POSITION_WEIGHT)
     other = replace(episode, proprio=episode.proprio + np.eye(20, dtype=np.float32)[0])
     turned = replace(episode, proprio=episode.proprio + np.eye(20, dtype=np.float32)[5])
-    cost = [
-        float(((ArmsProprio().describe(e) - ArmsProprio().describe(episode)) ** 2)[0].sum())
-        for e in (other, turned)
-    ]
+    cost = [float(((term.describe(e) - term.describe(episode)) ** 2)[0].sum()) for e in (other, turned)]
     assert cost == pytest.approx([4.0, 1.0], rel=1e-5)
 
 
@@ -129,7 +127,7 @@ def test_encoders_are_part_of_the_fingerprint() -> None:
         (ImageFeature(PatchEncoder(), "wrist"), "no camera 'wrist'"),
         (ObjectPosition("pan"), "no object 'pan'"),
         (ObjectPoses(("can", "pan"), (0, 2)), "no object"),
-        (Proprio(7), "another robot"),
+        (Proprio("u" * 7), "another robot"),
     ],
 )
 def test_what_an_episode_lacks_is_said(term: object, words: str) -> None:

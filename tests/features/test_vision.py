@@ -14,11 +14,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, DINOv3ViTConfig, DINOv3ViTModel
 
-from recap.envs.pusht.env import PushTEnv
 from recap.errors import DatasetError, InputError, RecapError
 from recap.features import pretrained
 from recap.features.images import normalise, resize
 from recap.features.vision import DinoEncoder, PatchEncoder, make_image_encoder
+from recap_worlds.pusht.env import PushTEnv
 
 torch.set_num_threads(1)
 

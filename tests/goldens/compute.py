@@ -26,10 +26,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 
 from recap.agent import RetrievalAgent
-from recap.assembly import AgentSpec, assemble_agent, load_policy, usual_mode
-from recap.collection import CollectSpec
-from recap.collection import demonstrations as pusht_demonstrations
-from recap.envs.dualarm.collection import demonstrate
+from recap.assembly import AgentConfig, assemble_agent, load_policy
 from recap.evaluation.agents import Agent, Trial, make_agent
 from recap.evaluation.rollouts import run_trials
 from recap.evaluation.spec import EvalSpec
@@ -43,20 +40,27 @@ from recap.pool.view import PoolSource
 from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.explain import query_at
-from recap.retrieval.hindsight import HindsightPool
-from recap.retrieval.presets import preset as retrieval_preset
-from recap.retrieval.retriever import Retriever, as_episode
+from recap.retrieval.presets import find_retrieval
+from recap.retrieval.retriever import Retriever
+from recap.retrieval.subtrajectories import SubtrajectoryPool
 from recap.serving.app import build_app
 from recap.serving.service import ServeSpec, Service
-from recap.serving.wire import decode_map, encode
 from recap.training.batches import BatchSource
 from recap.training.config import TrainConfig
-from recap.training.data import TrainingData, build_data, pairs_for, split
+from recap.training.data import TrainingData, build_data, pairs_for, split, training_retrieval
 from recap.training.presets import preset as training_preset
 from recap.training.records import read_metrics
 from recap.training.samples import Samples
 from recap.training.trainer import train
 from recap.types import Conditioning, Episode, FrameRef, Match, Observation, Retrieval
+from recap.types import Moment as Observed
+from recap_client.wire import decode_map, encode
+from recap_worlds.dualarm.collection import demonstrate
+from recap_worlds.dualarm.robot import TWO_ARMS
+from recap_worlds.pusht.collecting import CollectSpec
+from recap_worlds.pusht.collecting import demonstrations as pusht_demonstrations
+from recap_worlds.pusht.robot import PUSHT
+from recap_worlds.pusht.suite import context_of
 
 Golden: TypeAlias = dict[str, NDArray[Any] | str]
 Moment: TypeAlias = tuple[Episode, int]
@@ -85,6 +89,16 @@ PRESETS = {
     "robotwin-single": "dualarm",
 }
 HINDSIGHT = ("pusht-contact", "pusht-oracle")
+ROBOTS = {"pusht": PUSHT, "dualarm": TWO_ARMS}
+# What retrievals are called since the move; the goldens keep the names of before.
+RENAMED = {
+    "pusht-single": "pusht-world",
+    "pusht-oracle": "pusht-world-oracle",
+    "pusht-aligned": "pusht-object",
+    "dualarm-single": "dualarm-world",
+    "dualarm-aligned": "dualarm-parts",
+    "robotwin-single": "robotwin-world",
+}
 
 
 @contextmanager
@@ -283,7 +297,7 @@ def match_values(found: Sequence[Retrieval]) -> Golden:
         "distances": np.array([match.distance for match in matches]),
         "costs": np.array([[match.costs[name] for name in sorted(match.costs)] for match in matches]),
         "terms": lines(sorted(matches[0].costs)),
-        "symmetry_index": np.array([match.look_alike for match in matches]),
+        "symmetry_index": np.array([match.symmetry_index for match in matches]),
         "confidence": np.array([one.confidence for one in found]),
         "candidates": lines([" | ".join(one.candidates) for one in found]),
     }
@@ -301,10 +315,11 @@ def retrieved_values(retriever: Retriever, env: str) -> Golden:
         again = replace(query, avoid=((ref, 6.0),), follow=FrameRef(ref.episode_id, ref.t + N_STEPS))
         first.append(found)
         later.append(retriever.retrieve(again, found, n_matches=N_MATCHES))
-        seen = as_episode((query.first, query.window[-1]), query.bodies, found.matches[0].look_alike)
+        index = found.matches[0].symmetry_index
+        seen = Observed.of((query.first, query.window[-1]), query.context, index)
         refs = [match.ref for match in found.matches]
-        view, width = retriever.view_of(found), episode.actions.shape[1]
-        given.append(build_conditioning(view, refs, seen, 1, retriever.config, width))
+        view = retriever.view_of(found)
+        given.append(build_conditioning(view, refs, seen, 1, retriever.config, ROBOTS[env]))
     return (
         named("matches", match_values(first))
         | named("matches_after", match_values(later))
@@ -321,9 +336,9 @@ def fingerprints(describer: Any, config: RetrievalConfig) -> Golden:
 @cache
 def policy_agent(name: str) -> RetrievalAgent:
     """A shipped policy over its environment's pool."""
-    env = POLICIES[name]
-    spec = AgentSpec(name, env=env, mode=usual_mode(name), pusher="triangle" if env == "pusht" else "")
-    return assemble_agent(spec, pool_of(env), load_policy(spec))
+    config = AgentConfig(name)
+    context = context_of("tee", "triangle")
+    return assemble_agent(config, pool_of(POLICIES[name]), load_policy(config), context=context)
 
 
 def retrieved_by_policy(name: str, work: Path) -> Golden:
@@ -331,15 +346,22 @@ def retrieved_by_policy(name: str, work: Path) -> Golden:
     return retrieved_values(policy_agent(name).retriever, POLICIES[name])
 
 
+def retrieval_named(name: str) -> tuple[TermDescriber, RetrievalConfig]:
+    """Describer and config, by the name of before the move."""
+    return find_retrieval(RENAMED.get(name, name))
+
+
 def retrieved_by_preset(name: str, work: Path) -> Golden:
     """Retrieval of a preset, without a policy."""
-    return retrieved_values(Retriever(pool_of(PRESETS[name]), *retrieval_preset(name)), PRESETS[name])
+    return retrieved_values(Retriever(pool_of(PRESETS[name]), *retrieval_named(name)), PRESETS[name])
 
 
 def retrieved_in_hindsight(name: str, work: Path) -> Golden:
     """Retrieval of a preset over demonstrations and their parts."""
-    source = HindsightPool(pool_of(PRESETS[name]))
-    out = retrieved_values(Retriever(source, *retrieval_preset(name)), PRESETS[name])
+    describer, config = retrieval_named(name)
+    assert config.subtrajectories is not None
+    source = SubtrajectoryPool(pool_of(PRESETS[name]), config.subtrajectories)
+    out = retrieved_values(Retriever(source, describer, config), PRESETS[name])
     return {"episode_ids": lines(source.view().episode_ids), **out}
 
 
@@ -378,7 +400,7 @@ def rollout_values(agent: Agent, spec: EvalSpec) -> Golden:
         one: Golden = {
             "outcome": result.outcome,
             "steps": np.array(result.steps),
-            "max_coverage": np.array(result.max_coverage),
+            "max_coverage": np.array(max(result.metrics.values())),
             "first_step": json.dumps(dict(result.first_step), sort_keys=True),
         }
         put(one, "proprio", recorded.proprio[0])
@@ -391,13 +413,15 @@ def replay_episodes(work: Path) -> Golden:
     """Replay of what is retrieved, actions of every step."""
     out: Golden = {}
     for mode in ("single", "aligned", "contact"):
-        spec = EvalSpec(
-            "replay", pusher="triangle", angles=(0.0,), seeds=(500, 501), mode=mode, max_steps=MAX_STEPS
-        )
-        agent = assemble_agent(AgentSpec("replay", mode=mode, pusher="triangle"), pusht_pool())
+        config = AgentConfig(retrieval=RENAMED.get(f"pusht-{mode}", f"pusht-{mode}"))
+        options = {"pusher": "triangle"}
+        spec = EvalSpec(config, "pusht", options, tasks=("0",), seeds=(500, 501), max_steps=MAX_STEPS)
+        context = context_of("tee", "triangle")
+        agent = assemble_agent(config, pusht_pool(), robot=PUSHT, context=context)
         out |= named(f"pusht-{mode}", rollout_values(agent, spec))
-    spec = EvalSpec("replay", env="dualarm", tasks=ARM_TASKS[:2], seeds=(500,))
-    agent = assemble_agent(AgentSpec("replay", env="dualarm", mode="aligned"), arms_pool())
+    config = AgentConfig(retrieval="dualarm-parts")
+    spec = EvalSpec(config, "dualarm", tasks=ARM_TASKS[:2], seeds=(500,))
+    agent = assemble_agent(config, arms_pool(), robot=TWO_ARMS)
     return out | named("dualarm-aligned", rollout_values(agent, spec))
 
 
@@ -405,10 +429,12 @@ def expert_episodes(work: Path) -> Golden:
     """The scripted experts: in trials, and the demonstrations that the other groups begin from."""
     out: Golden = {}
     for pusher in ("disc", "triangle"):
-        spec = EvalSpec("expert", pusher=pusher, angles=(20.0,), seeds=(500, 501), max_steps=MAX_STEPS)
-        out |= named(f"pusht-{pusher}", rollout_values(make_agent("expert", spec), spec))
-    spec = EvalSpec("expert", env="dualarm", tasks=("lift_pot",), seeds=(500,))
-    out |= named("dualarm", rollout_values(make_agent("expert", spec), spec))
+        options = {"pusher": pusher}
+        expert = AgentConfig("expert")
+        spec = EvalSpec(expert, "pusht", options, tasks=("20",), seeds=(500, 501), max_steps=MAX_STEPS)
+        out |= named(f"pusht-{pusher}", rollout_values(make_agent(spec), spec))
+    spec = EvalSpec(AgentConfig("expert"), "dualarm", tasks=("lift_pot",), seeds=(500,))
+    out |= named("dualarm", rollout_values(make_agent(spec), spec))
     for episodes in (*pusht_episodes(), *arms_episodes()):
         for episode in episodes:
             out |= named(f"demonstrations/{episode.id}", episode_values(episode))
@@ -451,7 +477,11 @@ def episode_values(episode: Episode) -> Golden:
 def pusht_training(mode: str, *changes: str) -> tuple[TrainConfig, list[Episode], list[Episode]]:
     """Config, target and pool of a small training with images."""
     disc, triangle, _ = pusht_episodes()
-    config = training_preset("debug", [f"policy.mode={mode}", "batch_size=4", "seed=3", *changes])
+    name = RENAMED.get(f"pusht-{mode}", f"pusht-{mode}")
+    config = training_preset(
+        "debug",
+        [f"policy.retrieval_name={name}", "policy.embodiment=triangle", "batch_size=4", "seed=3", *changes],
+    )
     target = [cut(episode, 20, 24) for episode in triangle[::2]]
     return config, target, [cut(episode, 15, 36) for episode in disc]
 
@@ -487,9 +517,9 @@ def sample_values(samples: Samples) -> Golden:
 def data_values(config: TrainConfig, target: list[Episode], pool: list[Episode]) -> Golden:
     """Pairs, samples and the first three batches."""
     out: Golden = {}
-    around = MemoryView(pool)
+    around, retrieval = MemoryView(pool), training_retrieval(config, pool)
     for side, episodes in zip(("train", "held_out"), split(target, config.held_out), strict=True):
-        pairs = pairs_for(MemoryView(episodes), around, config, side == "train")
+        pairs = pairs_for(MemoryView(episodes), around, config, side == "train", retrieval)
         out[f"{side}/ids"] = lines([*pairs.target_ids, "", *pairs.pool_ids])
         for name in ("target", "match", "weight"):
             put(out, f"{side}/pairs/{name}", getattr(pairs, name))
@@ -625,7 +655,7 @@ def exported_files(work: Path) -> Golden:
     for layout in LAYOUTS:
         folder = write_robotwin(arms, work / "robotwin", "lift_pot", f"ur5e_{layout}", layout=layout)  # type: ignore[arg-type]
         out |= named(f"robotwin-{layout}", file_values(folder))
-    describers: list[TermDescriber] = [retrieval_preset("pusht-contact")[0]]
+    describers: list[TermDescriber] = [retrieval_named("pusht-contact")[0]]
     packed: Mapping[str, Callable[[Path], None]] = {
         "films": partial(write_packed, MemoryView(pushes)),
         "frames": partial(write_packed, MemoryView(pushes), films=False),
@@ -647,7 +677,7 @@ def predicted_chunks(name: str, work: Path) -> Golden:
     sides = (pusht_episodes()[1], PER_ANGLE) if env == "pusht" else (arms_episodes()[1], PER_TASK)
     episodes = held_out(*sides)[:2]
     for slot in range(2):
-        agent.reset(slot, Trial("", 0.0, 500 + slot))
+        agent.reset(slot, Trial("", 500 + slot))
     out: Golden = {}
     for number, t in enumerate((0, 8, 16, 19, 27)):
         seen = [query_at(episode, t).window[-1] for episode in episodes]
@@ -701,9 +731,9 @@ async def ask_server(service: Service, messages: Sequence[Mapping[str, Any]]) ->
 
 def wire_replies(work: Path) -> Golden:
     """What the policy server replies to observations, without timings."""
-    spec = ServeSpec(agent="pusht-small", port=0)
+    spec = ServeSpec(AgentConfig("pusht-small"), port=0)
     source: PoolSource = pusht_pool()
-    service = Service(spec, source, load_policy(spec.agent_spec()))
+    service = Service(spec, source, load_policy(spec.agent))
     metadata, *replies = asyncio.run(ask_server(service, wire_messages()))
     told = {key: value for key, value in metadata.items() if key != "server"}  # which has the version
     found = [reply["retrieval"] or {"episode_id": "", "t": -1, "distance": np.nan} for reply in replies]

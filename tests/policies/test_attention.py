@@ -1,6 +1,7 @@
 """The network's self-attention, read and blocked from outside."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,9 +16,9 @@ from recap.policies.attention import (
     slot_tokens,
     watched,
 )
-from recap.policies.config import ImageConfig
 from recap.policies.policy import WamPolicy
 from recap.policies.wam import WorldActionModel
+from recap_worlds.pusht.robot import TOP_DOWN
 from toy_policy import moments, random_batch, toy_config, toy_policy
 
 
@@ -25,7 +26,7 @@ from toy_policy import moments, random_batch, toy_config, toy_policy
 def model() -> WorldActionModel:
     """32-px pictures: four tokens a slot."""
     torch.manual_seed(0)
-    return WorldActionModel(toy_config(image=ImageConfig(size=32))).eval()
+    return WorldActionModel(toy_config(image=replace(TOP_DOWN, size=32))).eval()
 
 
 @pytest.fixture(scope="module")

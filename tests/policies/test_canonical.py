@@ -2,19 +2,20 @@
 
 from dataclasses import replace
 
+import cv2
 import numpy as np
 import pytest
 
 from episodes import random_episode
-from recap.envs.pusht.env import PushTEnv
-from recap.envs.pusht.rendering import RenderedFrames
 from recap.errors import InputError
 from recap.geometry import out_of_frame
-from recap.policies.canonical import camera_image, canonical_image
-from recap.policies.config import ImageConfig
+from recap.policies.canonical import camera_image, canonical_image, make_square
 from recap.types import F64, U8
+from recap_worlds.pusht.env import PushTEnv
+from recap_worlds.pusht.rendering import RenderedFrames
+from recap_worlds.pusht.robot import TOP_DOWN
 
-CONFIG = ImageConfig()
+CONFIG = TOP_DOWN
 BLOCK_COLOR = (143, 163, 184)
 HERE, THERE = np.array([256.0, 256.0, 0.3]), np.array([240.0, 270.0, -1.9])
 GOAL, PUSHER = np.array([40.0, -30.0, 0.8]), np.array([-60.0, 50.0])  # as the block sees them
@@ -86,12 +87,46 @@ def test_laid_back_over_the_camera_image_it_fits() -> None:
 @pytest.mark.parametrize(
     ("image", "words"),
     [
-        (np.zeros((64, 64, 3), np.uint8), "is 64×64 px and the policy was trained on 96×96"),
+        (np.zeros((48, 64, 3), np.uint8), "is 64×48 px"),
         (np.zeros((96, 96, 3), np.float32), "of float32: give .h, w, 3. of bytes"),
         (np.zeros((96, 96), np.uint8), "has shape .96, 96."),
     ],
 )
-def test_another_size_or_kind_is_one_line(image: U8, words: str) -> None:
+def test_another_shape_or_kind_is_one_line(image: U8, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         canonical_image(image, HERE, CONFIG, True)
     assert "\n" not in str(caught.value)
+
+
+def test_a_camera_of_another_size_shows_the_same() -> None:
+    large = cv2.resize(scene(HERE), (192, 192), interpolation=cv2.INTER_LINEAR)
+    one, other = (canonical_image(image, HERE, CONFIG, True) for image in (scene(HERE), large))
+    assert difference(one, other) < 4
+    assert camera_image(one, HERE, CONFIG, True, large).shape == large.shape
+
+
+@pytest.mark.parametrize(("height", "width"), [(6, 9), (9, 6), (7, 4), (4, 7), (5, 5)])
+def test_an_image_is_made_square_as_its_camera_says(height: int, width: int) -> None:
+    image = np.random.default_rng(0).integers(1, 255, (height, width, 3), np.uint8)
+    assert np.array_equal(make_square(image, "resize"), image)
+    short, long = sorted((height, width))
+    middle = make_square(image, "crop")
+    assert middle.shape == (short, short, 3)
+    top, left = (height - short + 1) // 2, (width - short + 1) // 2
+    assert np.array_equal(middle, image[top : top + short, left : left + short])
+    whole = make_square(image, "letterbox")
+    assert whole.shape == (long, long, 3)
+    assert np.array_equal(whole[whole.any(axis=2)], image.reshape(-1, 3)), "all of it, on black"
+
+
+def test_the_network_sees_the_square() -> None:
+    camera = replace(CONFIG, view="camera", size=8)
+    bars = np.zeros((8, 16, 3), np.uint8)
+    bars[:, 4:12] = 200
+    assert (canonical_image(bars, HERE, camera, False, "crop") == 200).all()
+    boxed = canonical_image(bars, HERE, camera, False, "letterbox")
+    assert (boxed[:2] == 0).all()
+    assert (boxed[2:6, 2:6] == 200).all()
+    squeezed = canonical_image(bars, HERE, camera, False)
+    assert (squeezed[:, 2:6] == 200).all()
+    assert (squeezed[:, :2] == 0).all()

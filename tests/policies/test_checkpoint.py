@@ -7,7 +7,7 @@ change that is meant to change predictions, by `PYTHONPATH=tests python tests/po
 import json
 import resource
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from recap.errors import DatasetError, InputError, RecapError
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder
 from recap.policies.checkpoint import from_pretrained, is_checkpoint, save_pretrained
-from recap.policies.config import ImageConfig
 from recap.policies.policy import WamPolicy
 from recap.policies.wam import WorldActionModel
 from recap.types import Conditioning, FrameRef, Observation
+from recap_worlds.pusht.robot import TOP_DOWN
 from toy_policy import moments, toy_config, toy_policy, toy_stamp, toy_statistics
 
 GOLDEN = Path(__file__).parent / "golden" / "tiny.safetensors"
@@ -131,20 +131,22 @@ def weights_with(change: Callable[[dict[str, Tensor]], object]) -> Callable[[Pat
         (lambda p: (p / "config.json").write_text("{torn"), "is damaged"),
         (lambda p: (p / "model.safetensors").write_bytes(b"torn"), "is damaged"),
         (lambda p: (p / "model.safetensors").unlink(), "is damaged"),
-        (config_with(lambda b: b.update(format="recap-policy-9")), "is not of format recap-policy-1"),
-        (config_with(lambda b: b["policy"].pop("mode")), "lacks 'mode'"),
+        (config_with(lambda b: b.update(format="recap-policy-9")), "is not of format recap-policy-2"),
+        (config_with(lambda b: b["policy"].pop("retrieval_name")), "lacks 'retrieval_name'"),
         (config_with(lambda b: b["policy"]["image"].pop("span")), "lacks 'image.span'"),
-        (config_with(lambda b: b["policy"].pop("network")), "lacks 'network'"),
+        (config_with(lambda b: b["policy"].pop("network")), "the policy's network is missing"),
         (config_with(lambda b: b["policy"].update(colour=1)), "has an unknown key 'colour'"),
-        (config_with(lambda b: b["policy"].update(robot=5)), "has 5 as 'robot', not str"),
-        (config_with(lambda b: b["policy"].update(objects_from_now="no")), "as 'objects_from_now', not bool"),
-        (config_with(lambda b: b["policy"]["image"].update(size=64.5)), "has 64.5 as 'image.size', not int"),
-        (
-            config_with(lambda b: b["policy"].update(chunk_size="eight")),
-            "has 'eight' as 'chunk_size', not int",
-        ),
-        (config_with(lambda b: b["policy"].update(inputs="X")), "unknown inputs 'X'"),
-        (config_with(lambda b: b.update(retrieval=None)), "lacks 'retrieval'"),
+        (config_with(lambda b: b["policy"]["robot"].pop("proprio")), "lacks 'robot.proprio'"),
+        (config_with(lambda b: b["policy"]["robot"]["proprio"][0].update(kind="arm")), "unknown kind 'arm'"),
+        (config_with(lambda b: b["policy"]["robot"]["proprio"][0].update(x=1)), "'robot.proprio.0.x'"),
+        (config_with(lambda b: b["policy"].update(robot=5)), "at 'robot': expected `object`, got `int`"),
+        (config_with(lambda b: b["policy"].update(embodiment=5)), "at 'embodiment'"),
+        (config_with(lambda b: b["policy"].update(subtrajectories="no")), "at 'subtrajectories'"),
+        (config_with(lambda b: b["policy"]["image"].update(size=64.5)), "at 'image.size'"),
+        (config_with(lambda b: b["policy"].update(chunk_size="eight")), "at 'chunk_size'"),
+        (config_with(lambda b: b["policy"].update(inputs="X")), "at 'inputs': invalid enum value 'X'"),
+        (config_with(lambda b: b.update(retrieval=None)), "the policy's retrieval is missing"),
+        (config_with(lambda b: b["retrieval"].update(scales={"turn": "wide"})), "at 'scales"),
         (config_with(lambda b: b.update(autoencoder=None)), "has no autoencoder"),
         (config_with(lambda b: b["policy"]["network"].update(num_layers=3)), "lack 'transformer_blocks.2"),
         (weights_with(lambda w: w.pop("network.proj_out.weight")), "lack 'proj_out.weight'"),
@@ -191,7 +193,7 @@ def set_by_formula(network: nn.Module) -> None:
 
 
 def golden_policy() -> WamPolicy:
-    config = toy_config(image=ImageConfig(camera_size=32, size=16))
+    config = toy_config(image=replace(TOP_DOWN, camera_size=32, size=16))
     model = WorldActionModel(config)
     set_by_formula(model.network)
     autoencoder = build_autoencoder(base_dim=8)

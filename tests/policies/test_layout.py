@@ -1,6 +1,7 @@
 """The table of slots, and vectors as latent frames."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -10,9 +11,18 @@ from hypothesis import strategies as st
 from recap.errors import InputError
 from recap.policies.config import ImageConfig, PolicyConfig
 from recap.policies.layout import Layout, Slot, build_layout, frame_offsets
-from recap.policies.vectors import kinds_of
+from recap.policies.vectors import letters_of
+from recap.robot import CameraSpec
+from recap_worlds.dualarm.robot import TWO_ARMS
+from recap_worlds.pusht.robot import PUSHT, TOP_DOWN
+from toy_policy import toy_config
 
 ROOM = 16 * 2 * 2  # of a patch
+
+
+def pusht(**changes: Any) -> PolicyConfig:
+    """With images of the usual size."""
+    return toy_config(**{"image": TOP_DOWN, **changes})
 
 
 def names(config: PolicyConfig) -> list[str]:
@@ -45,7 +55,7 @@ def test_reading_averages_over_the_copies() -> None:
 
 
 def test_all_slots_of_the_default() -> None:
-    layout = build_layout(PolicyConfig())
+    layout = build_layout(pusht())
     assert [(slot.name, slot.width) for slot in layout.slots] == [
         ("retrieved_frame_0/top", 0),
         ("retrieved_frame_1/top", 0),
@@ -62,7 +72,7 @@ def test_all_slots_of_the_default() -> None:
 
 
 def test_without_retrieval_its_slots_are_left_out() -> None:
-    assert names(PolicyConfig(retrieval=False, residual=False)) == [
+    assert names(pusht(retrieval=False, residual=False)) == [
         "frame/top",
         "proprio",
         "action",
@@ -72,12 +82,12 @@ def test_without_retrieval_its_slots_are_left_out() -> None:
 
 
 def test_without_a_future_only_the_action_is_denoised() -> None:
-    layout = build_layout(PolicyConfig(future_image=False, future_state=False))
+    layout = build_layout(pusht(future_image=False, future_state=False))
     assert [slot.name for slot in layout.slots if slot.denoised] == ["action"]
 
 
 def test_more_frames_lie_evenly_within_the_chunk() -> None:
-    config = PolicyConfig(n_retrieved_frames=4)
+    config = pusht(n_retrieved_frames=4)
     assert [n for n in names(config) if n.startswith("retrieved_frame")] == [
         f"retrieved_frame_{i}/top" for i in range(4)
     ]
@@ -87,7 +97,8 @@ def test_more_frames_lie_evenly_within_the_chunk() -> None:
 
 
 def test_two_cameras_have_a_slot_each() -> None:
-    config = PolicyConfig(image=ImageConfig(cameras=("top", "wrist")))
+    seeing = replace(PUSHT, cameras={"top": CameraSpec(), "wrist": CameraSpec()})
+    config = pusht(robot=seeing, image=replace(TOP_DOWN, cameras=("top", "wrist")))
     assert [slot.name for slot in build_layout(config).images] == [
         "retrieved_frame_0/top",
         "retrieved_frame_0/wrist",
@@ -101,7 +112,8 @@ def test_two_cameras_have_a_slot_each() -> None:
 
 
 def test_two_arms_of_ten_numbers_and_long_chunks_fit() -> None:
-    config = PolicyConfig(inputs="I", action_dim=20, proprio_dim=20, chunk_size=16, n_action_steps=16)
+    image = ImageConfig(("head",))
+    config = PolicyConfig(TWO_ARMS, inputs="I", chunk_size=16, n_action_steps=16, image=image)
     layout = build_layout(config)
     assert layout["action"].width == 320 > ROOM
     vector = torch.randn(2, 320)
@@ -110,7 +122,7 @@ def test_two_arms_of_ten_numbers_and_long_chunks_fit() -> None:
 
 
 def test_state_alone_is_one_token_a_slot() -> None:
-    layout = build_layout(PolicyConfig(inputs="S"))
+    layout = build_layout(pusht(inputs="S"))
     assert not layout.images
     assert layout.n_tokens == len(layout.slots) == 5
 
@@ -119,28 +131,34 @@ def test_a_vector_that_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match=r"slot 'x' holds 65 numbers, a frame 64: use larger images"):
         Layout((Slot("x", "vector", width=65),), channels=16, size=2, patch=2)
     with pytest.raises(InputError, match="slot 'retrieved_proprio' holds 84 numbers"):
-        build_layout(PolicyConfig(image=ImageConfig(size=16), chunk_size=32))
+        build_layout(toy_config(chunk_size=32))
 
 
 def test_state_alone_takes_as_many_tokens_as_its_widest_vector() -> None:
-    layout = build_layout(PolicyConfig(inputs="S", chunk_size=32))
+    layout = build_layout(pusht(inputs="S", chunk_size=32))
     assert (layout.size, layout.n_tokens) == (4, 4 * len(layout.slots)), "84 numbers"
 
 
 @pytest.mark.parametrize("inputs", ["I", "S", "I+S"])
 @pytest.mark.parametrize("residual", [True, False])
-def test_each_number_of_each_vector_has_a_kind(inputs: str, residual: bool) -> None:
-    config = PolicyConfig(inputs=inputs, residual=residual)  # type: ignore[arg-type]
-    kinds = kinds_of(config)
-    assert {s.name: s.width for s in build_layout(config).vectors} == {n: len(k) for n, k in kinds.items()}
+def test_each_number_of_each_vector_has_a_letter(inputs: str, residual: bool) -> None:
+    config = pusht(inputs=inputs, residual=residual)  # type: ignore[arg-type]
+    letters = letters_of(config)
+    assert {s.name: s.width for s in build_layout(config).vectors} == {n: len(k) for n, k in letters.items()}
 
 
 def test_a_config_that_makes_no_sense_is_refused() -> None:
     for changes, words in (
-        ({"retrieval": False}, "nothing to add a residual to"),
+        ({"retrieval": False}, "residual=false"),
         ({"n_action_steps": 9}, "n_action_steps 9 is not within 1…8"),
         ({"inputs": "IS"}, "unknown inputs 'IS'"),
-        ({"n_retrieved_frames": 0}, "shows nothing"),
+        ({"n_retrieved_frames": 0}, "n_retrieved_frames 0"),
+        ({"chunk_size": 0}, "chunk_size 0"),
+        ({"n_objects": 0}, "n_objects 0"),
+        ({"relative_object_poses": True}, "relative_object_poses"),
+        ({"image": ImageConfig()}, "image.cameras"),
+        ({"image": ImageConfig(("wrist",))}, "unknown camera 'wrist'"),
+        ({"robot": replace(PUSHT, objects={})}, "robot 'pusht' has no objects"),
     ):
         with pytest.raises(InputError, match=words):
-            PolicyConfig(**changes)  # type: ignore[arg-type]
+            pusht(**changes)

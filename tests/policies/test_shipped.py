@@ -1,36 +1,36 @@
 """The policies that come with the package."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from recap.agent import RetrievalAgent
-from recap.envs.dualarm.collection import demonstrate
+from recap.assembly import AgentConfig
 from recap.errors import InputError
 from recap.evaluation.agents import make_agent
 from recap.evaluation.rollouts import run_trials
 from recap.evaluation.spec import EvalSpec
 from recap.policies.checkpoint import find_checkpoint, from_pretrained, n_parameters
-from recap.policies.config import SHIPPED
 from recap.pool.memory import MemoryView
 from recap.pool.packed import write_packed
-from recap.retrieval.hindsight import HindsightPool
+from recap.retrieval.subtrajectories import SubtrajectoryPool
+from recap.suites import shipped_policies
+from recap_worlds.dualarm.collection import demonstrate
 
-SPEC = EvalSpec(
-    "pusht-nano", pusher="triangle", angles=(45.0,), seeds=(501,), mode="contact", thresholds=(0.85,)
-)
+TRIANGLE = {"pusher": "triangle"}
+NANO = AgentConfig("pusht-nano", retrieval="contact")  # the suite's own retrieval, without its name
+SPEC = EvalSpec(NANO, "pusht", TRIANGLE, tasks=("+45",), seeds=(501,), thresholds=(0.85,))
 
 
 @pytest.fixture(scope="module")
 def agent() -> RetrievalAgent:
-    made = make_agent("pusht-nano", SPEC)
+    made = make_agent(SPEC)
     assert isinstance(made, RetrievalAgent)
     return made
 
 
 def test_it_is_small_enough_to_come_along() -> None:
-    for name in SHIPPED:
+    for name in shipped_policies():
         size = sum(file.stat().st_size for file in find_checkpoint(name).iterdir())
         assert size < 50e6
     assert n_parameters(from_pretrained("pusht-nano"))["network"] == pytest.approx(9.5e6, rel=0.02)
@@ -39,7 +39,7 @@ def test_it_is_small_enough_to_come_along() -> None:
 def test_it_retrieves_as_it_was_trained_to(agent: RetrievalAgent) -> None:
     assert agent.policy is not None
     assert agent.n_action_steps == agent.policy.config.n_action_steps
-    assert isinstance(agent.retriever.source, HindsightPool) == agent.policy.config.hindsight
+    assert isinstance(agent.retriever.source, SubtrajectoryPool) == agent.policy.config.subtrajectories
 
 
 def test_it_is_found_by_its_path_too(agent: RetrievalAgent) -> None:
@@ -47,9 +47,9 @@ def test_it_is_found_by_its_path_too(agent: RetrievalAgent) -> None:
     assert from_pretrained(Path(find_checkpoint("pusht-nano"))).fingerprint == agent.policy.fingerprint
 
 
-def test_another_mode_is_refused() -> None:
-    with pytest.raises(InputError, match="'pusht-nano' was trained in mode contact: give --mode contact"):
-        make_agent("pusht-nano", EvalSpec("pusht-nano", mode="single"))
+def test_another_retrieval_is_refused() -> None:
+    with pytest.raises(InputError, match="trained with retrieval pusht-contact, not pusht-world"):
+        make_agent(EvalSpec(AgentConfig("pusht-nano", retrieval="world"), "pusht"))
 
 
 def test_it_solves_an_easy_scene(agent: RetrievalAgent) -> None:
@@ -61,8 +61,8 @@ def test_it_solves_an_easy_scene(agent: RetrievalAgent) -> None:
 
 
 def test_the_small_one_reaches_the_narrow_goal_at_angles_it_never_saw() -> None:
-    spec = EvalSpec("pusht-small", pusher="triangle", angles=(-30.0, 15.0), seeds=(510, 511), mode="contact")
-    results = list(run_trials(make_agent("pusht-small", spec), spec, spec.trials(), 4))
+    spec = EvalSpec(AgentConfig("pusht-small"), "pusht", TRIANGLE, tasks=("-30", "+15"), seeds=(510, 511))
+    results = list(run_trials(make_agent(spec), spec, spec.trials(), 4))
     assert sum(result.first_step["0.95"] is not None for result in results) >= 3
 
 
@@ -76,15 +76,15 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_two_arms_do_a_task_that_they_were_only_shown(shown: str) -> None:
-    spec = EvalSpec("dualarm-small", env="dualarm", tasks=("lift_pot",), seeds=(500, 501), pool=shown)
-    made = make_agent(spec.agent, spec)
-    results = list(run_trials(made, spec, spec.trials(), 2))
+    agent = AgentConfig("dualarm-small")
+    spec = EvalSpec(agent, "dualarm", tasks=("lift_pot",), seeds=(500, 501), pool=shown)
+    results = list(run_trials(make_agent(spec), spec, spec.trials(), 2))
     assert [result.outcome for result in results] == ["success", "success"]
-    nothing = replace(spec, matching="none")
-    (lost,) = run_trials(make_agent(spec.agent, nothing), nothing, spec.trials()[:1], 1)
+    nothing = spec.with_agent(matching="none")
+    (lost,) = run_trials(make_agent(nothing), nothing, spec.trials()[:1], 1)
     assert lost.outcome == "failure", "it does not know the task, it corrects what is retrieved"
 
 
 def test_a_policy_of_two_arms_pushes_no_blocks() -> None:
-    with pytest.raises(InputError, match=r"'dualarm-small'.*--env dualarm"):
-        make_agent("dualarm-small", EvalSpec("dualarm-small"))
+    with pytest.raises(InputError, match="'dualarm-small' does not act in env 'pusht'"):
+        make_agent(EvalSpec(AgentConfig("dualarm-small"), "pusht"))

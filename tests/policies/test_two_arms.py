@@ -1,5 +1,6 @@
 """Two arms in the policy: how they are written into slots, and what may leave it."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,20 +13,23 @@ from torch import Tensor
 
 from made_arms import arms_config, arms_policy, demonstration, given_of, moments, seen_at
 from recap.agent import RetrievalAgent
-from recap.assembly import AgentSpec, load_policy
+from recap.assembly import AgentConfig, retrieval_name
 from recap.errors import InputError
+from recap.evaluation.agents import make_agent
+from recap.evaluation.spec import EvalSpec
 from recap.geometry3 import GRIPPER, rotation6_error
 from recap.policies.checkpoint import from_pretrained, save_pretrained
 from recap.policies.config import PolicyConfig
-from recap.policies.encodings import ArmsEncoding
+from recap.policies.encodings import Encoding
 from recap.policies.layout import build_layout
-from recap.policies.vectors import kinds_of, moment_of, targets_of
+from recap.policies.vectors import letters_of, targets_of, vectors_of
 from recap.policies.wam import WorldActionModel
 from recap.pool.memory import MemoryPool
-from recap.retrieval.presets import preset as retrieval_preset
+from recap.retrieval.presets import find_retrieval
 from recap.retrieval.retriever import Retriever
 from recap.training.presets import preset
 from recap.types import Episode
+from recap_worlds.dualarm.robot import TWO_ARMS
 from toy_policy import demonstrations as pushes
 from toy_policy import random_batch
 
@@ -74,48 +78,49 @@ def test_every_vector_is_read_as_it_was_written(inputs: str) -> None:
 
 
 def test_more_objects_than_slots_are_not_seen_and_missing_ones_are_marked() -> None:
-    encoding = ArmsEncoding()
     here = np.array([0.1, 0.2, 0.3, 1, 0, 0, 0])
     for n in (0, 1, 3, 5):
-        told = encoding.pose(np.tile(here, n), 3).reshape(3, 10)
+        told = Encoding(TWO_ARMS, True, 3).pose(np.tile(here, n)).reshape(3, 10)
         assert told[:, -1].tolist() == [1.0] * min(n, 3) + [0.0] * max(0, 3 - n)
         assert not told[n:].any()
         np.testing.assert_allclose(told[:n, :9], np.tile([0.1, 0.2, 0.3, 1, 0, 0, 0, 1, 0], (min(n, 3), 1)))
     gone = np.concatenate([np.zeros(7), here])
-    assert encoding.pose(gone, 2).reshape(2, 10)[:, -1].tolist() == [0.0, 1.0]
+    assert Encoding(TWO_ARMS, True, 2).pose(gone).reshape(2, 10)[:, -1].tolist() == [0.0, 1.0]
 
 
 def test_objects_are_told_from_both_tools() -> None:
     query = demonstration("viperx", 3)
-    vector = moment_of(given_of(NANO, query, 5, query, 5), NANO).vectors["proprio"]
+    vector = vectors_of(given_of(NANO, query, 5, query, 5), NANO).vectors["proprio"]
     thing, state = query.objects["box"][5, :3], vector[20:].reshape(3, 16)
     np.testing.assert_allclose(state[0, 10:13], thing - query.proprio[5, :3], atol=1e-6)
     np.testing.assert_allclose(state[0, 13:16], thing - query.proprio[5, 10:13], atol=1e-6)
     assert not state[2].any()
 
 
-@over(x=st.floats(-0.3, 0.3), y=st.floats(-0.3, 0.3), mode=st.sampled_from(["aligned", "single"]))
-def test_a_chunk_is_the_same_wherever_on_the_table(x: float, y: float, mode: str) -> None:
-    config = replace(NANO, mode=mode)
+@over(
+    x=st.floats(-0.3, 0.3), y=st.floats(-0.3, 0.3), name=st.sampled_from(["dualarm-parts", "dualarm-world"])
+)
+def test_a_chunk_is_the_same_wherever_on_the_table(name: str, x: float, y: float) -> None:
+    config = replace(NANO, retrieval_name=name)
     query, shown = demonstration("viperx", 1, px=8), demonstration("ur5e", 2, px=8)
-    here = moment_of(given_of(config, query, 4, shown, 6), config)
-    there = moment_of(given_of(config, moved(query, x, y), 4, moved(shown, x, y), 6), config)
+    here = vectors_of(given_of(config, query, 4, shown, 6), config)
+    there = vectors_of(given_of(config, moved(query, x, y), 4, moved(shown, x, y), 6), config)
     np.testing.assert_allclose(here.vectors["retrieved_action"], there.vectors["retrieved_action"], atol=1e-4)
-    kinds = np.array(list(kinds_of(config)["proprio"]))
+    letters = np.array(list(letters_of(config)["proprio"]))
     away = there.vectors["proprio"] - here.vectors["proprio"]
-    np.testing.assert_allclose(away[~np.isin(kinds, ["X", "Y"])], 0, atol=1e-4)
+    np.testing.assert_allclose(away[~np.isin(letters, ["X", "Y"])], 0, atol=1e-4)
 
 
 @pytest.mark.parametrize("residual", [True, False])
 def test_what_is_to_be_predicted_gives_the_demonstration_back(residual: bool) -> None:
     config = replace(NANO, residual=residual)
     query = demonstration("viperx", 1)
-    moment = moment_of(given_of(config, query, 4, demonstration("ur5e", 2), 6), config)
+    moment = vectors_of(given_of(config, query, 4, demonstration("ur5e", 2), 6), config)
     actions = query.actions[4:20].astype(np.float64)
     found = targets_of(actions, query.proprio[20].astype(np.float64), np.zeros(0), moment, config)
     added = found["action"].reshape(16, 20) + (moment.base if residual else moment.origin)
     np.testing.assert_allclose(added, actions, atol=1e-6)
-    np.testing.assert_allclose(ArmsEncoding().possible(added, moment.base), actions, atol=1e-6)
+    np.testing.assert_allclose(TWO_ARMS.act.project(added, moment.base), actions, atol=1e-6)
 
 
 def test_only_rotations_and_grippers_between_closed_and_open_leave() -> None:
@@ -138,7 +143,7 @@ def test_a_rotation_that_cannot_be_meant_is_that_of_the_chunk() -> None:
     broken[1, 3:9] = 0
     broken[2, 16:19] = 2 * broken[2, 13:16]
     broken[3, GRIPPER] = 1.7
-    found = ArmsEncoding().possible(broken, base)
+    found = TWO_ARMS.act.project(broken, base)
     np.testing.assert_allclose(found[:3], base[:3], atol=1e-6)
     assert found[3, GRIPPER] == 1.0
 
@@ -188,47 +193,53 @@ def test_a_checkpoint_predicts_what_the_policy_did(tmp_path: Path) -> None:
     ):
         np.testing.assert_array_equal(a.actions, b.actions)
     card = (tmp_path / "arms" / "README.md").read_text("utf-8")
-    assert "camera images, poses of objects" in card
-    assert "It knows simulated arms on a table only" in card
+    assert "images (head, left_wrist, right_wrist), poses of objects" in card
+    assert "Robot: dualarm" in card
 
 
-def test_old_settings_read_as_they_did() -> None:
-    plain = PolicyConfig().to_json()
-    assert not {"domain", "n_objects"} & set(plain)
-    assert not {"retrieved_cameras", "future_cameras"} & set(plain["image"])
-    assert PolicyConfig.from_json(plain) == PolicyConfig()
-    assert PolicyConfig.from_json(NANO.to_json()) == NANO
+def test_settings_are_read_as_they_were_written() -> None:
+    plain = NANO.to_json()
+    assert plain["robot"]["proprio"][1] == {
+        "name": "left.rotation",
+        "kind": "rotation6d",
+        "size": 6,
+        "unit": "",
+        "limits": None,
+    }
+    assert PolicyConfig.from_json(json.loads(json.dumps(plain))) == NANO
 
 
 def test_a_checkpoint_of_one_world_is_refused_in_the_other(tmp_path: Path) -> None:
     save_pretrained(arms_policy(inputs="S"), tmp_path / "arms")
-    with pytest.raises(InputError, match="acts in dualarm, not in pusht: use recap eval --env dualarm"):
-        load_policy(AgentSpec(str(tmp_path / "arms")))
-    with pytest.raises(InputError, match="acts in pusht, not in dualarm: use recap eval --env pusht"):
-        load_policy(AgentSpec("pusht-nano", env="dualarm"))
+    with pytest.raises(InputError, match="does not act in env 'pusht'"):
+        make_agent(EvalSpec(AgentConfig(str(tmp_path / "arms")), "pusht"))
+    with pytest.raises(InputError, match="'pusht-nano' does not act in env 'dualarm'"):
+        make_agent(EvalSpec(AgentConfig("pusht-nano"), "dualarm", pool="pusht-triangle"))
+    with pytest.raises(InputError, match="'pusht-nano' does not act in env 'dualarm'"):
+        make_agent(EvalSpec(AgentConfig(settings_of="pusht-nano"), "dualarm", pool="pusht-triangle"))
+    with pytest.raises(InputError, match="trained with retrieval dualarm-parts, not dualarm-world"):
+        retrieval_name(AgentConfig(str(tmp_path / "arms"), retrieval="dualarm-world"))
 
 
 def test_a_pool_of_the_other_world_is_refused_before_anything_moves() -> None:
     policy = arms_policy(inputs="S")
-    describer, config = retrieval_preset("dualarm-aligned")
+    describer, config = find_retrieval("dualarm-parts")
     retriever = Retriever(
         MemoryPool(pushes("disc", range(2))), describer, replace(config, chunk_size=policy.config.chunk_size)
     )
     agent = RetrievalAgent(retriever, policy)
     agent.reset(0, None)
-    with pytest.raises(InputError, match="the pool has 2-D actions and 2-D proprioception, the policy 20-D"):
+    with pytest.raises(InputError, match="2-D actions and 2-D proprioception, robot 'dualarm' 20-D"):
         agent.act([0], [seen_at(demonstration("viperx", 0), 0)])
 
 
 def test_settings_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(InputError, match=r"domain 'dualarm' has 7 numbers, not 3: set policy.pose_dim=7"):
-        PolicyConfig(domain="dualarm")
-    with pytest.raises(InputError, match="unknown domain 'kitchen'"):
-        PolicyConfig(domain="kitchen")
     with pytest.raises(InputError, match="unknown camera 'hed'"):
         replace(NANO.image, future_cameras=("hed",))
-    with pytest.raises(InputError, match="arms are 10 numbers each, not 14"):
-        build_layout(replace(NANO, action_dim=14))
+    with pytest.raises(InputError, match="unknown camera 'head'"):
+        replace(NANO, robot=replace(TWO_ARMS, cameras={}))
+    with pytest.raises(InputError, match="robot 'dualarm' has no objects"):
+        replace(NANO, robot=replace(TWO_ARMS, objects={}))
 
 
 def test_an_instruction_that_is_not_read_changes_nothing() -> None:

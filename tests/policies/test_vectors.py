@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from episodes import random_episode
 from recap.errors import InputError
 from recap.geometry import out_of_frame
-from recap.policies.config import PolicyConfig
-from recap.policies.vectors import moment_of, targets_of
+from recap.policies.vectors import targets_of, vectors_of
 from recap.pool.memory import MemoryView
 from recap.retrieval.conditioning import build_conditioning
-from recap.retrieval.presets import preset
+from recap.retrieval.presets import find_retrieval
 from recap.types import F64, Conditioning, Episode, FrameRef
+from recap_worlds.pusht.robot import PUSHT
+from toy_policy import in_world, toy_config
 
-CONFIG = PolicyConfig(inputs="S")
+CONFIG = toy_config(inputs="S")
 WORLD_TURN = slice(10, 12)  # of proprio: two of itself, eight of object and goal
 
 
@@ -36,9 +37,9 @@ def moved(episode: Episode, by: F64) -> Episode:
     )
 
 
-def given_of(query: Episode, shown: Episode, mode: str = "aligned", t: int = 4) -> Conditioning:
-    retrieval = preset(f"pusht-{mode}")[1]
-    return build_conditioning(MemoryView([shown]), [FrameRef(shown.id, 5)], query, t, retrieval, 2)
+def given_of(query: Episode, shown: Episode, name: str = "pusht-object", t: int = 4) -> Conditioning:
+    retrieval = find_retrieval(name)[1]
+    return build_conditioning(MemoryView([shown]), [FrameRef(shown.id, 5)], query, t, retrieval, PUSHT)
 
 
 @given(st.floats(-100, 100), st.floats(-100, 100), st.floats(-3, 3), st.integers(0, 20))
@@ -47,8 +48,8 @@ def test_aligned_only_the_turn_in_the_world_tells_where_the_scene_lies(
 ) -> None:
     query, shown = random_episode("query", seed), random_episode("shown", seed + 100)
     by = np.array([x, y, turn])
-    here = moment_of(given_of(query, shown), CONFIG)
-    there = moment_of(given_of(moved(query, by), moved(shown, by)), CONFIG)
+    here = vectors_of(given_of(query, shown), CONFIG)
+    there = vectors_of(given_of(moved(query, by), moved(shown, by)), CONFIG)
     proprio, other = here.vectors["proprio"].copy(), there.vectors["proprio"].copy()
     c, s = proprio[WORLD_TURN]
     turned = [c * np.cos(turn) - s * np.sin(turn), s * np.cos(turn) + c * np.sin(turn)]
@@ -60,37 +61,36 @@ def test_aligned_only_the_turn_in_the_world_tells_where_the_scene_lies(
 
 
 def test_the_block_itself_is_the_origin_when_aligned() -> None:
-    vector = moment_of(given_of(random_episode("a", 0), random_episode("b", 1)), CONFIG).vectors["proprio"]
+    vector = vectors_of(given_of(random_episode("a", 0), random_episode("b", 1)), CONFIG).vectors["proprio"]
     assert np.allclose(vector[2:6], [0, 0, 1, 0])
     assert np.allclose(vector[:2], vector[12:14], atol=1e-3), "where the pusher is, as the block sees it"
 
 
 def test_in_the_world_places_are_the_world_s() -> None:
     query = random_episode("a", 0)
-    vector = moment_of(
-        given_of(query, random_episode("b", 1), "single"), replace(CONFIG, mode="single")
-    ).vectors["proprio"]
+    given = given_of(query, random_episode("b", 1), "pusht-world")
+    vector = vectors_of(given, replace(CONFIG, **in_world())).vectors["proprio"]
     assert np.allclose(vector[:2], query.proprio[4])
     assert np.allclose(vector[2:4], query.objects["block"][4, :2])
 
 
 def test_a_chunk_past_its_demonstration_s_end_says_so() -> None:
     shown = random_episode("shown", 1, n=9)
-    vector = moment_of(given_of(random_episode("a", 0), shown), CONFIG).vectors["retrieved_action"]
+    vector = vectors_of(given_of(random_episode("a", 0), shown), CONFIG).vectors["retrieved_action"]
     assert list(vector[16:]) == [1, 1, 1, 1, 0, 0, 0, 0]
 
 
 def test_nothing_retrieved_is_holding_still() -> None:
-    retrieval = preset("pusht-aligned")[1]
+    retrieval = find_retrieval("pusht-object")[1]
     query = random_episode("a", 0)
-    empty = build_conditioning(MemoryView([]), [], query, 0, retrieval, 2)
-    moment = moment_of(empty, CONFIG)
+    empty = build_conditioning(MemoryView([]), [], query, 0, retrieval, PUSHT)
+    moment = vectors_of(empty, CONFIG)
     assert set(moment.vectors) == {"proprio"}
     assert np.array_equal(moment.base, np.repeat(empty.now[None], 8, axis=0))
 
 
 def test_the_residual_is_over_the_retrieved_chunk() -> None:
-    moment = moment_of(given_of(random_episode("a", 0), random_episode("b", 1)), CONFIG)
+    moment = vectors_of(given_of(random_episode("a", 0), random_episode("b", 1)), CONFIG)
     actions = np.random.default_rng(0).normal(0, 50, (8, 2))
     pose = np.array([1.0, 2.0, 0.5])
     residual = targets_of(actions, actions[-1], pose, moment, CONFIG)
@@ -103,8 +103,8 @@ def test_the_residual_is_over_the_retrieved_chunk() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     given_now = given_of(random_episode("a", 0), random_episode("b", 1))
     with pytest.raises(InputError, match="a chunk of 8 × 2 with 2-D proprio does not fit a policy of 16 × 2"):
-        moment_of(given_now, replace(CONFIG, chunk_size=16))
+        vectors_of(given_now, replace(CONFIG, chunk_size=16))
     unknown = replace(given_now, object_now=np.zeros(0), goal_now=np.zeros(0))
     with pytest.raises(InputError, match="needs the poses of object and goal"):
-        moment_of(unknown, CONFIG)
-    assert moment_of(unknown, replace(CONFIG, inputs="I")).vectors["proprio"].shape == (2,)
+        vectors_of(unknown, CONFIG)
+    assert vectors_of(unknown, replace(CONFIG, inputs="I")).vectors["proprio"].shape == (2,)

@@ -19,24 +19,25 @@ from recap.policies.attention import Mask, WatchedPolicy
 from recap.policies.backbones import build_model, build_policy
 from recap.policies.canonical import canonical_image
 from recap.policies.checkpoint import from_pretrained, save_pretrained
-from recap.policies.config import ImageConfig, PolicyConfig, SamplingConfig
+from recap.policies.config import PolicyConfig, SamplingConfig
 from recap.policies.model import Batch
 from recap.policies.pi0 import PI0_DEBUG, build_pi0
 from recap.policies.policy import Policy, TrainedPolicy, VlaPolicy
 from recap.policies.vla import VisionLanguageActionModel
 from recap.pool.memory import MemoryView
 from recap.types import Conditioning, Observation
-from toy_policy import drawn, moments, nothing_retrieved, toy_stamp, toy_statistics
+from recap_worlds.pusht.robot import TOP_DOWN
+from toy_policy import drawn, moments, nothing_retrieved, toy_config, toy_stamp, toy_statistics
 
 Moments = tuple[list[Observation], list[Conditioning]]
 CPU = torch.device("cpu")
+PIXELS = replace(TOP_DOWN, size=16, channels=3, scale=1)
 
 
 def vla_config(**changes: Any) -> PolicyConfig:
     """Images of 16 px and the smallest network."""
-    image = ImageConfig(size=16, channels=3, scale=1)
-    config = PolicyConfig(network=PI0_DEBUG, image=image, future_image=False, future_state=False)
-    return replace(config, **changes)
+    usual = {"network": PI0_DEBUG, "image": PIXELS, "future_image": False, "future_state": False}
+    return toy_config(**{**usual, **changes})
 
 
 def vla_model(seed: int = 0, **changes: Any) -> VisionLanguageActionModel:
@@ -48,7 +49,7 @@ def vla_model(seed: int = 0, **changes: Any) -> VisionLanguageActionModel:
 
 def vla_policy(seed: int = 0, **changes: Any) -> TrainedPolicy:
     model = vla_model(seed, **changes)
-    return build_policy(model, toy_statistics(model.config), toy_stamp(model.config.mode), None)
+    return build_policy(model, toy_statistics(model.config), toy_stamp(model.config.retrieval_name), None)
 
 
 def random_batch(model: VisionLanguageActionModel, n: int, seed: int = 0) -> Batch:
@@ -264,7 +265,7 @@ def test_retrieval_is_a_setting(policy: TrainedPolicy, three: Moments) -> None:
 
 def test_it_sees_the_pixels_of_the_canonical_image(policy: TrainedPolicy, three: Moments) -> None:
     image, frame = three[0][0].images["top"], three[1][0].frame
-    pixels = policy.encode_frames([image], [frame])
+    pixels = policy.encode_frames([image], [frame], ["top"])
     assert pixels.shape == (1, 3, 16, 16)
     assert (pixels.min() >= -1, pixels.max() <= 1) == (True, True)
     canonical = canonical_image(image, frame, policy.config.image, aligned=True)
@@ -331,11 +332,12 @@ def weights_with(change: Callable[[dict[str, Tensor]], object]) -> Callable[[Pat
     ("damage", "words"),
     [
         (config_with(lambda p: p.update(backbone="pi9")), "unknown backbone 'pi9'"),
-        (config_with(lambda p: p.pop("backbone")), "lacks 'network.adaln_lora_dim'"),
-        (config_with(lambda p: p["network"].pop("expert_dim")), "lacks 'network.expert_dim'"),
+        (config_with(lambda p: p.pop("backbone")), "unknown backbone ''"),
+        (config_with(lambda p: p.update(backbone="cosmos")), "the policy's network lacks 'mlp_ratio'"),
+        (config_with(lambda p: p["network"].pop("expert_dim")), "the policy's network lacks 'expert_dim'"),
         (
             config_with(lambda p: p["network"].update(num_layers="two")),
-            "has 'two' as 'network.num_layers', not int",
+            "the policy's network cannot be read at 'num_layers'",
         ),
         (config_with(lambda p: p["network"].update(num_layers=0)), "network.num_layers is 0: give a whole"),
         (config_with(lambda p: p["network"].update(expert_dim=63)), "expert_dim is 63: give an even number"),
@@ -377,8 +379,8 @@ def test_published_weights_leave_the_ports_as_they_were(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"future_state": True}, "predicts actions alone: set future_image=false and future_state=false"),
-        ({"image": ImageConfig(size=16)}, "sees pixels in patches of 8: set image.channels=3"),
-        ({"image": ImageConfig(size=20, channels=3, scale=1)}, "image.size to a multiple of 8"),
+        ({"image": replace(TOP_DOWN, size=16)}, "sees pixels in patches of 8: set image.channels=3"),
+        ({"image": replace(PIXELS, size=20)}, "image.size to a multiple of 8"),
     ],
 )
 def test_settings_that_do_not_fit_are_one_line(changes: dict[str, Any], words: str) -> None:

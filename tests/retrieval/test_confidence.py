@@ -8,7 +8,7 @@ import pytest
 from episodes import observation_of, random_episode
 from recap.pool.memory import MemoryPool
 from recap.retrieval.confidence import Calibration
-from recap.retrieval.presets import preset
+from recap.retrieval.presets import find_retrieval
 from recap.retrieval.retriever import Retriever
 from recap.types import Query
 
@@ -36,13 +36,13 @@ def binomial_bounds(n: int, p: float, tail: float = 0.001) -> tuple[int, int]:
 
 @pytest.mark.parametrize("alpha", [0.05, 0.2])
 def test_false_alarms_come_at_the_chosen_rate(alpha: float) -> None:
-    retriever = Retriever(MemoryPool(POOL), *preset("pusht-aligned"))
+    retriever = Retriever(MemoryPool(POOL), *find_retrieval("pusht-object"))
     low, high = binomial_bounds(200, alpha)
     assert low <= alarms(retriever, alpha, shift=0.0) <= high
 
 
 def test_shifted_moments_raise_the_alarm() -> None:
-    retriever = Retriever(MemoryPool(POOL), *preset("pusht-aligned"))
+    retriever = Retriever(MemoryPool(POOL), *find_retrieval("pusht-object"))
     assert alarms(retriever, 0.05, shift=400.0) > 4 * alarms(retriever, 0.05, shift=0.0)
 
 

@@ -7,16 +7,27 @@ import pytest
 
 from episodes import random_episode
 from recap.errors import InputError
+from recap.features.describer import TermDescriber
 from recap.pool.memory import MemoryPool, MemoryView
-from recap.retrieval.pairs import find_pairs, training_preset
+from recap.retrieval.config import RetrievalConfig
+from recap.retrieval.pairs import find_pairs, with_action_term
+from recap.retrieval.presets import find_retrieval
 from recap.retrieval.retriever import Retriever
+from recap_worlds.pusht.robot import PUSHT
 
 POOL = [random_episode(f"disc-{i}", i, n=25) for i in range(10)]
 TARGET = [replace(random_episode(f"triangle-{i}", i, n=25), embodiment="triangle") for i in range(4)]
 
 
+def for_training(
+    n_candidates: int | None = None, action_weight: float = 0.1, chunk_size: int = 8
+) -> tuple[TermDescriber, RetrievalConfig]:
+    describer, config = find_retrieval("pusht-object", PUSHT, n_candidates)
+    return with_action_term(describer, replace(config, chunk_size=chunk_size), PUSHT, action_weight)
+
+
 def retriever(n_candidates: int | None = None, action_weight: float = 0.1) -> Retriever:
-    return Retriever(MemoryPool(POOL), *training_preset("pusht-aligned", n_candidates, action_weight))
+    return Retriever(MemoryPool(POOL), *for_training(n_candidates, action_weight))
 
 
 def test_the_twin_of_the_scene_is_the_best_match_when_allowed() -> None:
@@ -42,7 +53,7 @@ def test_matches_are_of_different_episodes_and_weights_sum_to_one() -> None:
 
 
 def test_fewer_episodes_than_matches_are_marked() -> None:
-    small = Retriever(MemoryPool(POOL[:2]), *training_preset("pusht-aligned"))
+    small = Retriever(MemoryPool(POOL[:2]), *for_training())
     pairs = find_pairs(MemoryView(TARGET[:1]), small, k=3)
     assert (pairs.match[:, 2, 0] == -1).all()
     assert (pairs.weight[:, 2] == 0).all()
@@ -62,18 +73,18 @@ def test_the_action_term_matches_what_comes_next() -> None:
     alike = replace(POOL[0], id="alike", scene_id="a", actions=POOL[0].actions + 2)
     other = replace(POOL[0], id="other", scene_id="b", actions=POOL[0].actions[::-1].copy())
     pool = MemoryPool([other, alike])
-    pairs = find_pairs(MemoryView([asked]), Retriever(pool, *training_preset("pusht-aligned")), k=1)
+    pairs = find_pairs(MemoryView([asked]), Retriever(pool, *for_training()), k=1)
     assert (pairs.match[:20, 0, 0] == 1).all()
 
 
 def test_an_empty_pool_has_no_pairs() -> None:
     with pytest.raises(InputError, match="pool is empty"):
-        find_pairs(MemoryView(TARGET), Retriever(MemoryPool(), *training_preset("pusht-aligned")))
+        find_pairs(MemoryView(TARGET), Retriever(MemoryPool(), *for_training()))
 
 
 def test_the_action_term_is_as_long_as_the_chunk_and_weighs_the_same() -> None:
     for chunk_size in (4, 16):
-        describer, config = training_preset("pusht-aligned", action_weight=0.5, chunk_size=chunk_size)
+        describer, config = for_training(action_weight=0.5, chunk_size=chunk_size)
         assert config.chunk_size == chunk_size
         assert describer.dims["action"] == 2 * chunk_size
         assert config.weights["action"] * chunk_size == pytest.approx(0.5)

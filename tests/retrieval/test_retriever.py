@@ -10,29 +10,33 @@ from hypothesis import strategies as st
 from episodes import observation_of, random_episode
 from recap.errors import DatasetError, InputError
 from recap.features.describer import TermDescriber
-from recap.features.terms import ArmsProprio, Position, Proprio
+from recap.features.scene_terms import ARM
+from recap.features.terms import Position, Proprio
 from recap.geometry import out_of_frame
 from recap.geometry3 import arms_into_frame, arms_out_of_frame, encode_arms
 from recap.pool.memory import MemoryPool
-from recap.retrieval.conditioning import build_conditioning, frame_of, out_of
+from recap.retrieval.aligners import ObjectFrame
+from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.config import RetrievalConfig, with_scales
-from recap.retrieval.presets import PRESETS, preset
-from recap.retrieval.retriever import Retriever, as_episode, bodies_of
-from recap.types import Episode, FrameRef, Query
+from recap.retrieval.presets import find_retrieval
+from recap.retrieval.retriever import Retriever
+from recap.types import Episode, FrameRef, Moment, Query
+from recap_worlds.dualarm.robot import TWO_ARMS
+from recap_worlds.pusht.retrieval import RETRIEVALS
+from recap_worlds.pusht.robot import PUSHT
 
-PUSHT = [name for name in PRESETS if name.startswith("pusht")]
 EPISODES = [random_episode(f"demo-{i}", i, n=20 + i, goal_angle=0.3 * (i % 3)) for i in range(12)]
 
 
 def ask(episode: Episode, t: int, **fields: object) -> Query:
     window = tuple(observation_of(episode, k) for k in range(max(0, t - 7), t + 1))
-    return Query(window, observation_of(episode, 0), bodies_of(episode), **fields)  # type: ignore[arg-type]
+    return Query(window, observation_of(episode, 0), episode.context, **fields)  # type: ignore[arg-type]
 
 
 def brute_force(episodes: list[Episode], query: Query, name: str) -> tuple[FrameRef, float]:
     """The cost as the definition has it, over every frame."""
-    describer, config = preset(name)
-    now = {k: v[-1] for k, v in describer.describe(as_episode(query.window, query.bodies)).items()}
+    describer, config = find_retrieval(name)
+    now = {k: v[-1] for k, v in describer.describe(Moment.of(query.window, query.context)).items()}
     best: tuple[float, FrameRef] | None = None
     for episode in episodes:
         rows = describer.describe(episode)
@@ -47,23 +51,23 @@ def brute_force(episodes: list[Episode], query: Query, name: str) -> tuple[Frame
     return best[1], best[0] ** 0.5
 
 
-@pytest.mark.parametrize("name", ["pusht-single", "pusht-aligned"])
+@pytest.mark.parametrize("name", ["pusht-world", "pusht-object"])
 @given(st.integers(100, 200), st.integers(0, 19))
 def test_equals_brute_force(name: str, seed: int, t: int) -> None:
     query = ask(random_episode("query", seed), t)
-    found = Retriever(MemoryPool(EPISODES), *preset(name)).retrieve(query)
+    found = Retriever(MemoryPool(EPISODES), *find_retrieval(name)).retrieve(query)
     ref, distance = brute_force(EPISODES, query, name)
     assert found.matches[0].distance == pytest.approx(distance, rel=1e-3, abs=1e-2)
     assert found.matches[0].ref == ref or found.matches[0].distance <= distance * 1.0001
     assert sum(found.matches[0].costs.values()) == pytest.approx(distance**2, rel=1e-3, abs=1e-2)
 
 
-@pytest.mark.parametrize("name", PUSHT)
+@pytest.mark.parametrize("name", RETRIEVALS)
 @given(st.sampled_from(EPISODES), st.data())
 def test_a_moment_of_the_pool_finds_itself_and_exclusion_never_leaks(
     name: str, episode: Episode, data: st.DataObject
 ) -> None:
-    retriever = Retriever(MemoryPool(EPISODES), *preset(name))
+    retriever = Retriever(MemoryPool(EPISODES), *find_retrieval(name))
     t = data.draw(st.integers(0, len(episode) - 1 - retriever.config.trim))
     found = retriever.retrieve(ask(episode, t))
     assert found.matches[0].ref == FrameRef(episode.id, t)
@@ -76,7 +80,7 @@ def test_a_moment_of_the_pool_finds_itself_and_exclusion_never_leaks(
 
 
 def test_matches_come_nearest_first_and_name_their_costs() -> None:
-    found = Retriever(MemoryPool(EPISODES), *preset("pusht-aligned")).retrieve(
+    found = Retriever(MemoryPool(EPISODES), *find_retrieval("pusht-object")).retrieve(
         ask(EPISODES[3], 5), n_matches=6
     )
     distances = [match.distance for match in found.matches]
@@ -86,7 +90,7 @@ def test_matches_come_nearest_first_and_name_their_costs() -> None:
 
 
 def test_stage_1_keeps_the_nearest_scenes_of_the_first_frame() -> None:
-    retriever = Retriever(MemoryPool(EPISODES), *preset("pusht-aligned", n_candidates=3))
+    retriever = Retriever(MemoryPool(EPISODES), *find_retrieval("pusht-object", n_candidates=3))
     found = retriever.retrieve(ask(EPISODES[4], 9))
     assert len(found.candidates) == 3
     assert found.candidates[0] == EPISODES[4].id
@@ -96,13 +100,15 @@ def test_stage_1_keeps_the_nearest_scenes_of_the_first_frame() -> None:
 
 
 def test_the_oracle_looks_at_the_nearest_goal_only() -> None:
-    found = Retriever(MemoryPool(EPISODES), *preset("pusht-oracle")).retrieve(ask(EPISODES[4], 9))
+    found = Retriever(MemoryPool(EPISODES), *find_retrieval("pusht-world-oracle")).retrieve(
+        ask(EPISODES[4], 9)
+    )
     assert {int(i.split("-")[1]) % 3 for i in found.candidates} == {4 % 3}
 
 
 def test_a_pool_that_grows_is_used_at_the_next_step() -> None:
     pool = MemoryPool(EPISODES[:6])
-    retriever = Retriever(pool, *preset("pusht-aligned"))
+    retriever = Retriever(pool, *find_retrieval("pusht-object"))
     query = ask(EPISODES[8], 4)
     before = retriever.retrieve(query)
     assert before.matches[0].ref.episode_id != EPISODES[8].id
@@ -113,29 +119,29 @@ def test_a_pool_that_grows_is_used_at_the_next_step() -> None:
 
 
 def test_an_unchanged_pool_saves_stage_1() -> None:
-    retriever = Retriever(MemoryPool(EPISODES), *preset("pusht-aligned", n_candidates=2))
+    retriever = Retriever(MemoryPool(EPISODES), *find_retrieval("pusht-object", n_candidates=2))
     first = retriever.retrieve(ask(EPISODES[1], 0))
     again = retriever.retrieve(ask(EPISODES[7], 3), previous=first)
     assert again.candidates == first.candidates
 
 
 def test_nothing_to_retrieve_is_an_answer() -> None:
-    found = Retriever(MemoryPool(), *preset("pusht-aligned")).retrieve(ask(EPISODES[0], 0))
+    found = Retriever(MemoryPool(), *find_retrieval("pusht-object")).retrieve(ask(EPISODES[0], 0))
     assert found.matches == ()
     assert found.confidence == 0
-    describer, config = preset("pusht-aligned")
+    describer, config = find_retrieval("pusht-object")
     far = Retriever(MemoryPool(EPISODES), describer, replace(config, max_distance=1e-3))
     assert far.retrieve(ask(random_episode("query", 77), 0)).matches == ()
 
 
-@pytest.mark.parametrize("name", ["pusht-single", "pusht-oracle", "pusht-aligned"])
+@pytest.mark.parametrize("name", ["pusht-world", "pusht-world-oracle", "pusht-object"])
 def test_goals_that_look_alike_are_one_task(name: str) -> None:
     """A Z at 17° and at 197° is the same task, so the same moments are found for both."""
     pool = [
         replace(random_episode(f"z-{i}", i, symmetry=2), goal=np.array([256, 256, 0.3], np.float32))
         for i in range(6)
     ]
-    retriever = Retriever(MemoryPool(pool), *preset(name))
+    retriever = Retriever(MemoryPool(pool), *find_retrieval(name))
     here = replace(random_episode("query", 80, symmetry=2), goal=np.array([256, 256, 0.3], np.float32))
     assert here.goal is not None
     there = replace(here, goal=here.goal + np.array([0, 0, np.pi], np.float32))
@@ -145,7 +151,7 @@ def test_goals_that_look_alike_are_one_task(name: str) -> None:
 
 
 def test_matches_that_led_nowhere_are_avoided_for_a_while() -> None:
-    retriever = Retriever(MemoryPool(EPISODES), *preset("pusht-aligned"))
+    retriever = Retriever(MemoryPool(EPISODES), *find_retrieval("pusht-object"))
     query = ask(EPISODES[2], 6)
     first = retriever.retrieve(query).matches[0]
     away = retriever.retrieve(replace(query, avoid=((first.ref, 500.0),))).matches[0]
@@ -180,23 +186,24 @@ def test_alignment_moves_the_chunk_with_the_block(
         objects={"block": moved_pose(demo.objects["block"], k=1)},
         goal=moved_pose(demo.goal, k=1),  # another name for the same goal
     )
-    retriever = Retriever(MemoryPool([demo, *EPISODES]), *preset("pusht-aligned"))
+    retriever = Retriever(MemoryPool([demo, *EPISODES]), *find_retrieval("pusht-object"))
     found = retriever.retrieve(ask(twin, t))
     assert found.matches[0].distance < 0.5
     assert found.matches[0].ref == FrameRef("demo", t)
-    named = replace(twin, attributes={"symmetry": symmetry, "look_alike": found.matches[0].look_alike})
-    frame = frame_of(named, t, retriever.config)
+    seen = [observation_of(twin, k) for k in range(t + 1)]
+    named = Moment.of(seen, twin.context, found.matches[0].symmetry_index)
+    frame = retriever.config.aligner.frame(named, t)
     view = retriever.view_of(found)
-    chunk = build_conditioning(view, [found.matches[0].ref], named, t, retriever.config, 2)
+    chunk = build_conditioning(view, [found.matches[0].ref], named, t, retriever.config, PUSHT)
     world = out_of_frame(frame, chunk.actions[0].astype(np.float64))
     assert world == pytest.approx(moved(demo.actions[t : t + 8]), abs=0.05)
 
 
 def test_the_end_of_a_demonstration_is_held_and_marked() -> None:
     demo = EPISODES[0]
-    _, config = preset("pusht-single")
+    _, config = find_retrieval("pusht-world")
     ref = FrameRef(demo.id, len(demo) - 3)
-    chunk = build_conditioning(MemoryPool(EPISODES).view(), [ref], EPISODES[1], 0, config, 2)
+    chunk = build_conditioning(MemoryPool(EPISODES).view(), [ref], EPISODES[1], 0, config, PUSHT)
     assert chunk.valid[0].tolist() == [True] * 3 + [False] * 5
     assert np.array_equal(chunk.actions[0, :3], demo.actions[-3:])
     assert (chunk.actions[0, 3:] == demo.actions[-1]).all()
@@ -204,22 +211,22 @@ def test_the_end_of_a_demonstration_is_held_and_marked() -> None:
 
 
 def test_nothing_retrieved_is_a_mask_not_silent_zeros() -> None:
-    _, config = preset("pusht-aligned")
-    chunk = build_conditioning(MemoryPool().view(), [], EPISODES[0], 3, config, 2)
+    _, config = find_retrieval("pusht-object")
+    chunk = build_conditioning(MemoryPool().view(), [], EPISODES[0], 3, config, PUSHT)
     assert not chunk.valid.any()
     assert chunk.refs == ()
 
 
 def test_any_setting_changes_the_fingerprint() -> None:
-    base = TermDescriber({"a": Position(), "b": Proprio(2, 8)})
+    base = TermDescriber({"a": Position(), "b": Proprio("XY", n_steps=8)})
     others = [
-        TermDescriber({"a": Position("block"), "b": Proprio(2, 8)}),
-        TermDescriber({"a": Position(), "b": Proprio(2, 7)}),
-        TermDescriber({"a": Position(), "c": Proprio(2, 8)}),
+        TermDescriber({"a": Position("block"), "b": Proprio("XY", n_steps=8)}),
+        TermDescriber({"a": Position(), "b": Proprio("XY", n_steps=7)}),
+        TermDescriber({"a": Position(), "c": Proprio("XY", n_steps=8)}),
         TermDescriber({"a": Position()}),
     ]
     assert len({d.fingerprint for d in [base, *others]}) == 5
-    assert base.fingerprint == TermDescriber({"b": Proprio(2, 8), "a": Position()}).fingerprint
+    assert base.fingerprint == TermDescriber({"b": Proprio("XY", n_steps=8), "a": Position()}).fingerprint
 
 
 def test_a_weight_on_a_term_that_is_not_described_is_refused() -> None:
@@ -236,13 +243,12 @@ def test_a_weight_on_a_term_that_is_not_described_is_refused() -> None:
         ({"weights": {}}, "no weight"),
         ({"weights": {"proprio": -1.0}}, "negative"),
         ({"scales": {"proprio": 0.0}}, "scale"),
-        ({"align": "blok"}, "alignment"),
         ({"n_candidates": 0}, "n_candidates"),
     ],
 )
 def test_bad_configs_are_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        replace(preset("pusht-aligned")[1], **changes)  # type: ignore[arg-type]
+        replace(find_retrieval("pusht-object")[1], **changes)  # type: ignore[arg-type]
 
 
 @given(st.integers(0, 50), st.integers(0, 5))
@@ -269,17 +275,18 @@ def test_alignment_in_space_moves_both_arms_with_the_object(seed: int, t: int) -
     twin = replace(
         demo, id="twin", proprio=moved, objects={"can": np.tile(there, (14, 1)).astype(np.float32)}
     )
-    term = ArmsProprio(frame="can")
+    term = Proprio(2 * ARM, frame="can")
     assert term.describe(twin) == pytest.approx(term.describe(demo), abs=1e-4)
-    config = RetrievalConfig("space", {}, {"arms": 1.0}, align="object", object_name="can", chunk_size=6)
+    config = RetrievalConfig("space", {}, {"arms": 1.0}, aligner=ObjectFrame("can"), chunk_size=6)
     retriever = Retriever(MemoryPool([demo]), TermDescriber({"arms": term}), config)
-    frame = frame_of(twin, t, config)
-    chunk = build_conditioning(retriever.source.view(), [FrameRef("demo", t)], twin, t, config, 20)
-    assert out_of(frame, chunk.actions[0].astype(np.float64)) == pytest.approx(moved[t : t + 6], abs=1e-4)
+    frame = config.aligner.frame(twin, t)
+    chunk = build_conditioning(retriever.source.view(), [FrameRef("demo", t)], twin, t, config, TWO_ARMS)
+    actions = TWO_ARMS.act.out_of(frame, chunk.actions[0].astype(np.float64))
+    assert actions == pytest.approx(moved[t : t + 6], abs=1e-4)
 
 
 def test_scales_come_from_the_training_pool_and_stay() -> None:
-    describer = TermDescriber({"near": Position(), "arms": Proprio(2, 8)})
+    describer = TermDescriber({"near": Position(), "arms": Proprio("XY", n_steps=8)})
     config = RetrievalConfig("mine", {"near": 1.0}, {"near": 1.0, "arms": 0.05})
     training = MemoryPool(EPISODES[:6]).view().descriptors(describer)
     scaled = with_scales(config, training)

@@ -8,9 +8,10 @@ import pytest
 from recap.pool.memory import MemoryPool
 from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.explain import query_at
-from recap.retrieval.presets import preset
+from recap.retrieval.presets import find_retrieval
 from recap.retrieval.retriever import Retriever
 from recap.types import Episode, FrameRef
+from recap_worlds.dualarm.robot import TWO_ARMS
 from two_arms import STEPS, lift_pot, place_in_box, pose
 
 N = 12
@@ -36,36 +37,36 @@ def query() -> Episode:
     return place_in_box(pose(-0.28, 0.36), pose(0.03, 0.53), "query")
 
 
-def ask(pool: MemoryPool, episode: Episode, t: int, mode: str, follow: FrameRef | None = None) -> FrameRef:
-    retriever = Retriever(pool, *preset(f"dualarm-{mode}"))
+def ask(pool: MemoryPool, episode: Episode, t: int, name: str, follow: FrameRef | None = None) -> FrameRef:
+    retriever = Retriever(pool, *find_retrieval(name))
     found = retriever.retrieve(replace(query_at(episode, t), follow=follow))
     return found.matches[0].ref
 
 
-@pytest.mark.parametrize("mode", ["single", "aligned"])
-def test_the_task_is_told_by_words_and_things(pool: MemoryPool, query: Episode, mode: str) -> None:
+@pytest.mark.parametrize("name", ["dualarm-world", "dualarm-parts"])
+def test_the_task_is_told_by_words_and_things(pool: MemoryPool, query: Episode, name: str) -> None:
     reworded = replace(query, task="drop that can into the box")
-    assert all(ask(pool, reworded, t, mode).episode_id.startswith("place") for t in range(0, len(query), 10))
+    assert all(ask(pool, reworded, t, name).episode_id.startswith("place") for t in range(0, len(query), 10))
 
 
 def test_the_moment_is_that_of_the_same_stage(pool: MemoryPool, query: Episode) -> None:
-    found = [ask(pool, query, t, "aligned").t for t in range(len(query))]
+    found = [ask(pool, query, t, "dualarm-parts").t for t in range(len(query))]
     assert np.median(np.abs(np.array(found) - np.arange(len(query)))) <= 4
 
 
 def test_it_goes_on_where_a_pause_looks_the_same_for_long(pool: MemoryPool, query: Episode) -> None:
     pause = 2 * STEPS + 1  # the tool rests on the can for a while
-    first = ask(pool, query, pause, "aligned")
+    first = ask(pool, query, pause, "dualarm-parts")
     later = FrameRef(first.episode_id, first.t + 8)
-    went_on = ask(pool, query, pause, "aligned", follow=later)
+    went_on = ask(pool, query, pause, "dualarm-parts", follow=later)
     assert went_on.episode_id == first.episode_id
     assert first.t < went_on.t <= later.t
 
 
-def test_what_is_handed_on_is_moved_and_in_the_world(pool: MemoryPool, query: Episode) -> None:
-    describer, config = preset("dualarm-aligned")
-    ref = ask(pool, query, 2 * STEPS - 5, "aligned")
-    given = build_conditioning(pool.view(), [ref], query, 2 * STEPS - 5, config, 20)
+def test_what_is_carried_over_is_moved_and_in_the_world(pool: MemoryPool, query: Episode) -> None:
+    describer, config = find_retrieval("dualarm-parts")
+    ref = ask(pool, query, 2 * STEPS - 5, "dualarm-parts")
+    given = build_conditioning(pool.view(), [ref], query, 2 * STEPS - 5, config, TWO_ARMS)
     np.testing.assert_array_equal(given.frame, 0)
     np.testing.assert_allclose(given.now, query.proprio[2 * STEPS - 5])
     np.testing.assert_allclose(given.proprio[0, 0], given.now, atol=1e-5)
@@ -76,4 +77,4 @@ def test_what_is_handed_on_is_moved_and_in_the_world(pool: MemoryPool, query: Ep
 
 def test_an_episode_that_has_just_begun_is_at_a_beginning(pool: MemoryPool) -> None:
     nearly_done = place_in_box(pose(0.0, 0.47, 0.1), pose(0.0, 0.5), "query", start=np.array([0.0, 0.5, 0.2]))
-    assert ask(pool, nearly_done, 0, "aligned").t < 2 * STEPS  # before anything is taken
+    assert ask(pool, nearly_done, 0, "dualarm-parts").t < 2 * STEPS  # before anything is taken

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from recap.retrieval.presets import preset
+from recap.retrieval.presets import find_retrieval
 from recap.retrieval.used import UsedMatches
 from recap.types import FrameRef
 
-CONFIG = replace(preset("pusht-aligned")[1], stall_penalty=10.0, stall_decay=0.5)
+CONFIG = replace(find_retrieval("pusht-object")[1], stall_penalty=10.0, stall_decay=0.5)
 A, B = FrameRef("a", 3), FrameRef("b", 5)
 
 

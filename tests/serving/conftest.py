@@ -2,8 +2,8 @@
 
 import pytest
 
-from recap.collection import CollectSpec, demonstrate
 from recap.types import Episode
+from recap_worlds.pusht.collecting import CollectSpec, demonstrate
 
 
 @pytest.fixture(scope="session")

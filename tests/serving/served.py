@@ -9,18 +9,18 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from aiohttp import web
 
 from episodes import random_episode
-from recap.envs.pusht.env import PushTEnv
+from recap.assembly import AgentConfig
 from recap.pool.memory import MemoryPool
 from recap.serving.app import build_app, start
 from recap.serving.service import ServeSpec, Service
 from recap.types import Episode, Observation
+from recap_worlds.pusht.env import PushTEnv
 
 EPISODES = [random_episode(f"demo/{i}", i) for i in range(24)]
 
@@ -92,10 +92,20 @@ def served(service: Service) -> Iterator[Served]:
         server.stop()
 
 
+def replay_spec(agent: Mapping[str, Any] | None = None, **changes: Any) -> ServeSpec:
+    """Replay in the block's frame, on any port that is free.
+
+    Args:
+        agent: changes of its config.
+        changes: of the spec.
+    """
+    config = AgentConfig(**{"retrieval": "pusht-object", **(agent or {})})
+    return ServeSpec(**{"agent": config, "port": 0, **changes})
+
+
 def replay_service(episodes: Sequence[Episode] = EPISODES, **changes: Any) -> Service:
-    """Replay over episodes in memory."""
-    spec = replace(ServeSpec(agent="replay", port=0), **changes)
-    return Service(spec, MemoryPool(episodes))
+    """Replay over episodes in memory; changes are those of `replay_spec`."""
+    return Service(replay_spec(**changes), MemoryPool(episodes))
 
 
 def message_of(seen: Observation, *, poses: bool = True, image: bool = False) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from websockets.typing import Origin
 
 from episodes import observation_of
 from recap.errors import BusyError, ServerError
-from recap.serving.client import PolicyClient
 from recap.serving.limits import Limits
-from recap.serving.wire import decode_map, encode
+from recap_client.client import PolicyClient
+from recap_client.wire import decode_map, encode
 
 MESSAGE = message_of(observation_of(EPISODES[3], 5))
 TOKEN = "a-long-secret"
@@ -97,18 +97,29 @@ def test_a_message_that_is_too_large_ends_its_connection_only(server: Served) ->
     with connect(server.ws, compression=None, max_size=None) as socket_, PolicyClient(server.ws) as other:
         socket_.recv()
         with pytest.raises(ConnectionClosed) as caught:  # while it is sending, or after
-            socket_.send(bytes(5 * 2**20)) or socket_.recv()
+            socket_.send(bytes(Limits().max_message_bytes + 2**20)) or socket_.recv()
         # The server may reset before its goodbye was read, since not all was sent.
         assert caught.value.rcvd is None or caught.value.rcvd.code == 1009
         assert other.infer(MESSAGE)["actions"].shape == (8, 2)
 
 
-def test_a_reset_and_a_block(server: Served) -> None:
+def test_a_reset_and_its_options(server: Served) -> None:
     with PolicyClient(server.ws) as client:
-        client.reset(seed=5, block="zed")
+        client.reset(seed=5, options={"block": "zed"})
         assert client.infer({**MESSAGE, "reset": True})["actions"].shape == (8, 2)
         with pytest.raises(ServerError, match="did you mean 'zed'"):
-            client.reset(block="zedd")
+            client.reset(options={"block": "zedd"})
+        with pytest.raises(ServerError, match="unknown option of env 'pusht' 'colour'"):
+            client.reset(options={"colour": "red"})
+        assert client.infer(MESSAGE)["actions"].shape == (8, 2), "a reset that was refused changes nothing"
+
+
+def test_a_server_of_no_suite_has_no_options() -> None:
+    with served(replay_service(agent={"retrieval": "world"})) as server, PolicyClient(server.ws) as client:
+        assert client.metadata["option_names"] == []
+        with pytest.raises(ServerError, match="has no options"):
+            client.reset(options={"block": "tee"})
+        client.reset(seed=5, options={})
 
 
 def test_peers_that_stall_or_vanish_hurt_nobody(server: Served) -> None:

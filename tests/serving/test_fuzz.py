@@ -1,4 +1,4 @@
-"""A short version of `benchmarks/serve_fuzz.py`."""
+"""A short version of `research/benchmarks/serve_fuzz.py`."""
 
 from serve_fuzz import fuzz_bombs, fuzz_frames, fuzz_uploads
 

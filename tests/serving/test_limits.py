@@ -1,5 +1,7 @@
 """No action leaves the box, none leaps, and none is not a number."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,10 +9,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from recap.errors import InputError
-from recap.serving.limits import Limits, limit_actions
+from recap.serving.limits import Limits
 from recap.types import F64
+from recap_client.limits import ActionLimits, limit_actions
+from recap_client.wire import decode_map, encode
 
-LIMITS = Limits(box=(0.0, 512.0), max_step=20.0)
+LIMITS = ActionLimits(np.zeros(2), np.full(2, 512.0), ((0, 2, 20.0),))
+# A tool in space, a joint without limits and a gripper: each feature has its own.
+ARM = ActionLimits(
+    np.array([-0.5, -0.5, 0.0, -np.inf, 0.0]),
+    np.array([0.5, 0.5, 0.4, np.inf, 1.0]),
+    ((0, 3, 0.02), (4, 5, 0.1)),
+)
 FAR = st.floats(-1e6, 1e6)
 
 
@@ -33,6 +43,44 @@ def test_a_robot_outside_is_led_back_at_its_speed(here: F64) -> None:
     assert (np.diff(away) <= 1e-6).all()
 
 
+@given(hnp.arrays(np.float64, (6, 5), elements=st.floats(-3, 3)), st.floats(-1, 1))
+def test_every_feature_has_a_box_and_a_speed_of_its_own(actions: F64, joint: float) -> None:
+    here = np.array([0.0, 0.0, 0.2, joint, 0.5])
+    out, n_changed = limit_actions(actions, here, ARM)
+    path = np.vstack([here, out])
+    assert (path[:, :3] >= ARM.low[:3] - 1e-9).all()
+    assert (path[:, :3] <= ARM.high[:3] + 1e-9).all()
+    steps = np.diff(path, axis=0)
+    assert (np.linalg.norm(steps[:, :3], axis=1) <= 0.02 + 1e-9).all()
+    assert (np.abs(steps[:, 4]) <= 0.1 + 1e-9).all()
+    assert np.array_equal(out[:, 3], actions[:, 3]), "nothing limits the joint"
+    assert n_changed == (out != actions).any(axis=1).sum()
+
+
+@given(hnp.arrays(np.float64, (6, 5), elements=st.floats(-3, 3)))
+def test_changes_are_limited_one_by_one_wherever_the_robot_is(actions: F64) -> None:
+    limits = replace(ARM, low=np.full(5, -1.0), high=np.full(5, 1.0), relative=True)
+    out, _ = limit_actions(actions, np.full(5, 100.0), limits)
+    assert (np.linalg.norm(out[:, :3], axis=1) <= 0.02 + 1e-9).all()
+    assert (np.abs(out[:, 4]) <= 0.1 + 1e-9).all()
+    still, n_changed = limit_actions(np.zeros((6, 5)), np.full(5, 100.0), limits)
+    assert not still.any()
+    assert n_changed == 0
+
+
+def test_limits_travel_in_the_metadata() -> None:
+    said = {"action_low": ARM.low.tolist(), "action_high": ARM.high.tolist(), "max_steps": [[0, 3, 0.02]]}
+    read = ActionLimits.read(decode_map(encode(said), 2**20))
+    assert np.array_equal(read.low, ARM.low)
+    assert np.array_equal(read.high, ARM.high)
+    assert (read.steps, read.relative) == (((0, 3, 0.02),), False)
+    assert ActionLimits.read({**said, "action_mode": "delta"}).relative
+    assert read.scaled(0.5).steps == ((0, 3, 0.01),)
+    assert read.within(-0.1, 0.3).low.tolist() == [-0.1, -0.1, 0.0, -0.1, 0.0]
+    with pytest.raises(InputError, match="widen it"):
+        read.within(2.0, 3.0)
+
+
 def test_what_is_allowed_is_left_alone() -> None:
     actions = np.cumsum(np.full((8, 2), 5.0), axis=0) + 100
     out, n_changed = limit_actions(actions, np.array([100.0, 100.0]), LIMITS)
@@ -49,6 +97,6 @@ def test_what_is_no_number_is_never_sent(bad: float) -> None:
 
 
 def test_limits_that_let_nothing_through_are_refused() -> None:
-    for wrong in ({"max_waiting": 0}, {"box": (5.0, 5.0)}, {"max_step": 0.0}, {"max_upload_bytes": 0}):
+    for wrong in ({"max_waiting": 0}, {"max_upload_bytes": 0}, {"max_batch": 0}, {"max_frames": 0}):
         with pytest.raises(InputError):
-            Limits(**wrong)  # type: ignore[arg-type]
+            Limits(**wrong)

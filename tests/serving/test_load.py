@@ -1,4 +1,4 @@
-"""A short version of `benchmarks/serve_load.py`: a crowd, hostile clients beside, a queue that is full."""
+"""A short version of `research/benchmarks/serve_load.py`: a crowd, hostile clients, a queue that is full."""
 
 from serve_load import Phase, run_phase
 

@@ -1,23 +1,35 @@
 """What a robot sends is checked before anything acts on it."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from recap.errors import RecapError, WireError
+from recap.errors import WireError
+from recap.robot import CameraSpec, Feature, ObjectSpec, RobotSpec
 from recap.serving.observations import (
     Look,
     Reset,
-    fit_image,
     read_executed,
     read_missed,
     read_observation,
     read_reset,
 )
+from recap.types import Requires
+from recap_worlds.pusht.robot import PUSHT
 
-LOOK = Look("top", None, 2, "block", "push it")
-SEES = Look("top", 96, 2, "block", "push it")
+NEEDS = Requires(("block",), goal=True)
+LOOK = Look(PUSHT, NEEDS, True, "push it")
+SEES = Look(PUSHT, NEEDS | Requires(cameras=("top",)), True, "push it")
+BLIND = Look(PUSHT, NEEDS, False, "push it")
+ARM = RobotSpec(
+    "arm",
+    20.0,
+    (Feature("tool", "position", 3), Feature("grip", "gripper")),
+    cameras={"front": CameraSpec((60, 80)), "left_wrist": CameraSpec((48, 96)), "side": CameraSpec()},
+    objects={"*": ObjectSpec("pose3")},
+)
 IMAGE = np.zeros((96, 96, 3), np.uint8)
 GOOD: dict[str, Any] = {
     "observation/state": np.array([1.0, 2.0], np.float32),
@@ -29,7 +41,8 @@ GOOD: dict[str, Any] = {
 
 
 def test_the_usual_keys_become_an_observation() -> None:
-    seen = read_observation({**GOOD, "observation/wrist_image": 5}, SEES, 1.5)
+    seen = read_observation({**GOOD, "observation/wrist_image": IMAGE, "observation/other": 5}, SEES, 1.5)
+    assert set(seen.images) == {"top"}, "openpi's clients send a wrist's in any case"
     assert seen.proprio.dtype == np.float32
     assert seen.proprio.tolist() == [1, 2]
     assert (seen.task, seen.time_s) == ("onto the goal", 1.5)
@@ -54,12 +67,14 @@ def test_the_usual_keys_become_an_observation() -> None:
         ({"observation/objects/block": "there"}, "array of 3 numbers"),
         ({"observation/image": np.zeros((3, 96, 96), np.uint8)}, "height, width, 3"),
         ({"observation/image": np.zeros((96, 96, 3), np.float32)}, "uint8"),
-        ({"observation/image": np.zeros((8, 8, 3), np.uint8)}, "32 to 1024"),
+        ({"observation/image": np.zeros((8, 8, 3), np.uint8)}, "16 to 4096"),
+        ({"observation/images/side": IMAGE}, "no camera of robot 'pusht': it has top"),
+        ({"observation/objects/lid": np.zeros(3)}, "not known to this robot"),
         ({"observation/image": "picture"}, "uint8"),
         ({"prompt": 5}, "no text"),
         ({"prompt": "x" * 5000}, "1000 characters"),
         ({"observation/time_s": "now"}, "array of 1 numbers"),
-        ({f"observation/objects/{i}": np.zeros(3) for i in range(40)}, "objects"),
+        ({f"observation/objects/{i}": np.zeros(3) for i in range(40)}, "at most 32"),
     ],
 )
 def test_what_is_wrong_is_named(change: dict[str, Any], words: str) -> None:
@@ -71,24 +86,50 @@ def test_what_is_missing_is_named() -> None:
     with pytest.raises(WireError, match="no 'observation/state'"):
         read_observation({"prompt": "x"}, LOOK, 0.0)
     blind = {key: value for key, value in GOOD.items() if key != "observation/image"}
-    with pytest.raises(WireError, match="the policy sees"):
+    with pytest.raises(WireError, match=r"no 'observation/image': .* of camera 'top'"):
         read_observation(blind, SEES, 0.0)
     assert not read_observation(blind, LOOK, 0.0).images
     del blind["observation/goal"]
-    with pytest.raises(WireError, match="send poses, or an image"):
+    with pytest.raises(WireError, match=r"no goal: .* or 'observation/image' to find it in"):
         read_observation(blind, LOOK, 0.0)
+    with pytest.raises(WireError, match=r"no goal: send 'observation/objects/block' and 'observation/goal'$"):
+        read_observation({**blind, "observation/image": IMAGE}, BLIND, 0.0)
+
+
+def test_cameras_of_any_size_by_name_and_by_openpis_names() -> None:
+    look = Look(ARM, Requires(cameras=("front", "left_wrist")), False, "")
+    sizes = {"front": (60, 80), "left_wrist": (48, 96), "side": (33, 200)}
+    films = {name: np.full((*size, 3), i, np.uint8) for i, (name, size) in enumerate(sizes.items())}
+    state = {"observation/state": np.zeros(4), "observation/objects/cup": np.zeros(7)}
+    named = {f"observation/images/{name}": image for name, image in films.items()}
+    openpi = {"observation/image": films["front"], "observation/wrist_image": films["left_wrist"]}
+    for images in (named, {**openpi, "observation/images/side": films["side"]}):
+        seen = read_observation({**state, **images}, look, 0.0)
+        assert {name: image.shape[:2] for name, image in seen.images.items()} == sizes
+        assert all(seen.images[name] is films[name] for name in sizes)
+    assert set(read_observation({**state, **openpi}, look, 0.0).images) == {"front", "left_wrist"}
+    with pytest.raises(WireError, match="no 'observation/images/left_wrist'"):
+        read_observation({**state, "observation/image": films["front"]}, look, 0.0)
+    assert [look.key_of(name) for name in sizes] == [
+        "observation/image",
+        "observation/images/left_wrist",
+        "observation/images/side",
+    ]
+    other = Look(replace(ARM, cameras={"top": CameraSpec(), "side": CameraSpec()}), Requires(), False, "")
+    assert other.camera_of("observation/wrist_image") == "side", "the second one, where none is called wrist"
 
 
 def test_resets() -> None:
     assert read_reset(GOOD) is None
     assert read_reset({"reset": True}) == Reset()
-    assert read_reset({"reset": True, "seed": np.int64(5), "block": "zed"}) == Reset(5, "zed")
+    options = {"block": "zed", "level": 2}
+    assert read_reset({"reset": True, "seed": np.int64(5), "options": options}) == Reset(5, options)
     for wrong in ({"reset": 1}, {"reset": True, "seed": -1}, {"reset": True, "seed": "x"}):
         with pytest.raises(WireError):
             read_reset(wrong)
-    for block in ("zedd", 5):
-        with pytest.raises(RecapError):
-            read_reset({"reset": True, "block": block})
+    for odd in ("zed", ["zed"], {"block": None}, {"block": {}}, {str(i): i for i in range(33)}):
+        with pytest.raises(WireError, match="no map of text and numbers"):
+            read_reset({"reset": True, "options": odd})
 
 
 def test_how_much_was_carried_out() -> None:
@@ -105,17 +146,3 @@ def test_how_much_was_missed() -> None:
     for wrong in (-1, 1.5, "3", True, 10**9):
         with pytest.raises(WireError):
             read_missed({"missed": wrong})
-
-
-def test_a_larger_camera_is_seen_at_the_policys_size() -> None:
-    from recap.envs.pusht.env import PushTEnv
-
-    env = PushTEnv("triangle")
-    env.reset(seed=600)
-    small, large = env.draw(96), env.draw(288)
-    assert fit_image(small, 96) is small
-    difference = np.abs(fit_image(large, 96).astype(int) - small)
-    assert difference.mean() < 1
-    for wrong in (env.draw(64), large[:, :200]):
-        with pytest.raises(WireError, match="square picture"):
-            fit_image(np.ascontiguousarray(wrong), 96)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 from openpi_environment import run_with_openpi
-from served import board, replay_service, served
+from served import board, replay_service, replay_spec, served
 
 from recap.pool.store import Pool
-from recap.serving.service import ServeSpec, Service
+from recap.serving.service import Service
 from recap.types import Episode
 
 ROBOT = """
@@ -54,7 +54,7 @@ def test_the_client_from_pypi_connects_infers_and_hears_of_errors(
         images=np.stack([m.images["top"] for m in moments]),
         states=np.stack([m.proprio for m in moments]),
     )
-    spec = ServeSpec(agent="replay", pool=str(tmp_path / "pool"), port=0, token="a-long-secret")
+    spec = replay_spec(pool=str(tmp_path / "pool"), token="a-long-secret")
     with served(Service.open(spec)) as server:
         ran = run_with_openpi(ROBOT, str(server.port), "a-long-secret", str(tmp_path / "moments.npz"))
         refused = run_with_openpi(ROBOT, str(server.port), "", str(tmp_path / "moments.npz"))

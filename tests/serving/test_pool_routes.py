@@ -14,16 +14,16 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
-from served import Served, message_of, replay_service, served
+from served import Served, message_of, replay_service, replay_spec, served
 
 from episodes import observation_of, random_episode
 from recap.pool.lerobot import assemble, stage_episode
 from recap.pool.store import Pool
-from recap.serving.client import PolicyClient
 from recap.serving.limits import Limits
-from recap.serving.service import ServeSpec, Service
-from recap.serving.wire import encode
+from recap.serving.service import Service
 from recap.types import Episode
+from recap_client.client import PolicyClient
+from recap_client.wire import encode
 from toy_policy import drawn
 
 ZIP = {"Content-Type": "application/zip"}
@@ -35,7 +35,7 @@ LIMITS = Limits(max_upload_bytes=2**20, max_unpacked_bytes=2**22, max_members=50
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Served]:
     Pool.create(tmp_path / "pool").add(DEMOS[:3])
-    spec = ServeSpec(agent="replay", pool=str(tmp_path / "pool"), port=0, limits=LIMITS)
+    spec = replay_spec(pool=str(tmp_path / "pool"), limits=LIMITS)
     with served(Service.open(spec)) as running:
         yield running
 
@@ -91,12 +91,20 @@ def test_list_newest_first_by_filter_and_page(server: Served) -> None:
         True,
     )
     assert row["goal"][:2] == [256, 256]
+    assert row["attributes"] == {"symmetry": 1, "block": "tee"}
+    assert not {"block", "goal_angle", "seed"} & set(row)
+    assert found["attributes"] == {"block": ["tee"], "symmetry": ["1"]}
+    assert found["unusable"] == {}
     assert [r["id"] for r in server.json("/api/pool?offset=1&limit=1")[1]["episodes"]] == ["demo/1"]
     for query, n in (
         ("q=DEMO/1", 1),
         ("embodiment=triangle", 0),
         ("task=push%20the%20block", 3),
         ("success=false", 0),
+        ("attribute.block=tee", 3),
+        ("attribute.block=zed", 0),
+        ("attribute.symmetry=1&attribute.block=tee", 3),
+        ("attribute.colour=red", 0),
     ):
         assert server.json(f"/api/pool?{query}")[1]["total"] == n
     for query in ("offset=-1", "limit=0", "limit=x", "limit=99999", "tag=none", "version=77"):

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,27 @@ import numpy as np
 import pytest
 from served import Served, replay_service, served
 
+from recap import config as configs
 from recap.errors import InputError, ServerError, UnreachableError
 from recap.serving.app import build_app
-from recap.serving.client import PolicyClient
-from recap.serving.robot import Robot, as_message, make_robot
-from recap.serving.robot_loop import LoopSpec, RobotLoop
-from recap.serving.simulated import PushTRobot
+from recap.serving.robot import make_robot
 from recap.types import F64, Episode
+from recap_client.client import PolicyClient
+from recap_client.messages import as_message
+from recap_client.robot_loop import LoopSpec, Robot, RobotLoop
+from recap_worlds.pusht.robot import PUSHT
+from recap_worlds.pusht.simulated_robot import PushTRobot
 
-SAID = {"control_hz": 50.0, "action_horizon": 8, "n_action_steps": 4, "action_dim": 2}
-SAID |= {"action_low": 0.0, "action_high": 512.0, "max_step": 60.0}
+SAID: dict[str, Any] = {
+    "control_hz": 50.0,
+    "action_horizon": 8,
+    "n_action_steps": 4,
+    "action_dim": 2,
+    "action_low": [0.0, 0.0],
+    "action_high": [512.0, 512.0],
+    "max_steps": [[0, 2, 60.0]],
+    "robot": configs.plain(PUSHT),
+}
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "drive-a-robot.md"
 
 
@@ -117,12 +129,12 @@ def test_a_missed_period_holds_the_last_target() -> None:
     assert loop.report.limited == 0
 
 
-@pytest.mark.parametrize(("rate_hz", "max_step"), [(50.0, 60.0), (100.0, 30.0)])
+@pytest.mark.parametrize(("rate_hz", "speed", "max_step"), [(50.0, 1.0, 60.0), (100.0, 0.5, 15.0)])
 def test_no_target_leaves_the_box_or_the_speed_whatever_the_server_says(
-    rate_hz: float, max_step: float
+    rate_hz: float, speed: float, max_step: float
 ) -> None:
     wild = np.array([[9e9, -9e9], [300.0, 300.0]] * 4)
-    loop, robot = driven(Scripted(lambda _: wild), rate_hz=rate_hz, box=(100.0, 400.0))
+    loop, robot = driven(Scripted(lambda _: wild), rate_hz=rate_hz, box=(100.0, 400.0), speed=speed)
     path = np.array([[256.0, 256.0], *robot.acted])
     assert (path >= 100).all()
     assert (path <= 400).all()
@@ -131,10 +143,10 @@ def test_no_target_leaves_the_box_or_the_speed_whatever_the_server_says(
 
 
 def test_limits_of_ones_own_only_tighten() -> None:
-    loose = RobotLoop(Recorder(), Scripted(onward), LoopSpec(box=(-900.0, 900.0), max_step=900.0))
-    assert (loose.limits.box, loose.limits.max_step) == ((0.0, 512.0), 60.0)
-    tight = RobotLoop(Recorder(), Scripted(onward), LoopSpec(box=(50.0, 900.0), max_step=5.0))
-    assert (tight.limits.box, tight.limits.max_step) == ((50.0, 512.0), 5.0)
+    loose = RobotLoop(Recorder(), Scripted(onward), LoopSpec(box=(-900.0, 900.0))).limits
+    assert (loose.low.tolist(), loose.high.tolist(), loose.steps) == ([0, 0], [512, 512], ((0, 2, 60.0),))
+    tight = RobotLoop(Recorder(), Scripted(onward), LoopSpec(box=(50.0, 900.0), speed=0.1)).limits
+    assert (tight.low.tolist(), tight.high.tolist(), tight.steps) == ([50, 50], [512, 512], ((0, 2, 6.0),))
     with pytest.raises(InputError, match="widen it"):
         RobotLoop(Recorder(), Scripted(onward), LoopSpec(box=(600.0, 900.0)))
 
@@ -237,12 +249,31 @@ def test_a_simulated_robot_is_driven_through_a_real_server_and_its_misses_are_in
     assert np.isfinite([loop.report.jerk, loop.report.acceleration, loop.report.latency_p99_ms]).all()
 
 
+def test_actions_that_are_changes_hold_as_zeros() -> None:
+    """On a miss, when the policy is unsure and at the end nothing goes on by the last change."""
+    delta = replace(PUSHT, action_mode="delta", max_step={"position": 3.0})
+    said = {"robot": configs.plain(delta), "action_mode": "delta", "max_steps": [[0, 2, 3.0]]}
+    said |= {"action_low": [-10.0, -10.0], "action_high": [10.0, 10.0]}
+    chunk = np.tile([5.0, 0.0], (8, 1))
+    loop, robot = driven(Scripted(lambda _: chunk, **said), delay_s=0.4)
+    acted = np.array(robot.acted)
+    assert loop.report.misses > 5
+    assert (np.abs(acted).max(axis=0) == [3.0, 0.0]).all(), "within the speed"
+    assert (acted == 0).all(axis=1).sum() >= loop.report.misses + 1
+    assert not acted[-1].any(), "the end is rest"
+    replies = iter([{"actions": chunk, "held": False}])
+    unsure = {"actions": np.zeros((8, 2)), "held": True}
+    loop, robot = driven(Scripted(lambda _: next(replies, unsure), **said))
+    assert loop.report.held >= 1
+    assert not np.array(robot.acted)[-10:].any()
+
+
 def test_what_a_robot_observes_goes_over_the_wire_whole() -> None:
     seen = PushTRobot(96).env.observe(96)
     message = as_message(seen)
     assert set(message) == {
         "observation/state",
-        "observation/image",
+        "observation/images/top",
         "observation/goal",
         "observation/objects/block",
         "observation/time_s",
@@ -264,6 +295,17 @@ def test_an_unknown_robot_is_named(name: str, words: str) -> None:
         make_robot(name, {}, {})
 
 
+def test_options_of_a_robot_are_keywords_of_its_factory() -> None:
+    with pytest.raises(InputError, match=r"robot 'pusht-sim' has other options than given: .*colour"):
+        make_robot("pusht-sim", {}, {"colour": "red"})
+    robot = make_robot("pusht-sim", {"option_names": []}, {"block": "zed"})
+    assert isinstance(robot, PushTRobot)
+    assert robot.options == {}, "the server knows of no block"
+    known = make_robot("pusht-sim", {"option_names": ["block", "pusher"]}, {"block": "zed"})
+    assert isinstance(known, PushTRobot)
+    assert known.options == {"block": "zed"}
+
+
 def test_a_robot_in_another_space_than_the_actions_is_refused_before_it_moves() -> None:
     robot = Recorder()
     robot.observe = lambda: {"observation/state": np.zeros(7)}  # type: ignore[method-assign]
@@ -275,14 +317,14 @@ def test_a_robot_in_another_space_than_the_actions_is_refused_before_it_moves() 
 
 def test_a_server_that_does_not_say_enough_is_refused() -> None:
     policy = Scripted(onward)
-    del policy.metadata["max_step"]
+    del policy.metadata["max_steps"]
     for odd in (policy, Scripted(onward, control_hz=0.0), Scripted(onward, action_horizon=0)):
         with pytest.raises(ServerError, match="recap serve"):
             RobotLoop(Recorder(), odd)
 
 
 @pytest.mark.parametrize(
-    "spec", [{"rate_hz": 0.0}, {"rate_hz": float("nan")}, {"delay_s": -1.0}, {"steps": 0}]
+    "spec", [{"rate_hz": 0.0}, {"rate_hz": float("nan")}, {"delay_s": -1.0}, {"steps": 0}, {"speed": 1.5}]
 )
 def test_a_spec_that_makes_no_sense_is_refused(spec: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="give"):
@@ -291,7 +333,7 @@ def test_a_spec_that_makes_no_sense_is_refused(spec: dict[str, Any]) -> None:
 
 def test_a_robots_computer_needs_neither_torch_nor_aiohttp() -> None:
     code = (
-        "import sys; import recap.serving.robot_loop, recap.cli.run; "
+        "import sys; import recap_client.robot_loop, recap.cli.run; "
         "sys.exit(any(m in sys.modules for m in ('torch', 'aiohttp', 'pyarrow', 'numba')))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from served import Served, served
+from served import Served, replay_service, served
 
-from recap.pool.memory import MemoryPool
-from recap.serving.service import ServeSpec, Service
 from recap.types import Episode
 from recap.video import video_length
 
@@ -24,7 +22,7 @@ TOKEN = "a-long-secret"
 @pytest.fixture(scope="module")
 def server(demos: list[Episode]) -> Iterator[Served]:
     """Replay over a few demonstrations, behind a token."""
-    service = Service(ServeSpec(agent="replay", port=0, token=TOKEN), MemoryPool(demos))
+    service = replay_service(demos, token=TOKEN)
     with served(service) as server:
         yield server
 
@@ -36,7 +34,18 @@ def command(server: Served, *options: str) -> list[str]:
 def test_a_simulated_robot_is_driven_and_everything_is_written(server: Served, tmp_path: Path) -> None:
     files = {"--json": tmp_path / "out" / "run.json", "--video": tmp_path / "out" / "run.mp4"}
     options = [text for name, file in files.items() for text in (name, str(file))]
-    options += ["--robot", "pusht-sim", "--angle", "30", "--seed", "510", "--steps", "30", "--rate", "20"]
+    options += [
+        "--robot",
+        "pusht-sim",
+        "--robot.angle",
+        "30",
+        "--seed",
+        "510",
+        "--steps",
+        "30",
+        "--rate",
+        "20",
+    ]
     ran = subprocess.run(
         command(server, *options, "--delay-ms", "50"), capture_output=True, text=True, env=ENV, timeout=60
     )
@@ -57,7 +66,7 @@ def test_a_simulated_robot_is_driven_and_everything_is_written(server: Served, t
 
 def test_ctrl_c_holds_and_ends_with_a_summary(server: Served) -> None:
     with subprocess.Popen(
-        command(server, "--robot", "pusht-sim", "--angle", "30"),
+        command(server, "--robot", "pusht-sim", "--robot.angle", "30"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -2,16 +2,18 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from served import EPISODES, board, replay_service
+from served import EPISODES, board, replay_service, replay_spec
 
 from episodes import beside_its_block, observation_of, random_episode
+from recap.assembly import AgentConfig, load_policy
 from recap.errors import InputError
+from recap.policies.canonical import canonical_image
 from recap.pool.memory import MemoryPool
 from recap.pool.store import Pool
-from recap.serving.limits import Limits
 from recap.serving.observations import Reset
 from recap.serving.service import Reply, Request, ServeSpec, Service, Session
 from recap.types import Observation
@@ -49,7 +51,7 @@ def test_poses_are_found_in_the_picture_where_they_are_not_sent() -> None:
 
 def test_an_object_that_is_not_found_holds_still_with_confidence_0() -> None:
     for reaction in ("hold", "ignore", "stop"):
-        service = replay_service(reaction=reaction)
+        service = replay_service(agent={"reaction": reaction})
         session = service.new_session()
         env = board(seed=512)
         blank = np.full((96, 96, 3), 255, np.uint8)
@@ -65,7 +67,7 @@ def test_an_object_that_is_not_found_holds_still_with_confidence_0() -> None:
 
 def test_an_empty_pool_holds_still_and_a_demonstration_is_used_at_the_next_step() -> None:
     pool = MemoryPool()
-    service = Service(ServeSpec(agent="replay", port=0), pool)
+    service = Service(replay_spec(), pool)
     session = service.new_session()
     seen = observation_of(EPISODES[0], 4)
     first = ask(service, session, seen)
@@ -79,7 +81,7 @@ def test_an_empty_pool_holds_still_and_a_demonstration_is_used_at_the_next_step(
 def test_a_writer_of_its_own_never_holds_up_the_policy(tmp_path: Path) -> None:
     pool = Pool.create(tmp_path / "pool")
     pool.add(EPISODES[:2])
-    service = Service.open(ServeSpec(agent="replay", pool=str(tmp_path / "pool"), port=0))
+    service = Service.open(replay_spec(pool=str(tmp_path / "pool")))
     session = service.new_session()
     seen = observation_of(EPISODES[5], 4)
     assert ask(service, session, seen).message["retrieval"]["episode_id"] != "demo/5"
@@ -103,25 +105,31 @@ def test_connections_do_not_see_each_other_and_a_batch_changes_nothing() -> None
 
 def test_one_that_is_wrong_does_not_spoil_the_others() -> None:
     policy = toy_policy()
-    service = Service(
-        ServeSpec(agent="pusht-nano", mode="aligned", port=0),
-        MemoryPool([drawn(e) for e in EPISODES[:4]]),
-        policy,
-    )
+    service = Service(replay_spec(), MemoryPool([drawn(e) for e in EPISODES[:4]]), policy)
     good = replace(observation_of(EPISODES[0], 2), images={"top": drawn(EPISODES[0]).images["top"][2]})
-    bad = replace(good, images={"top": np.zeros((64, 64, 3), np.uint8)})
+    bad = replace(good, images={"top": np.zeros((96, 64, 3), np.uint8)})
     answers = service.serve([Request(service.new_session(), seen) for seen in (good, bad, good)])
     assert [type(answer) is Reply for answer in answers] == [True, False, True]
-    assert "square picture" in str(answers[1])
+    assert "64×96 px" in str(answers[1])
+
+
+def test_a_larger_camera_is_seen_at_the_policys_size() -> None:
+    policy = toy_policy()
+    env = board(seed=600)
+    frame = np.array([200.0, 250.0, 0.6])
+    small, large = (
+        canonical_image(env.draw(size), frame, policy.config.image, aligned=True) for size in (96, 288)
+    )
+    assert np.abs(large.astype(int) - small).mean() < 1
+    service = Service(replay_spec(), MemoryPool([drawn(e) for e in EPISODES[:4]]), policy)
+    assert service.metadata()["camera_size"] == 96
+    reply = ask(service, service.new_session(), env.observe(288)).message
+    assert reply["actions"].shape == (8, 2)
 
 
 def test_a_reset_begins_an_episode_with_its_seed() -> None:
     policy = toy_policy()
-    service = Service(
-        ServeSpec(agent="pusht-nano", mode="aligned", port=0),
-        MemoryPool([drawn(e) for e in EPISODES[:4]]),
-        policy,
-    )
+    service = Service(replay_spec(), MemoryPool([drawn(e) for e in EPISODES[:4]]), policy)
     session = service.new_session()
     image = drawn(EPISODES[0]).images["top"][2]
     seen = replace(observation_of(EPISODES[0], 2), images={"top": image})
@@ -146,30 +154,36 @@ def test_the_symmetry_is_that_of_the_connections_block() -> None:
     distances = {}
     for block in ("tee", "zed"):
         session = service.new_session()
-        session.fresh = Reset(block=block)
+        session.fresh = Reset(options={"block": block})
         distances[block] = ask(service, session, turned).message["retrieval"]["distance"]
     assert distances["zed"] < 1e-2
     assert distances["tee"] > 10
 
 
-def test_a_policy_knows_its_mode_and_its_robot() -> None:
-    spec = ServeSpec(agent="pusht-small", port=0)
-    assert (spec.mode, spec.pusher) == ("contact", "triangle")
-    assert ServeSpec(agent="pusht-small", pusher="disc").pusher == "disc"
-    assert ServeSpec(agent="replay").pusher is None
+def test_a_policy_knows_its_retrieval_and_its_embodiment() -> None:
+    pool = MemoryPool(EPISODES[:4])
+    spec = ServeSpec(AgentConfig("pusht-small"), port=0)
+    service = Service(spec, pool, load_policy(spec.agent))
+    said = service.metadata()
+    assert (said["policy"], said["retrieval"]) == ("pusht-small", "pusht-contact")
+    assert said["options"] == {"pusher": "triangle"}
+    assert said["option_names"] == ["block", "pusher"]
+    assert service.context({}).embodiment == "triangle"
+    assert service.context({"pusher": "disc"}).embodiment == "disc"
+    assert replay_service().metadata()["options"] == {}
 
 
-def test_mode_contact_needs_the_robots_shape() -> None:
-    with pytest.raises(InputError, match="give --pusher"):
-        ServeSpec(agent="replay", mode="contact", port=0)
+def test_contact_needs_the_robots_shape() -> None:
     demos = [beside_its_block(episode) for episode in EPISODES]
+    with pytest.raises(InputError, match="shape of tool"):
+        replay_service(demos, agent={"retrieval": "pusht-contact"})
     seen = observation_of(demos[2], 5)
-    spec = ServeSpec(agent="replay", mode="contact", pusher="triangle", port=0)
     chunks = {}
-    for name, chosen in {"contact": spec, "aligned": replace(spec, mode="aligned")}.items():
-        service = Service(chosen, MemoryPool(demos))
+    for name in ("contact", "object"):
+        config = {"retrieval": f"pusht-{name}"}
+        service = replay_service(demos, agent=config, options={"pusher": "triangle"})
         chunks[name] = ask(service, service.new_session(), seen).message["actions"]
-    assert not np.array_equal(chunks["contact"], chunks["aligned"])
+    assert not np.array_equal(chunks["contact"], chunks["object"])
 
 
 def test_a_chunk_that_was_hardly_begun_is_hardly_avoided() -> None:
@@ -185,8 +199,9 @@ def test_a_chunk_that_was_hardly_begun_is_hardly_avoided() -> None:
 
 
 def test_no_action_leaves_the_box_or_leaps() -> None:
-    limits = Limits(box=(100.0, 400.0), max_step=3.0)
-    service = replay_service(limits=limits)
+    service = replay_service(max_step={"position": 3.0})
+    assert service.metadata()["max_steps"] == [[0, 2, 3.0]]
+    assert service.metadata()["action_high"] == [512.0, 512.0]
     reply = ask(service, service.new_session(), observation_of(EPISODES[3], 5))
     steps = np.diff(np.vstack([EPISODES[3].proprio[5], reply.message["actions"]]), axis=0)
     assert np.linalg.norm(steps, axis=1).max() <= 3.0 + 1e-4
@@ -196,27 +211,36 @@ def test_no_action_leaves_the_box_or_leaps() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"agent": "pusht-nanno"}, "did you mean 'pusht-nano'"),
-        ({"mode": "alined"}, "aligned"),
-        ({"block": "tea"}, "tee"),
-        ({"pusher": "disk"}, "disc"),
-        ({"reaction": "panic"}, "choose one of"),
-        ({"min_confidence": 1.5}, "0 to 1"),
+        ({"agent": {"policy": "pusht-nanno"}}, "did you mean 'pusht-nano'"),
+        ({"agent": {"retrieval": "world"}, "options": {"block": "tee"}}, "none is served"),
+        ({"options": {"block": "tea"}}, "tee"),
+        ({"options": {"pusher": "disk"}}, "disc"),
+        ({"options": {"colour": "red"}}, "option of env 'pusht'"),
+        ({"agent": {"reaction": "panic"}}, "choose one of"),
+        ({"agent": {"min_confidence": 1.5}}, "0 to 1"),
         ({"port": 70000}, "0 to 65535"),
         ({"host": "0.0.0.0"}, "a token is needed"),
         ({"host": "example.org"}, "a token is needed"),
         ({"token": "short"}, "8 characters"),
     ],
 )
-def test_a_spec_that_cannot_be_served_is_refused(wrong: dict[str, object], words: str) -> None:
+def test_a_spec_that_cannot_be_served_is_refused(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        ServeSpec(**wrong)  # type: ignore[arg-type]
+        replay_spec(**wrong)
+
+
+def test_what_a_service_cannot_do_is_refused() -> None:
+    with pytest.raises(InputError, match="unknown retrieval 'alined'"):
+        replay_service(agent={"retrieval": "alined"})
+    for step in ({"position": 0.0}, {"speed": 1.0}):
+        with pytest.raises(InputError, match="give a feature of position"):
+            replay_service(max_step=step)
 
 
 def test_this_machine_alone_needs_no_token() -> None:
     for host in ("127.0.0.1", "127.0.0.7", "::1", "localhost"):
-        assert ServeSpec(host=host).is_local
-    assert not ServeSpec(host="0.0.0.0", token="a-long-secret").is_local
+        assert replay_spec(host=host).is_local
+    assert not replay_spec(host="0.0.0.0", token="a-long-secret").is_local
 
 
 def test_a_snapshot_cannot_be_changed() -> None:

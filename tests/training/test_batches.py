@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from recap.policies.model import Batch
-from recap.policies.vectors import kinds_of
+from recap.policies.vectors import letters_of
 from recap.training.autoencoder import frozen_latents
 from recap.training.batches import NO_AUGMENT, BatchSource, _mirror_table
 from recap.training.config import AugmentConfig, TrainConfig
@@ -19,6 +19,7 @@ from toy_policy import demonstrations, toy_encoder
 
 Configure = Callable[..., TrainConfig]
 CPU = torch.device("cpu")
+IN_WORLD = ("policy.retrieval_name=pusht-world", "policy.canonical=false")
 
 
 def source_of(data: TrainingData, config: TrainConfig) -> BatchSource:
@@ -67,17 +68,19 @@ def mirrored(episode: Episode) -> Episode:
 
 @pytest.mark.parametrize("world", [0.0, 512.0])
 def test_mirroring_twice_is_the_identity(world: float, configure: Configure) -> None:
-    for kinds in kinds_of(configure().policy).values():
-        sign, offset = _mirror_table(kinds, world, CPU)
-        values = torch.randn(len(kinds))
+    for letters in letters_of(configure().policy).values():
+        sign, offset = _mirror_table(letters, world, CPU)
+        values = torch.randn(len(letters))
         once = values * sign + offset
         assert torch.allclose(once * sign + offset, values, atol=1e-4)
         assert not torch.equal(once, values)
 
 
-@pytest.mark.parametrize("mode", ["aligned", "single"])
-def test_a_mirrored_sample_is_a_sample_of_the_mirrored_scene(mode: str, configure: Configure) -> None:
-    config = configure("policy.inputs=S", f"policy.mode={mode}", "pairs.k=1")
+@pytest.mark.parametrize("frame", [(), IN_WORLD], ids=["object", "world"])
+def test_a_mirrored_sample_is_a_sample_of_the_mirrored_scene(
+    frame: tuple[str, ...], configure: Configure
+) -> None:
+    config = configure("policy.inputs=S", *frame, "pairs.k=1")
     target, pool = demonstrations("triangle", range(6)), demonstrations("disc", range(10, 18))
     data = build_data(target, pool, config)
     other = build_data([mirrored(e) for e in target], [mirrored(e) for e in pool], config)
@@ -119,7 +122,7 @@ def turned(episode: Episode, angle: float) -> Episode:
 
 
 def test_a_turned_sample_is_a_sample_of_the_turned_scene(configure: Configure) -> None:
-    config = configure("policy.inputs=S", "policy.mode=single", "pairs.k=1")
+    config = configure("policy.inputs=S", *IN_WORLD, "pairs.k=1")
     target, pool = demonstrations("triangle", range(6)), demonstrations("disc", range(10, 18))
     data = build_data(target, pool, config)
     other = build_data([turned(e, 0.7) for e in target], [turned(e, 0.7) for e in pool], config)
@@ -134,7 +137,7 @@ def test_a_turned_sample_is_a_sample_of_the_turned_scene(configure: Configure) -
 
 
 def test_only_what_is_not_seen_is_turned_and_the_residual_turns_with_it(configure: Configure) -> None:
-    config = configure("policy.inputs=S", "policy.mode=single", "pairs.k=1")
+    config = configure("policy.inputs=S", *IN_WORLD, "pairs.k=1")
     data = build_data(demonstrations("triangle", range(6)), demonstrations("disc", range(10, 18)), config)
     source = source_of(data, config)
     plain = world_action(source, everything(source, NO_AUGMENT)).view(len(source), -1, 2)

@@ -6,8 +6,12 @@ from dataclasses import replace
 import pytest
 
 from recap.errors import InputError
+from recap.robot import RobotSpec
 from recap.training.config import from_json
-from recap.training.presets import PRESETS, preset
+from recap.training.data import load_data
+from recap.training.presets import SIZES, preset, recipe_names
+from recap_worlds.dualarm.robot import TWO_ARMS
+from recap_worlds.pusht.robot import PUSHT
 
 
 def test_settings_reach_into_every_group() -> None:
@@ -19,7 +23,7 @@ def test_settings_reach_into_every_group() -> None:
             "policy.sampling.n_steps=5",
             "augment.mirror=false",
             "learning_rate=1e-3",
-            "pool_angles=-45,0,45",
+            "pool_where=goal_angle=-45,goal_angle=0",
             "pairs.n_candidates=none",
             "policy.image.cameras=top,wrist",
             "weights=some/where",
@@ -27,30 +31,36 @@ def test_settings_reach_into_every_group() -> None:
     )
     assert (config.n_iterations, config.policy.inputs, config.policy.sampling.n_steps) == (100, "S", 5)
     assert (config.augment.mirror, config.learning_rate) == (False, 1e-3)
-    assert config.pool_angles == (-45.0, 0.0, 45.0)
+    assert config.pool_where == ("goal_angle=-45", "goal_angle=0")
     assert config.pairs.n_candidates is None
     assert config.policy.image.cameras == ("top", "wrist")
     assert config.weights == "some/where"
-    assert PRESETS["pusht-nano"].policy.inputs == "I+S", "the preset itself is as it was"
+    assert preset("pusht-nano").policy.inputs == "I+S", "the recipe itself is as it was"
 
 
 @pytest.mark.parametrize(
     ("name", "change", "words"),
     [
-        ("pusht-nanno", "seed=1", "unknown training preset 'pusht-nanno': did you mean 'pusht-nano'?"),
-        ("debug", "seed", "'seed' is no setting: write key=value"),
+        ("pusht-nanno", "seed=1", "unknown training recipe 'pusht-nanno': did you mean 'pusht-nano'?"),
+        ("debug", "seed", "cannot read 'seed': give key=value"),
         ("debug", "seeed=1", "there is no setting 'seeed': did you mean 'seed'?"),
         ("debug", "policy.input=S", "there is no setting 'policy.input': did you mean 'inputs'?"),
-        ("debug", "policy=S", "'policy' is a group: name one of its settings, such as policy.mode"),
-        ("debug", "seed.x=1", "'seed.x' goes too deep: 'seed' is one value"),
-        ("debug", "seed=one", "'one' is no value for seed: it is int"),
-        ("debug", "ema=much", "'much' is no value for ema: it is float"),
-        ("debug", "bf16=maybe", "'maybe' is no value for bf16: it is bool"),
-        ("debug", "pool_angles=a,b", "'a,b' is no value for pool_angles"),
-        ("debug", "policy.inputs=X", "unknown inputs 'X'"),
-        ("debug", "policy.retrieval=false", "nothing to add a residual to"),
+        ("debug", "policy=S", "setting 'policy' has parts"),
+        ("debug", "seed.x=1", "setting 'seed' has no parts"),
+        ("debug", "seed=one", "setting 'seed' is 'one': expected `int`"),
+        ("debug", "ema=much", "setting 'ema' is 'much': expected `float`"),
+        ("debug", "ema=nan", "setting 'ema' is nan"),
+        ("debug", "bf16=maybe", "setting 'bf16' is 'maybe': expected `bool`"),
+        ("debug", "policy.inputs=X", "setting 'policy.inputs' is 'X'"),
+        ("debug", "policy.retrieval=false", "set residual=false"),
         ("debug", "own_share=1", "own_share 1.0 is out of range"),
-        ("debug", "co_training=true", "co_training learns from the pool instead of retrieving from it"),
+        ("debug", "held_out=1", "held_out 1.0 is out of range"),
+        ("debug", "ema=-0.1", "ema -0.1 is out of range"),
+        ("debug", "batch_size=0", "batch_size is 0"),
+        ("debug", "accumulate=3", "batch_size 16 cannot be accumulated in 3 steps"),
+        ("debug", "learning_rate=0", "learning_rate is 0.0"),
+        ("debug", "pairs.k=0", "pairs.k is 0"),
+        ("debug", "co_training=true", "set policy.residual=false and policy.retrieval=false"),
     ],
 )
 def test_mistakes_are_one_line(name: str, change: str, words: str) -> None:
@@ -60,7 +70,7 @@ def test_mistakes_are_one_line(name: str, change: str, words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", recipe_names())
 def test_a_config_survives_json(name: str) -> None:
     config = preset(name)
     assert config.preset == name
@@ -73,14 +83,14 @@ def test_the_paper_s_batch() -> None:
     assert (config.policy.chunk_size, config.action_loss, config.learning_rate) == (16, 16.0, 1e-4)
 
 
-BLOCK = ("pusht-nano-aligned", "pusht-nano-no-retrieval-block", "pusht-nano-co-training-block")
-WORLD = ("pusht-nano-single", "pusht-nano-no-retrieval", "pusht-nano-co-training")
+BLOCK = ("pusht-nano-object", "pusht-nano-no-retrieval-block", "pusht-nano-co-training-block")
+WORLD = ("pusht-nano-world", "pusht-nano-no-retrieval", "pusht-nano-co-training")
 
 
 @pytest.mark.parametrize("names", [BLOCK, WORLD], ids=["block", "world"])
 def test_baselines_differ_from_ours_only_in_what_they_learn_from_and_retrieve(names: tuple[str, ...]) -> None:
     ours, *others = (preset(name) for name in names)
-    free = {"preset": "", "co_training": False, "pool_angles": ()}
+    free = {"preset": "", "co_training": False, "pool_where": ()}
     for other in others:
         assert (other.policy.retrieval, other.policy.residual) == (False, False)
         alone = replace(ours.policy, retrieval=False, residual=False)
@@ -88,7 +98,57 @@ def test_baselines_differ_from_ours_only_in_what_they_learn_from_and_retrieve(na
 
 
 def test_only_a_scene_of_the_worlds_frame_in_the_plane_can_be_turned() -> None:
-    assert preset("pusht-small-single").augment.turn > 0
-    for name in ("pusht-small", "dualarm-small-single"):
+    assert preset("pusht-small-world").augment.turn > 0
+    for name in ("pusht-small", "dualarm-small-world"):
         with pytest.raises(InputError, match=r"augment.turn=0"):
             preset(name, ["augment.turn=30"])
+
+
+@pytest.mark.parametrize("robot", [PUSHT, TWO_ARMS], ids=lambda robot: robot.name)
+@pytest.mark.parametrize("size", SIZES)
+def test_there_is_a_recipe_of_every_size_for_every_robot(size: str, robot: RobotSpec) -> None:
+    config = preset(size, ["seed=3"], robot)
+    assert (config.preset, config.seed) == (size, 3)
+    assert config.policy.robot == robot
+    assert (config.policy.retrieval_name, config.policy.canonical) == ("world", False)
+    assert config.policy.image.cameras == tuple(robot.cameras)
+    assert (config.target, config.pool) == ("", ""), "they must be given"
+    assert from_json(json.loads(json.dumps(config.to_json()))) == config
+    blind = preset(size, robot=replace(robot, cameras={}))
+    assert (blind.policy.inputs, blind.policy.sees) == ("S", False)
+    seeing = preset(size, robot=replace(robot, objects={}))
+    assert (seeing.policy.inputs, seeing.augment.image_dropout) == ("I", 0.0)
+
+
+def test_a_size_or_a_robot_without_senses_is_refused() -> None:
+    with pytest.raises(InputError, match="unknown size 'tiny' for robot 'pusht'"):
+        preset("tiny", robot=PUSHT)
+    with pytest.raises(InputError, match="robot 'pusht' has neither cameras nor objects"):
+        preset("small", robot=replace(PUSHT, cameras={}, objects={}))
+
+
+def test_a_training_needs_demonstrations() -> None:
+    with pytest.raises(InputError, match="give --target"):
+        load_data(preset("debug", robot=PUSHT))
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "action_loss"])
+def test_numbers_that_are_not_finite_are_refused_by_name(name: str) -> None:
+    with pytest.raises(InputError, match=f"{name} is nan"):
+        replace(preset("debug"), **{name: float("nan")})
+    with pytest.raises(InputError, match=r"augment\.shift is inf"):
+        replace(preset("debug"), augment=replace(preset("debug").augment, shift=float("inf")))
+
+
+def test_what_is_missing_or_beyond_is_refused_by_name() -> None:
+    plain = preset("debug").to_json()
+    for change, words in (
+        ({"colour": 1}, "unknown key 'colour'"),
+        ({"pairs": {**plain["pairs"], "kk": 1}}, "unknown key 'pairs.kk'"),
+        ({"augment": {}}, "lacks 'augment.mirror'"),
+        ({"batch_size": "many"}, "at 'batch_size'"),
+    ):
+        with pytest.raises(InputError, match=words):
+            from_json({**plain, **change})
+    with pytest.raises(InputError, match="lacks 'seed'"):
+        from_json({key: value for key, value in plain.items() if key != "seed"})

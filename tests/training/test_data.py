@@ -11,11 +11,20 @@ import pytest
 from recap.errors import InputError
 from recap.policies.layout import build_layout
 from recap.pool.memory import MemoryView
-from recap.retrieval.presets import preset as retrieval_preset
-from recap.standard_pools import open_pool
+from recap.pool.opening import open_pool
+from recap.retrieval.presets import find_retrieval
 from recap.training import data as module
 from recap.training.config import TrainConfig
-from recap.training.data import TrainingData, build_data, load_data, pairs_for, split
+from recap.training.data import (
+    TrainingData,
+    build_data,
+    load_data,
+    pairs_for,
+    split,
+    spread,
+    training_retrieval,
+    where,
+)
 from recap.types import Episode
 from toy_policy import demonstrations, drawn
 
@@ -122,7 +131,7 @@ def scenes_matched(
 ) -> list[bool]:
     """Whether each match is of its own moment's scene."""
     views = MemoryView(target), MemoryView(pool)
-    pairs = pairs_for(*views, config, training)
+    pairs = pairs_for(*views, config, training, training_retrieval(config, pool))
     own = [target[int(number)].scene_id for number, _ in pairs.target]
     return [
         views[1].episode(ref.episode_id).scene_id == own[row]
@@ -141,10 +150,21 @@ def test_the_same_scene_may_teach_but_never_judges(configure: Configure) -> None
 
 
 def test_only_goals_that_training_may_see_are_taken_from_the_pool(configure: Configure) -> None:
-    half = load_data(replace(configure("policy.inputs=S"), pool_angles=(45.0,)))
+    half = load_data(configure("policy.inputs=S", "pool_where=goal_angle=45"))
     assert half.n_episodes == (4, 2, 3)
-    with pytest.raises(InputError, match=r"holds no demonstration of goals .10.0,."):
-        load_data(replace(configure("policy.inputs=S"), pool_angles=(10.0,)))
+    fewer = load_data(configure("policy.inputs=S", "target_where=goal_angle=-45"))
+    assert fewer.n_episodes == (2, 1, 6)
+    with pytest.raises(InputError, match="holds no demonstration where goal_angle=10"):
+        load_data(configure("policy.inputs=S", "pool_where=goal_angle=10"))
+
+
+def test_demonstrations_are_chosen_by_their_attributes() -> None:
+    shown = demonstrations("disc", range(6))
+    assert where(shown, ("goal_angle=45",)) == where(shown, ("goal_angle=45.0",)) == shown[1::2]
+    assert where(shown, ("goal_angle=45", "goal_angle=-45")) == where(shown, ()) == shown
+    assert where(shown, ("block=tee",)) == shown
+    assert where(shown, ("block=ell",)) == where(shown, ("colour=red",)) == []
+    assert spread(shown, 3) == shown[1::2]
 
 
 def test_fewer_demonstrations_are_spread_evenly(configure: Configure) -> None:
@@ -212,9 +232,10 @@ def test_a_moment_without_any_match_is_learned_from_without_one(inputs: str, con
 
 
 def test_the_stamp_is_that_of_the_retrieval(data: TrainingData) -> None:
-    describer, config = retrieval_preset("pusht-aligned")
+    describer, config = find_retrieval("pusht-object")
     assert data.stamp.describer == describer.fingerprint
     assert data.stamp.config == config.metric_fingerprint
+    assert (data.stamp.name, data.stamp.scales) == ("pusht-object", config.scales)
 
 
 def test_a_block_whose_mirror_image_is_another_is_not_mirrored_without_a_chunk(configure: Configure) -> None:
@@ -237,7 +258,12 @@ def test_what_cannot_be_learned_from_is_refused(configure: Configure) -> None:
     wide = [
         replace(e, actions=np.zeros((len(e), 3), np.float32)) for e in demonstrations("triangle", range(4))
     ]
-    with pytest.raises(InputError, match=r"has 3-D actions, the policy 2-D: set policy.action_dim"):
+    unseen = [drawn(e) for e in demonstrations("triangle", range(4))]
+    with pytest.raises(InputError, match=r"pool .* has no camera 'top'"):
+        build_data(unseen, pool, configure())
+    with pytest.raises(InputError, match=r"policy\.canonical=false"):
+        build_data(pool, pool, configure("policy.inputs=S", "policy.retrieval_name=pusht-world"))
+    with pytest.raises(InputError, match="has 3-D action, robot 'pusht' 2-D"):
         build_data(wide, pool, config)
 
 
@@ -248,3 +274,16 @@ def test_chunks_are_as_long_as_the_policy_wants_them(action_weight: float, confi
     for samples in (found.train, found.held_out):
         assert samples.actions.shape[-1] == samples.base.shape[-1] == samples.valid.shape[-1] == 4 * 2
     assert found.train.weight.any()
+
+
+def test_a_demonstration_of_the_pool_that_cannot_be_used_is_never_a_match(configure: Configure) -> None:
+    """Nor when pairs are read back, whose numbers are of those that can be used."""
+    config = configure("policy.inputs=S")
+    target, pool = demonstrations("triangle", range(6)), demonstrations("disc", range(10, 16))
+    lame = replace(pool[1], id="lame", objects={})
+    wanted = build_data(target, pool, config).train.base
+    for _ in range(2):
+        found = build_data(target, [pool[0], lame, *pool[1:]], config)
+        assert np.array_equal(found.train.base, wanted)
+    with pytest.raises(InputError, match="episode lame has no object 'block'"):
+        build_data(target, [lame], config)

@@ -8,7 +8,7 @@ import pytest
 
 from recap.pool.memory import MemoryView
 from recap.training.config import TrainConfig
-from recap.training.data import build_data, pairs_for, split
+from recap.training.data import build_data, pairs_for, split, training_retrieval
 from recap.training.misalignment import misalign
 from recap.types import Episode
 from toy_policy import demonstrations
@@ -33,7 +33,9 @@ def test_a_share_of_demonstrations_is_matched_at_random(
     twins: tuple[list[Episode], list[Episode]], configure: Configure
 ) -> None:
     target, pool = (MemoryView(side) for side in twins)
-    pairs = pairs_for(target, pool, configure("policy.inputs=S"), True)
+    config = configure("policy.inputs=S")
+    retrieval = training_retrieval(config, twins[1])
+    pairs = pairs_for(target, pool, config, True, retrieval)
     wrong = misalign(pairs, pool, 0.25)
     moved = np.unique(pairs.target[(wrong.match != pairs.match).any(axis=(1, 2)), 0])
     assert 2 <= len(moved) <= 12, "about a quarter of 24"
@@ -45,7 +47,7 @@ def test_a_share_of_demonstrations_is_matched_at_random(
         assert all(0 <= ref.t < len(pool.episode(ref.episode_id)) for ref in wrong.refs(row))
     # Work that is shared out gives the same.
     part = MemoryView(twins[0][12:])
-    own = misalign(pairs_for(part, pool, configure("policy.inputs=S"), True), pool, 0.25)
+    own = misalign(pairs_for(part, pool, config, True, retrieval), pool, 0.25)
     assert np.array_equal(own.match, wrong.match[pairs.target[:, 0] >= 12])
 
 

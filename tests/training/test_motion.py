@@ -11,13 +11,13 @@ from made_arms import demonstrations as arms_demonstrations
 from recap.errors import InputError
 from recap.geometry3 import arms_out_of_frame
 from recap.policies.config import PolicyConfig
-from recap.policies.vectors import Moment, moment_of
+from recap.policies.vectors import Vectors, vectors_of
 from recap.pool.memory import MemoryView
 from recap.retrieval.conditioning import build_conditioning
-from recap.retrieval.presets import preset as retrieval_preset
+from recap.retrieval.presets import find_retrieval
 from recap.training.batches import NO_AUGMENT, BatchSource
 from recap.training.config import TrainConfig
-from recap.training.data import TrainingData, build_data, statistics_of
+from recap.training.data import TrainingData, build_data, statistics_of, training_retrieval
 from recap.training.motion import Motion
 from recap.training.presets import preset
 from recap.types import F64, Episode, FrameRef
@@ -25,11 +25,14 @@ from toy_policy import demonstrations
 from two_arms import moved, yaw
 
 CPU = torch.device("cpu")
-PLANE = preset("debug", ["policy.inputs=S", "policy.mode=single", "pairs.k=1"])
-SPACE = preset(
-    "debug-dualarm", ["policy.inputs=S", "policy.mode=single", "pairs.k=1", "pairs.leave_out=false"]
+PLANE = preset(
+    "debug", ["policy.inputs=S", "policy.retrieval_name=pusht-world", "policy.canonical=false", "pairs.k=1"]
 )
-FROM_NOW = replace(SPACE, policy=replace(SPACE.policy, objects_from_now=True))
+SPACE = preset(
+    "debug-dualarm",
+    ["policy.inputs=S", "policy.retrieval_name=dualarm-world", "pairs.k=1", "pairs.leave_out=false"],
+)
+FROM_NOW = replace(SPACE, policy=replace(SPACE.policy, relative_object_poses=True))
 ANGLE = 0.4
 
 
@@ -58,12 +61,12 @@ def elsewhere(episode: Episode, about: F64, away: F64) -> Episode:
     )
 
 
-def moment(config: PolicyConfig, query: Episode, shown: Episode) -> Moment:
-    retrieval = replace(retrieval_preset(config.retrieval_preset)[1], chunk_size=config.chunk_size)
+def moment(config: PolicyConfig, query: Episode, shown: Episode) -> Vectors:
+    retrieval = replace(find_retrieval(config.retrieval_name)[1], chunk_size=config.chunk_size)
     given = build_conditioning(
-        MemoryView([shown]), [FrameRef(shown.id, 6)], query, 4, retrieval, config.action_dim
+        MemoryView([shown]), [FrameRef(shown.id, 6)], query, 4, retrieval, config.robot
     )
-    return moment_of(given, config)
+    return vectors_of(given, config)
 
 
 @pytest.mark.parametrize("config", [PLANE, SPACE, FROM_NOW], ids=["plane", "space", "from now"])
@@ -106,12 +109,12 @@ def test_objects_are_told_from_where_they_are_now() -> None:
     np.testing.assert_allclose(here[first : first + 3], apart, atol=1e-6)
     absent = here[first + 32 : first + 48]
     assert not absent.any(), "there are two objects, not three"
-    with pytest.raises(InputError, match="only in space"):
-        replace(PLANE.policy, objects_from_now=True)
+    with pytest.raises(InputError, match="relative_object_poses is for poses in space"):
+        replace(PLANE.policy, relative_object_poses=True)
 
 
 def built(config: TrainConfig) -> TrainingData:
-    if config is PLANE or config.policy.domain == "pusht":
+    if config.policy.robot.name == "pusht":
         return build_data(demonstrations("triangle", range(6)), demonstrations("disc", range(10, 18)), config)
     return build_data(
         arms_demonstrations("viperx", range(6)), arms_demonstrations("ur5e", range(10, 16)), config
@@ -153,9 +156,13 @@ def test_displaced_residuals_are_of_the_size_that_they_are_divided_by() -> None:
 
 
 def test_only_scenes_of_the_worlds_frame_are_displaced() -> None:
-    assert preset("dualarm-small-single", ["augment.displace=0.05"]).augment.displaces
-    for name in ("pusht-small", "dualarm-small"):
-        with pytest.raises(InputError, match=r"augment.displace=0"):
-            preset(name, ["augment.displace=0.05"])
-    with pytest.raises(InputError, match="has none"):
-        preset("pusht-small-single", ["policy.inputs=I", "augment.displace=10"])
+    config = preset("dualarm-small-world", ["augment.displace=0.05"])
+    assert config.augment.displaces
+    training_retrieval(config, [])
+    with pytest.raises(InputError, match=r"augment.displace=0"):
+        preset("pusht-small", ["augment.displace=0.05"])
+    carried = preset("dualarm-small", ["augment.displace=0.05"])
+    with pytest.raises(InputError, match=r"aligner 'parts'.*augment.displace=0"):
+        training_retrieval(carried, [])
+    with pytest.raises(InputError, match=r"augment\.displace=0"):
+        preset("pusht-small-world", ["policy.inputs=I", "augment.displace=10"])

@@ -65,7 +65,7 @@ def two(files: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Pat
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
     script = str(Path(__file__).with_name("two_processes.py"))
-    source = str(Path(recap.__file__).parents[1])
+    source = os.pathsep.join([str(Path(recap.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [*command, script, *files, str(out), *EXACT],
         env={

@@ -176,7 +176,7 @@ def test_a_fine_tune_begins_where_the_other_ended(
 ) -> None:
     base = from_pretrained(straight / "last")
     few = load_data(configure("policy.inputs=S", "n_demonstrations=3"))
-    begin = (*STATE, f"init={straight / 'last'}", "learning_rate=0", "n_iterations=1")
+    begin = (*STATE, f"init={straight / 'last'}", "learning_rate=1e-12", "n_iterations=1")
     run(configure(*begin), tmp_path / "still", few)
     still = from_pretrained(tmp_path / "still/last")
     theirs = still.model.state_dict()
@@ -196,16 +196,19 @@ def test_a_policy_of_another_kind_is_nothing_to_go_on_from(
         run(config, tmp_path / "run", state_data)
 
 
-def test_a_fine_tune_may_change_how_a_chunk_is_handed_on(
+def test_a_fine_tune_may_change_how_a_chunk_is_carried_over(
     configure: Configure, straight: Path, tmp_path: Path
 ) -> None:
-    """From aligned to contact: the frame is the same, and the new checkpoint retrieves the new way."""
-    config = configure(*STATE, f"init={straight / 'last'}", "policy.mode=contact", "n_iterations=1")
+    """From object to contact: the frame is the same, and the new checkpoint retrieves the new way."""
+    begin = (*STATE, f"init={straight / 'last'}")
+    contact = ("policy.retrieval_name=pusht-contact", "policy.embodiment=triangle")
+    config = configure(*begin, *contact, "n_iterations=1")
     data = load_data(config)
     run(config, tmp_path / "run", data)
-    assert from_pretrained(tmp_path / "run/last").stamp.preset == "pusht-contact"
-    with pytest.raises(InputError, match="has another mode"):
-        run(configure(*STATE, f"init={straight / 'last'}", "policy.mode=single"), tmp_path / "other", data)
+    assert from_pretrained(tmp_path / "run/last").stamp.name == "pusht-contact"
+    world = ("policy.retrieval_name=pusht-world", "policy.canonical=false")
+    with pytest.raises(InputError, match="has another retrieval_name"):
+        run(configure(*begin, *world), tmp_path / "other", data)
 
 
 def test_accumulated_steps_are_one_batch(
@@ -244,9 +247,7 @@ def test_a_directory_in_use_or_of_another_run_is_refused(
 def test_a_batch_that_cannot_be_shared_out_is_refused(
     configure: Configure, state_data: TrainingData, tmp_path: Path
 ) -> None:
-    with pytest.raises(
-        InputError, match="batch_size 8 is not divisible by 1 processes × 3 accumulated steps"
-    ):
+    with pytest.raises(InputError, match="batch_size 8 cannot be accumulated in 3 steps"):
         run(configure(*STATE, "accumulate=3"), tmp_path / "run", state_data)
 
 

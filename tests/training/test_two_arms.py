@@ -15,10 +15,11 @@ from recap.pool.memory import MemoryView
 from recap.pool.packed import write_packed
 from recap.training.batches import NO_AUGMENT, BatchSource
 from recap.training.config import AugmentConfig, TrainConfig, from_json
-from recap.training.data import TrainingData, build_data, load_data, of_tasks
-from recap.training.presets import PRESETS, preset
+from recap.training.data import TrainingData, build_data, load_data, where
+from recap.training.presets import preset
 from recap.training.trainer import train
 from recap.types import Episode
+from recap_worlds.dualarm.recipes import RECIPES
 from toy_policy import demonstrations as pushes
 
 N = 6
@@ -82,7 +83,7 @@ def test_the_debug_preset_trains_from_packed_frames(tmp_path: Path) -> None:
     assert outcome.iterations == 4
     policy = from_pretrained(outcome.last)
     assert policy.config == config.policy
-    assert policy.stamp.preset == "dualarm-aligned"
+    assert policy.stamp.name == "dualarm-parts"
     assert (tmp_path / "run" / "samples.png").is_file()
 
 
@@ -129,7 +130,9 @@ def test_noise_on_the_chunk_leaves_grippers_and_is_taken_back(
 def test_without_a_residual_actions_are_told_from_where_the_tools_are(
     sides: tuple[list[Episode], list[Episode]], config: TrainConfig
 ) -> None:
-    alone = replace(config, policy=replace(config.policy, mode="single", retrieval=False, residual=False))
+    alone = replace(
+        config, policy=replace(config.policy, retrieval_name="dualarm-world", retrieval=False, residual=False)
+    )
     data = build_data(*sides, alone)
     found = taken(data, alone, NO_AUGMENT)["action"][0].reshape(-1, 20).numpy()
     first = sides[0][0]
@@ -152,52 +155,52 @@ def test_a_demonstration_that_does_something_else_is_left_out_by_name(config: Tr
 
 def test_tasks_are_chosen_by_their_key(sides: tuple[list[Episode], list[Episode]]) -> None:
     both = [*sides[0], *demonstrations("viperx", range(2), "lift_pot")]
-    assert of_tasks(both, ("move_can_pot",)) == sides[0]
-    assert of_tasks(both, ()) == both
+    assert where(both, ("task_key=move_can_pot",)) == sides[0]
+    assert where(both, ("task_key=move_can_pot", "task_key=lift_pot")) == where(both, ()) == both
 
 
 def test_demonstrations_of_another_world_are_refused(
     sides: tuple[list[Episode], list[Episode]], config: TrainConfig
 ) -> None:
-    with pytest.raises(InputError, match=r"has 2-D actions, the policy 20-D: .* of domain 'dualarm'"):
+    with pytest.raises(InputError, match=r"target .* has 2-D action, robot 'dualarm' 20-D"):
         build_data(pushes("triangle", range(4)), sides[1], config)
-    with pytest.raises(InputError, match=r"pool .* has 2-D actions, the policy 20-D"):
+    with pytest.raises(InputError, match=r"pool .* has 2-D action, robot 'dualarm' 20-D"):
         build_data(sides[0], pushes("disc", range(4)), config)
-    with pytest.raises(InputError, match=r"target .* has 20-D actions, the policy 2-D"):
-        build_data(sides[0], pushes("disc", range(4)), replace(preset("debug"), pool_angles=()))
+    with pytest.raises(InputError, match=r"target .* has 20-D action, robot 'pusht' 2-D"):
+        build_data(sides[0], pushes("disc", range(4)), preset("debug"))
 
 
 def test_left_and_right_are_not_swapped() -> None:
-    with pytest.raises(InputError, match=r"cannot be swapped in domain 'dualarm': set augment.mirror=false"):
+    with pytest.raises(InputError, match=r"robot 'dualarm' cannot be swapped: set augment.mirror=false"):
         preset("dualarm-nano", ["augment.mirror=true"])
 
 
 def test_presets_keep_what_they_say() -> None:
-    ours, single = PRESETS["dualarm-nano"], PRESETS["dualarm-nano-single"]
-    alone, all_pools = PRESETS["dualarm-nano-no-retrieval"], PRESETS["dualarm-nano-co-training"]
-    ceiling = PRESETS["dualarm-nano-supervised"]
-    assert ours.policy.retrieval_preset == "dualarm-aligned"
-    assert single.policy == replace(ours.policy, mode="single")
-    assert len(ours.target_tasks) == len(ours.pool_tasks) == 5
+    ours, world = RECIPES["dualarm-nano"], RECIPES["dualarm-nano-world"]
+    alone, all_pools = RECIPES["dualarm-nano-no-retrieval"], RECIPES["dualarm-nano-co-training"]
+    ceiling = RECIPES["dualarm-nano-supervised"]
+    assert ours.policy.retrieval_name == "dualarm-parts"
+    assert world.policy == replace(ours.policy, retrieval_name="dualarm-world")
+    assert len(ours.target_where) == len(ours.pool_where) == 5
     assert (alone.policy.retrieval, alone.policy.residual) == (False, False)
     assert all_pools.co_training
-    assert (all_pools.target_tasks, all_pools.pool_tasks) == (ours.target_tasks, ())
-    assert (ceiling.target_tasks, ceiling.co_training) == ((), False)
+    assert (all_pools.target_where, all_pools.pool_where) == (ours.target_where, ())
+    assert (ceiling.target_where, ceiling.co_training) == ((), False)
     for config in (ours, alone, all_pools, ceiling):
-        small = PRESETS[config.preset.replace("nano", "small")]
+        small = RECIPES[config.preset.replace("nano", "small")]
         assert small.policy == replace(config.policy, inputs="S", network=small.policy.network)
         assert (small.pairs, small.augment, small.co_training) == (
             config.pairs,
             config.augment,
             config.co_training,
         )
-        assert (small.target_tasks, small.pool_tasks) == (config.target_tasks, config.pool_tasks)
+        assert (small.target_where, small.pool_where) == (config.target_where, config.pool_where)
         assert (small.policy.sees, small.compile) == (False, False), "for a CPU"
-    apart = PRESETS["dualarm-small-single"]
-    assert (apart.policy.mode, apart.policy.sees, apart.policy.objects_from_now) == ("single", False, True)
+    apart = RECIPES["dualarm-small-world"]
+    assert (apart.policy.retrieval_name, apart.policy.sees) == ("dualarm-world", False)
+    assert apart.policy.relative_object_poses
     assert apart.augment.displaces
     assert apart.augment.image_dropout == 1.0
     assert build_layout(apart.policy).n_tokens == 5, "one a slot"
-    for config in (ours, single, apart, alone, all_pools, ceiling, PRESETS["pusht-nano"]):
+    for config in (ours, world, apart, alone, all_pools, ceiling, preset("pusht-nano")):
         assert from_json(config.to_json()) == config
-    assert "target_tasks" not in PRESETS["pusht-nano"].to_json(), "runs begun before go on"

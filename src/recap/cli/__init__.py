@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 
 import click
 
@@ -14,20 +17,27 @@ from recap.errors import InputError, did_you_mean
 
 # Loaded only when asked for, so that `recap --help` stays quick.
 COMMANDS = {
-    "collect": ("recap.cli.collect:collect", "Collect demonstrations from a scripted expert."),
+    "check": ("recap.cli.check:check", "See before training whether a pool is worth retrieving from."),
     "compare": ("recap.cli.evaluate:compare", "Compare two evaluations, paired by start."),
-    "demo": ("recap.cli.demo:demo", "See it work: a table and a video in a few minutes."),
     "eval": ("recap.cli.evaluate:evaluate", "Roll out an agent and count its successes."),
     "pool": ("recap.cli.pool:pool", "Keep demonstrations: add, list, tag, roll back, verify, pack."),
-    "premise": ("recap.cli.premise:premise", "See before training whether a pool is worth retrieving from."),
-    "report": ("recap.cli.report:report", "Write one page from evaluations and analyses."),
     "retrieve": ("recap.cli.retrieve:retrieve", "See which moment of a pool fits, and why."),
-    "robotwin": ("recap.cli.robotwin:robotwin", "Evaluate in a RoboTwin 2.0 checkout of your own."),
     "run": ("recap.cli.run:run", "Drive a robot by a policy server, at a fixed rate."),
     "serve": ("recap.cli.serving:serve", "Serve a policy to robots on the openpi wire."),
-    "studio": ("recap.cli.studio:studio", "Teach by dragging, and watch the frozen policy use it."),
     "train": ("recap.cli.train:train", "Train a policy on pairs of demonstrations."),
 }
+
+
+@cache
+def plugins() -> dict[str, EntryPoint]:
+    """Commands of installed packages, by the entry point group `recap.commands`."""
+    found = entry_points(group="recap.commands")
+    return {entry.name: entry for entry in found if entry.name not in COMMANDS and _is_there(entry)}
+
+
+def _is_there(entry: EntryPoint) -> bool:
+    """A command of the repository is not in the wheel."""
+    return importlib.util.find_spec(entry.module.partition(".")[0]) is not None
 
 
 class LazyGroup(click.Group):
@@ -35,10 +45,13 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, without importing anything."""
-        return list(COMMANDS)
+        return sorted([*COMMANDS, *plugins()])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command's module."""
+        if cmd_name in plugins():
+            found: click.Command = plugins()[cmd_name].load()
+            return found
         if cmd_name not in COMMANDS:
             return None
         module, name = COMMANDS[cmd_name][0].split(":")
@@ -49,14 +62,18 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, with a better word for an unknown command."""
-        if args and args[0] not in COMMANDS:
-            raise click.UsageError(f"unknown command '{args[0]}': {did_you_mean(args[0], COMMANDS)}")
+        names = self.list_commands(ctx)
+        if args and args[0] not in names:
+            raise click.UsageError(f"unknown command '{args[0]}': {did_you_mean(args[0], names)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands from the table, again without importing them."""
+        """List the commands; only those of other packages are imported for their line."""
+        lines = {name: line for name, (_, line) in COMMANDS.items()}
+        for name, entry in plugins().items():
+            lines[name] = entry.load().get_short_help_str(70)
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            formatter.write_dl(sorted(lines.items()))
 
 
 @click.group(
@@ -69,7 +86,7 @@ def cli(debug: bool) -> None:
 
     \b
     Example:
-      recap eval expert --pusher triangle --angles=-30,45 --seeds 500:505 --out runs/first
+      recap eval expert --env pusht --env.pusher triangle --tasks=-30,45 --seeds 500:505 --out runs/first
     """
 
 

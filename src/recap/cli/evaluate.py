@@ -4,141 +4,97 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from recap.errors import InputError
+from recap.agent_config import EXPERT, HOLD, AgentConfig
+from recap.cli.settings import DottedCommand, agent_options, dotted
+from recap.errors import InputError, one_of
 
 if TYPE_CHECKING:
     from recap.evaluation.spec import EvalSpec
     from recap.types import EpisodeResult
 
-ANGLES = "-60:60:15"
-SEEDS = "42:92"
+WITH_CONFIG = ("config_file", "workers", "batch_size", "ray_address", "record", "retry_errors", "out")
 
 
-@click.command("eval")
-@click.argument("agent")
+@click.command("eval", cls=DottedCommand, prefix="env")
+@click.argument("policy", required=False)
+@click.option("--env", help="Where it acts: see below.  [default: where a shipped policy comes from]")
+@click.option("--map", "env_map", metavar="FILE", help="What a Gymnasium environment's observation means.")
+@click.option("--tasks", metavar="A,B", help="Tasks, with commas; or first:last:step.  [default: all]")
 @click.option(
-    "--settings-of", metavar="POLICY", help="Replay with this policy's settings: its equal control."
+    "--seeds", metavar="A:B", help="Starts: 42,43 or first:end (end left out).  [default: the env's]"
 )
-@click.option("--env", default="pusht", show_default=True, help="Where it acts: pusht or dualarm.")
-@click.option("--pusher", default="disc", show_default=True, help="disc or triangle.")
-@click.option("--block", default="tee", show_default=True, help="The block that is pushed.")
-@click.option("--angles", default=ANGLES, show_default=True, help="Goals, degrees: -60,0 or first:last:step.")
-@click.option(
-    "--task", "tasks", multiple=True, metavar="KEY", help="Of two arms, repeatable.  [default: all ten]"
-)
-@click.option("--embodiment", default="viperx", show_default=True, help="The two arms: viperx or ur5e.")
-@click.option("--split", default="clean", show_default=True, help="How their scenes look: clean, randomised.")
-@click.option("--wording", default="seen", show_default=True, help="Of their instructions: seen or unseen.")
-@click.option("--seeds", default=SEEDS, show_default=True, help="Starts: 42,43 or first:end (end left out).")
-@click.option(
-    "--mode", help="How to retrieve: oracle, single, aligned, contact.  [default: the policy's, or aligned]"
-)
-@click.option("--pool", metavar="URI", help="What to retrieve from.  [default: the standard pool]")
-@click.option(
-    "--candidates", type=int, metavar="N", help="Trajectories stage 1 keeps.  [default: the mode's]"
-)
+@click.option("--max-steps", type=int, metavar="N", help="Of an episode.  [default: the task's]")
+@click.option("--pool", metavar="URI", help="What to retrieve from.  [default: the env's own]")
 @click.option("--objects", default="truth", show_default=True, help="Poses from: truth, pixels.")
-@click.option("--min-confidence", type=float, default=0.0, show_default=True, help="Below it, react.")
+@click.option("--pose-noise", metavar="A,DEG", help="Noise on poses: A in the unit of positions, degrees.")
+@click.option("--thresholds", metavar="A,B", help="Of success, rising.  [default: the env's]")
+@agent_options()
 @click.option(
-    "--reaction",
-    default="hold",
+    "--workers", type=click.IntRange(1), metavar="N", help="Processes on this machine.  [default: one a core]"
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1),
+    metavar="N",
+    default=8,
     show_default=True,
-    help="To nothing retrieved or low confidence: hold, stop, ignore.",
+    help="Episodes in each.",
 )
-@click.option(
-    "--action-steps", type=int, metavar="N", help="Actions of a chunk to execute.  [default: the agent's]"
-)
-@click.option("--hindsight/--no-hindsight", default=None, help="Retrieve parts too.  [default: the agent's]")
-@click.option("--denoising-steps", type=int, metavar="N", help="Of a policy.  [default: its own]")
-@click.option("--temperature", type=float, help="Of a policy's noise.  [default: its own]")
-@click.option("--sampler", help="Of a policy: euler or unipc.  [default: its own]")
-@click.option(
-    "--matching",
-    default="retrieved",
-    show_default=True,
-    help="What a policy is given: retrieved, random, none.",
-)
-@click.option("--residual/--no-residual", default=True, help="Without it what is retrieved is acted out.")
-@click.option(
-    "--half-at", type=float, default=0.0, metavar="D", help="Match distance that halves the residual."
-)
-@click.option("--device", default="cpu", show_default=True, help="Where a policy computes.")
-@click.option("--noise-seed", type=int, default=0, show_default=True, help="Other noise, the same starts.")
-@click.option("--mask", metavar="WHAT@LAYER", help="Block a policy's attention: retrieved@3, sham@all.")
-@click.option("--pose-noise", metavar="A,DEG", help="Blur poses by A px, of two arms by A mm: 4,4.")
-@click.option("--workers", type=int, metavar="N", help="Processes on this machine.  [default: one a core]")
-@click.option("--batch-size", type=int, metavar="N", default=8, show_default=True, help="Episodes in each.")
 @click.option("--ray", "ray_address", metavar="ADDRESS", help="Run on this Ray cluster instead: host:port.")
 @click.option(
-    "--record", metavar="WHAT", help="Films of: 3 (the first), failures, all, or +45:48; failures,3 for both."
+    "--record",
+    metavar="WHAT",
+    help="Films of: 3 (the first), failures, all, or TASK:SEED; failures,3 for both.",
 )
 @click.option("--retry-errors", is_flag=True, help="Run episodes again that ended in an error.")
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="[default: runs/eval-AGENT-PUSHER, or the arms]",
+    "--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="Run a saved one."
 )
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="[default: runs/eval-POLICY-ENV]")
 def evaluate(
-    agent: str,
-    settings_of: str | None,
-    env: str,
-    pusher: str,
-    block: str,
-    angles: str,
-    tasks: tuple[str, ...],
-    embodiment: str,
-    split: str,
-    wording: str,
-    seeds: str,
-    mode: str | None,
+    policy: str | None,
+    env: str | None,
+    env_map: str | None,
+    tasks: str | None,
+    seeds: str | None,
+    max_steps: int | None,
     pool: str | None,
-    candidates: int | None,
     objects: str,
-    min_confidence: float,
-    reaction: str,
-    action_steps: int | None,
-    hindsight: bool | None,
-    denoising_steps: int | None,
-    temperature: float | None,
-    sampler: str | None,
-    matching: str,
-    residual: bool,
-    half_at: float,
-    device: str,
-    noise_seed: int,
-    mask: str | None,
     pose_noise: str | None,
+    thresholds: str | None,
+    agent: Callable[[str], AgentConfig],
     workers: int | None,
     batch_size: int,
     ray_address: str | None,
     record: str | None,
     retry_errors: bool,
+    config_file: Path | None,
     out: Path | None,
 ) -> int:
-    """Roll out an agent and count its successes.
+    """Roll out a policy and count its successes.
 
-    AGENT is expert, replay, still, a policy (pusht-nano, pusht-small, dualarm-small, or a path), or
-    package.module:factory for your own. A stopped evaluation is resumed by the same command. Results are in
-    DIR/eval_info.json. The exit code is 1 when any episode was an error.
+    POLICY is expert, replay, hold, a trained policy (by shipped name, or a path), or package.module:factory
+    for an agent of your own. ENV is an installed suite (pusht, dualarm), package.module:factory, or a
+    Gymnasium id with --map; its own options are given as --env.NAME VALUE. A stopped evaluation is resumed
+    by the same command. Results are in DIR/eval_info.json. The exit code is 1 when any episode was an error.
 
     \b
     Example:
-      recap eval expert --pusher triangle --angles=-30,45 --seeds 500:505 --out runs/first
-      recap eval replay --pusher triangle --mode contact --objects pixels --seeds 500:505 --out runs/replay
-      recap eval pusht-nano --pusher triangle --angles=-30,0 --seeds 500:505 --out runs/nano
-      recap eval replay --settings-of pusht-nano --pusher triangle --angles=-30,0 --seeds 500:505
-      recap eval replay --env dualarm --task lift_pot --seeds 500:510 --pool pools/ur5e --out runs/pots
+      recap eval expert --env pusht --env.pusher triangle --tasks=-30,45 --seeds 500:505 --out runs/first
+      recap eval replay --env pusht --env.pusher triangle --retrieval contact --objects pixels --seeds 500:505
+      recap eval pusht-nano --env.pusher triangle --tasks=-30,0 --seeds 500:505 --out runs/nano
+      recap eval replay --settings-of pusht-nano --env.pusher triangle --tasks=-30,0 --seeds 500:505
+      recap eval replay --env dualarm --tasks lift_pot --seeds 500:510 --pool pools/ur5e --out runs/pots
     """
-    from recap.assembly import usual_mode
-    from recap.cli.ranges import parse_angles, parse_seeds
-    from recap.cli.terminal import progress_bar, show
+    from recap.cli.ranges import parse_numbers, parse_seeds
+    from recap.cli.terminal import progress_bar, say, show
+    from recap.evaluation.agents import find_factory
     from recap.evaluation.commands import command_of, control_of
     from recap.evaluation.record import parse_choice
     from recap.evaluation.run_directory import INFO, read_info
@@ -146,46 +102,33 @@ def evaluate(
     from recap.evaluation.spec import EvalSpec
     from recap.evaluation.summary import render_summary
 
-    place, turn_deg = _pose_noise(pose_noise)
-    spec = EvalSpec(
-        agent=agent,
-        settings_of=settings_of,
-        env=env,
-        pusher=pusher,
-        block=block,
-        angles=parse_angles(angles),
-        seeds=parse_seeds(seeds),
-        mode=mode or usual_mode(settings_of or agent),
-        pool=pool,
-        n_candidates=candidates,
-        objects=objects,
-        min_confidence=min_confidence,
-        reaction=reaction,
-        n_action_steps=action_steps,
-        hindsight=hindsight,
-        denoising_steps=denoising_steps,
-        temperature=temperature,
-        sampler=sampler,
-        matching=matching,
-        residual=residual,
-        half_at=half_at,
-        device=device,
-        noise_seed=noise_seed,
-        mask=mask,
-        pose_noise_px=0.0 if env == "dualarm" else place,
-        pose_noise_mm=place if env == "dualarm" else 0.0,
-        pose_noise_deg=turn_deg,
-        tasks=_tasks(tasks),
-        embodiment=embodiment,
-        split=split,
-        wording=wording,
-    )
-    choice = parse_choice(record, spec) if record is not None else None
-    if out is None:
-        out = (
-            Path("runs")
-            / f"eval-{re.sub(r'[^A-Za-z0-9._-]+', '-', agent)}-{pusher if env == 'pusht' else embodiment}"
+    if config_file is not None:
+        _refuse_beside_config()
+        spec = read_spec(config_file)
+        find_factory(spec.agent.policy)
+    else:
+        if policy is None:
+            raise InputError("no policy is given: say which, such as expert, replay or pusht-nano")
+        config = agent(policy)
+        find_factory(policy)  # a name that does not exist is refused before anything is loaded
+        env = env or _env_of(config)
+        spec = EvalSpec(
+            config,
+            env,
+            dotted(),
+            env_map,
+            tasks=() if tasks is None else _tasks(tasks, env, env_map),
+            seeds=() if seeds is None else parse_seeds(seeds),
+            max_steps=max_steps,
+            thresholds=() if thresholds is None else parse_numbers(thresholds),
+            pool=pool,
+            objects=one_of("objects", objects, ("truth", "pixels")),  # type: ignore[arg-type]
+            pose_noise=_pose_noise(pose_noise),
         )
+    choice = parse_choice(record, spec) if record is not None else None
+    say(f"Loading {spec.agent.policy} for {spec.env} …")
+    if out is None:
+        out = Path("runs") / re.sub(r"[^A-Za-z0-9._-]+", "-", f"eval-{spec.agent.policy}-{spec.env}")
     try:
         with progress_bar("episodes") as progress:
             summary = run_evaluation(
@@ -230,7 +173,7 @@ def compare(a: Path, b: Path, json_file: Path | None) -> None:
 
     \b
     Example:
-      recap compare runs/eval-still-disc runs/eval-expert-disc
+      recap compare runs/eval-hold-pusht runs/eval-expert-pusht
     """
     import json
 
@@ -253,24 +196,61 @@ def compare(a: Path, b: Path, json_file: Path | None) -> None:
     click.echo("Next: recap eval … --record failures shows where each of them fails")
 
 
-def _tasks(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Keys of tasks, of `--task a,b --task seen`."""
-    if not names:
-        return ()
-    from recap.envs.dualarm.tasks import tasks_named
+def read_spec(file: Path) -> EvalSpec:
+    """A saved evaluation: its config.json, eval_info.json or a file of one's own."""
+    from recap import config as configs
+    from recap.evaluation.spec import EvalSpec
 
-    return tuple(tasks_named(",".join(names)))
+    values = configs.load_file(file)
+    if isinstance(values, dict) and "episodes" in values:
+        values = values.get("config")
+    return EvalSpec.from_json(values, str(file))
+
+
+def _refuse_beside_config() -> None:
+    """What a saved evaluation has of its own; how it is run may be said."""
+    context = click.get_current_context()
+    words = {param.name: param for param in context.command.params if param.name not in WITH_CONFIG}
+    for name, param in words.items():
+        if context.get_parameter_source(str(name)) is click.core.ParameterSource.COMMANDLINE:
+            word = param.opts[0] if isinstance(param, click.Option) else str(name).upper()
+            raise InputError(f"--config has its own {str(name).replace('_', ' ')}: leave {word} out")
+    for name in dotted():
+        raise InputError(f"--config has its own options of the env: leave --env.{name} out")
+
+
+def _env_of(config: AgentConfig) -> str:
+    """Where a policy comes from."""
+    from recap.assembly import suite_of
+    from recap.suites import suites
+
+    suite = suite_of(config) if config.policy not in (EXPERT, HOLD) and ":" not in config.policy else None
+    if suite is None:
+        known = ", ".join(suites()) or "none is installed"
+        raise InputError(f"no env is given: say where, --env with one of {known}, or your own")
+    return suite.name
+
+
+def _tasks(text: str, env: str, env_map: str | None) -> tuple[str, ...]:
+    """`a,b`, a group of the suite, or `first:last:step` where tasks are numbers."""
+    from recap.cli.ranges import parse_numbers
+    from recap.evaluation.worlds import find_suite
+
+    suite = find_suite(env, env_map)
+    names = [name.strip() for name in text.split(",")]
+    spread = [f"{n:g}" for name in names for n in parse_numbers(name)] if ":" in text else names
+    return tuple(dict.fromkeys(key for name in spread for key in suite.expand(name)))
 
 
 def _pose_noise(text: str | None) -> tuple[float, float]:
-    """`4,4` as px or mm, and degrees."""
+    """`4,4` as a deviation of positions, and degrees."""
     if text is None:
         return 0.0, 0.0
     try:
         place, deg = (float(part) for part in text.split(","))
     except ValueError:
         raise InputError(
-            f"cannot read --pose-noise '{text}': give px (or mm) and degrees, such as 4,4"
+            f"cannot read --pose-noise '{text}': give a length and degrees, such as 4,4"
         ) from None
     return place, deg
 

@@ -32,7 +32,7 @@ def export(uri: str, folder: Path, format_: str, task: str | None, config: str, 
 
     \b
     Example:
-      recap pool export pools/pusht data/all
+      recap pool export pools/mine data/all
       recap pool export pools/arms RoboTwin/data --format robotwin --config ur5_clean
     """
     from recap.cli.terminal import progress_bar

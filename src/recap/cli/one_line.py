@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import NoReturn
 
@@ -31,14 +33,33 @@ def in_one_line(run: Callable[[], object], who: str = "recap", *, debug: bool = 
     except RecapError as error:
         if debug:
             raise
-        return _tell(who, str(error), 2)
+        return _tell(who, f"{error} [{error.code}]", 2)
     except OSError as error:
         if debug:
             raise
         return _tell(who, _of_the_system(error), 2)
+    except ModuleNotFoundError as error:
+        extra = extra_of(error.name or "")
+        if debug or extra is None:
+            raise
+        return _tell(who, f"'{error.name}' is not installed: pip install 'recap-robot[{extra}]'", 2)
     except KeyboardInterrupt as stop:
         return _tell(who, str(stop) or STOPPED, 130)
     return code if isinstance(code, int) else 0
+
+
+def extra_of(module: str) -> str | None:
+    """The extra of this package that brings a module; None where none does."""
+    name = module.partition(".")[0].replace("_", "-").lower()
+    try:
+        needed = requires("recap-robot") or []
+    except PackageNotFoundError:
+        return None
+    for line in needed:
+        found = re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", line)
+        if found and found[1].lower() == name:
+            return found[2]
+    return None
 
 
 def run_script(main: Callable[[], object]) -> NoReturn:

@@ -14,6 +14,8 @@ from recap.cli.pool_look import diff, list_, print_rows, show, stats
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from recap.pool.store import Pool
+
 
 @click.group()
 def pool() -> None:
@@ -24,9 +26,9 @@ def pool() -> None:
 
     \b
     Example:
-      recap pool create pools/pusht
-      recap pool add pools/pusht data/disc
-      recap pool ls pools/pusht
+      recap pool create pools/mine
+      recap pool add pools/mine data/disc
+      recap pool ls pools/mine
     """
 
 
@@ -36,16 +38,19 @@ for _command in (diff, export, inspect, list_, show, stats):
 
 @pool.command()
 @click.argument("uri", metavar="POOL")
-def create(uri: str) -> None:
+@click.option("--robot", metavar="FILE", help="robot.yaml.  [default: the first dataset sets the layout]")
+def create(uri: str, robot: str | None) -> None:
     """Make an empty pool.
 
     \b
     Example:
-      recap pool create pools/pusht
+      recap pool create pools/mine
+      recap pool create pools/arm --robot robot.yaml
     """
     from recap.pool.store import Pool
+    from recap.robot import load_robot
 
-    Pool.create(uri)
+    Pool.create(uri, robot=None if robot is None else load_robot(Path(robot)))
     click.echo(f"Pool: {uri}")
     click.echo(f"Next: recap pool add {uri} DATASET")
 
@@ -76,7 +81,7 @@ def add(
 
     \b
     Example:
-      recap pool add pools/pusht data/disc
+      recap pool add pools/mine data/disc
     """
     from recap.cli.terminal import progress_bar
     from recap.errors import InputError
@@ -122,7 +127,7 @@ def remove(uri: str, ids: Sequence[str]) -> None:
 
     \b
     Example:
-      recap pool rm pools/pusht pusht/disc/-45/100000
+      recap pool rm pools/mine pusht/disc/-45/100000
     """
     from recap.pool.store import Pool
 
@@ -143,7 +148,7 @@ def tag(uri: str, name: str | None, version: str | None, move: bool) -> None:
 
     \b
     Example:
-      recap pool tag pools/pusht before-triangle
+      recap pool tag pools/mine before-triangle
     """
     from recap.pool.store import Pool
 
@@ -163,7 +168,7 @@ def rollback(uri: str, version: str) -> None:
 
     \b
     Example:
-      recap pool rollback pools/pusht before-triangle
+      recap pool rollback pools/mine before-triangle
     """
     from recap.pool.store import Pool
 
@@ -181,7 +186,7 @@ def compact(uri: str) -> None:
 
     \b
     Example:
-      recap pool compact pools/pusht
+      recap pool compact pools/mine
     """
     from recap.pool.store import Pool
 
@@ -195,17 +200,23 @@ def compact(uri: str) -> None:
 @pool.command()
 @click.argument("uri", metavar="POOL")
 @click.option("--repair", is_flag=True, help="Set aside what is damaged and keep the rest usable.")
-def verify(uri: str, repair: bool) -> int:
+@click.option(
+    "--policy", metavar="POLICY", help="Also name demonstrations that it, or a retrieval, could never use."
+)
+def verify(uri: str, repair: bool, policy: str | None) -> int:
     """Check every byte; the exit code is 1 when something is damaged.
 
     \b
     Example:
-      recap pool verify pools/pusht
-      recap pool verify pools/pusht --repair
+      recap pool verify pools/mine
+      recap pool verify pools/mine --repair
+      recap pool verify pools/mine --policy pusht-nano
     """
     from recap.pool.store import Pool
 
     store = Pool.open(uri)
+    if policy is not None:
+        _name_unusable(store, policy)
     report = store.verify()
     for finding in report.findings:
         reached = f" ({', '.join(finding.episodes)})" if finding.episodes else ""
@@ -231,6 +242,27 @@ def verify(uri: str, repair: bool) -> int:
     return 0 if done.report.ok else 1
 
 
+def _name_unusable(store: Pool, policy: str) -> None:
+    """Demonstrations that lack what a policy, or a retrieval by name, reads."""
+    from recap.assembly import AgentConfig, names_checkpoint, policy_config
+    from recap.retrieval.presets import find_retrieval
+    from recap.retrieval.retriever import Retriever
+    from recap.robot import infer_robot
+
+    view = store.view()
+    if not view.episode_ids:
+        return
+    own = policy_config(AgentConfig(policy)) if names_checkpoint(policy) else None
+    robot = own.robot if own is not None else view.robot or infer_robot(next(iter(view)))
+    describer, config = find_retrieval(policy if own is None else own.retrieval_name, robot)
+    cameras = own.image.retrieved if own is not None and own.sees else ()
+    retriever = Retriever(store, describer, config, robot, cameras)
+    unusable = retriever.index().unusable
+    for name in unusable:
+        click.echo(f"not used: {name}: {retriever.why_unusable(view.episode(name))}")
+    click.echo(f"{len(unusable)} of {len(view)} demonstrations cannot be used by {policy}")
+
+
 @pool.command()
 @click.argument("uri", metavar="POOL")
 @click.option(
@@ -242,7 +274,7 @@ def pack(uri: str, out: Path, no_images: bool) -> None:
 
     \b
     Example:
-      recap pool pack pools/pusht --out pusht.safetensors
+      recap pool pack pools/mine --out mine.safetensors
     """
     from recap.pool.store import Pool
 

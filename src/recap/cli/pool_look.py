@@ -23,8 +23,8 @@ def list_(uri: str, version: str | None, history: bool, limit: int) -> None:
 
     \b
     Example:
-      recap pool ls pools/pusht --limit 10
-      recap pool ls pools/pusht --versions
+      recap pool ls pools/mine --limit 10
+      recap pool ls pools/mine --versions
     """
     from recap.pool.store import Pool
 
@@ -96,7 +96,7 @@ def show(uri: str, episode_id: str, camera: str | None, out: Path | None) -> Non
 
     \b
     Example:
-      recap pool show pools/pusht pusht/disc/-45/100000 --out strip.png
+      recap pool show pools/mine demo/17 --out strip.png
     """
     from recap.errors import InputError, one_of
     from recap.pool.store import Pool
@@ -142,7 +142,7 @@ def diff(uri: str, a: str, b: str | None) -> None:
 
     \b
     Example:
-      recap pool diff pools/pusht before-triangle
+      recap pool diff pools/mine before-triangle
     """
     from recap.pool.store import Pool
 
@@ -162,7 +162,7 @@ def stats(uri: str, as_json: bool) -> None:
 
     \b
     Example:
-      recap pool stats pools/pusht
+      recap pool stats pools/mine
     """
     import json
 

@@ -1,4 +1,4 @@
-"""Angles and seeds as they are written on the command line."""
+"""Numbers and seeds as they are written on the command line."""
 
 from __future__ import annotations
 
@@ -9,34 +9,27 @@ from recap.errors import InputError
 MAX_VALUES = 1_000_000  # more is a slip of the hand, and would fill the memory
 
 
-def parse_angles(text: str) -> tuple[float, ...]:
-    """`-30`, `-60,0,45` or `-60:60:15`, whose end is included; degrees."""
-    angles: list[float] = []
-    for item in _items(text, "angle"):
+def parse_numbers(text: str) -> tuple[float, ...]:
+    """`-30`, `-60,0,45` or `-60:60:15`, whose end is included."""
+    found: list[float] = []
+    for item in _items(text, "number"):
         try:
             numbers = [float(part) for part in item.split(":")]
         except ValueError:
             numbers = []
         if len(numbers) not in (1, 3) or not all(map(math.isfinite, numbers)):
-            raise InputError(f"unknown angle '{item}': give degrees such as -30, or a range -60:60:15")
+            raise InputError(f"unknown number '{item}': give one such as -30, or a range -60:60:15")
         if len(numbers) == 1:
-            angles.append(_wrapped(numbers[0]))
+            found.append(numbers[0] + 0.0)  # no -0
             continue
         first, last, step = numbers
         if step <= 0 or last < first:
-            raise InputError(f"empty range of angles '{item}': give first:last:step such as -60:60:15")
+            raise InputError(f"empty range '{item}': give first:last:step such as -60:60:15")
         n = (last - first) / step + 1e-9  # so that 0:0.3:0.1 includes its end
         if n >= MAX_VALUES:
-            raise InputError(f"range of angles '{item}' is too long: give fewer than {MAX_VALUES}")
-        angles += [_wrapped(first + i * step) for i in range(int(n) + 1)]
-    return tuple(angles)
-
-
-def _wrapped(angle: float) -> float:
-    """The same goal in (-180, 180], so that 405 is 45; what lies within stays as it is."""
-    if -180 < angle <= 180:
-        return angle + 0.0  # no -0
-    return -((180 - angle) % 360 - 180) + 0.0
+            raise InputError(f"range '{item}' is too long: give fewer than {MAX_VALUES}")
+        found += [first + i * step + 0.0 for i in range(int(n) + 1)]
+    return tuple(found)
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import click
 @click.command()
 @click.argument("pool")
 @click.option("--at", required=True, metavar="EPISODE:T", help="The moment that is asked about.")
-@click.option("--preset", "preset_name", default="pusht-aligned", show_default=True, help="How to choose.")
+@click.option("--retrieval", metavar="NAME", help="How to retrieve.  [default: what the pool's data allow]")
 @click.option(
     "--matches",
     type=click.IntRange(1, 100),
@@ -21,7 +21,7 @@ import click
 )
 @click.option("--explain", is_flag=True, help="Say why the runner-up lost, and write a picture.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("retrieval.png"), show_default=True)
-def retrieve(pool: str, at: str, preset_name: str, matches: int, explain: bool, out: Path) -> int:
+def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: bool, out: Path) -> int:
     """Show what the pool would answer at a moment of one of its own episodes.
 
     That episode's scene is left out. POOL is a pool, a packed snapshot, or a standard pool such as
@@ -34,15 +34,17 @@ def retrieve(pool: str, at: str, preset_name: str, matches: int, explain: bool, 
     from recap.cli.terminal import show
     from recap.errors import InputError
     from recap.pictures import write_png
+    from recap.pool.opening import open_pool
     from recap.retrieval import explain as explaining
-    from recap.retrieval.presets import preset
+    from recap.retrieval.presets import find_retrieval
     from recap.retrieval.retriever import Retriever
-    from recap.standard_pools import open_pool
+    from recap.robot import infer_robot
+    from recap.suites import suites
     from recap.types import FrameRef
 
     episode_id, _, t_text = at.rpartition(":")
     if not episode_id or not t_text.isdecimal():
-        raise InputError(f"cannot read --at '{at}': give EPISODE:T, such as pusht/tee/-60/100000/disc:40")
+        raise InputError(f"cannot read --at '{at}': give EPISODE:T, such as demo/17:40")
     source = open_pool(pool)
     view = source.view()
     ref = FrameRef(episode_id, int(t_text))
@@ -53,7 +55,11 @@ def retrieve(pool: str, at: str, preset_name: str, matches: int, explain: bool, 
         raise InputError(
             f"episode {episode_id} has {len(view.episode(episode_id))} frames: there is no {ref.t}"
         )
-    explanation = explaining.explain(Retriever(source, *preset(preset_name)), view, ref, matches)
+    first = view.episode(episode_id)
+    asked = (suite.retrieval_for(first, first) for suite in suites().values())
+    name = retrieval or next((found for found in asked if found), "world")
+    describer, config = find_retrieval(name, infer_robot(first))
+    explanation = explaining.explain(Retriever(source, describer, config), view, ref, matches)
     show(_table(explanation))
     found = explanation.retrieval
     timings = ", ".join(f"{name} {ms:.2f} ms" for name, ms in found.timings_ms.items())

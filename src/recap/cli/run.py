@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from recap.cli.settings import DottedCommand, dotted
+
 if TYPE_CHECKING:
-    from recap.serving.robot_loop import LoopReport, RobotLoop
+    from recap_client.robot_loop import LoopReport, RobotLoop
 
 
-@click.command()
+@click.command(cls=DottedCommand, prefix="robot")
 @click.option(
-    "--robot", "name", required=True, metavar="NAME", help="pusht-sim, or your own package.module:factory."
+    "--robot", "name", required=True, metavar="NAME", help="A simulated one, or package.module:factory."
 )
 @click.option("--url", default="ws://127.0.0.1:8000", show_default=True, help="Of the policy server.")
 @click.option("--token", metavar="KEY", help="For the server.  [default: the variable RECAP_TOKEN, or none]")
@@ -27,17 +29,14 @@ if TYPE_CHECKING:
 )
 @click.option("--rate", type=float, metavar="HZ", help="Of the control loop.  [default: the server's]")
 @click.option("--delay-ms", type=float, default=0.0, show_default=True, help="Added to every reply, to try.")
-@click.option("--max-step", type=float, metavar="PX", help="Speed limit a period.  [default: the server's]")
+@click.option(
+    "--speed", type=float, default=1.0, show_default=True, help="Share of the server's speed limits."
+)
 @click.option(
     "--box", type=float, nargs=2, metavar="LOW HIGH", help="For every number.  [default: the server's]"
 )
 @click.option("--patience", type=float, default=10.0, show_default=True, help="With a lost server, s.")
-@click.option("--angle", type=float, default=20.0, show_default=True, help="pusht-sim: the goal, degrees.")
-@click.option("--block", default="tee", show_default=True, help="The block; the server is told.")
-@click.option("--pusher", default="triangle", show_default=True, help="pusht-sim: disc or triangle.")
-@click.option(
-    "--seed", type=int, default=500, show_default=True, help="pusht-sim: the start; also the noise."
-)
+@click.option("--seed", type=int, default=500, show_default=True, help="The noise; of a simulator the start.")
 @click.option("--video", type=click.Path(path_type=Path), metavar="FILE", help="Write what happened, .mp4.")
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the report."
@@ -49,12 +48,9 @@ def run(
     steps: int | None,
     rate: float | None,
     delay_ms: float,
-    max_step: float | None,
+    speed: float,
     box: tuple[float, float] | None,
     patience: float,
-    angle: float,
-    block: str,
-    pusher: str,
     seed: int,
     video: Path | None,
     json_file: Path | None,
@@ -63,33 +59,36 @@ def run(
 
     The next chunk of actions is asked for while this one is carried out, so the robot never waits; when a
     reply comes too late it holds, and that is counted as a miss. A factory is called with what the server
-    says of itself and returns an object with observe() and act(action). Ctrl-C holds and ends.
+    says of itself and returns an object with observe() and act(action); pusht-sim and dualarm-sim are
+    simulated. Options of a robot are given as --robot.NAME VALUE. Ctrl-C holds and ends.
 
     \b
     Example:
       recap serve pusht-nano --port 8000
-      recap run --robot pusht-sim --angle 20 --seed 500 --video runs/robot.mp4
+      recap run --robot pusht-sim --robot.angle 20 --seed 500 --video runs/robot.mp4
+      recap run --robot dualarm-sim --robot.task lift_pot --seed 500
       recap run --robot my_lab.arm:connect --url ws://127.0.0.1:8000 --steps 300
     """
     from recap.errors import InputError, ServerError
-    from recap.serving.client import PolicyClient
     from recap.serving.robot import make_robot
-    from recap.serving.robot_loop import LoopSpec, RobotLoop
+    from recap_client.client import PolicyClient
+    from recap_client.robot_loop import LoopSpec, RobotLoop
 
     spec = LoopSpec(
         steps=steps,
         rate_hz=rate,
         box=box,
-        max_step=max_step,
+        speed=speed,
         delay_s=delay_ms / 1000,
         patience_s=patience,
     )
     frames = []
-    options = {"angle": angle, "block": block, "pusher": pusher, "seed": seed}
+    options = dotted()
     key = token or os.environ.get("RECAP_TOKEN") or None
     # The loop has its own patience: a client that retries would only answer later.
     with PolicyClient(url, key, retries=0, connect_timeout_s=2.0, reply_timeout_s=5.0) as client:
-        robot = make_robot(name, client.metadata, options)
+        simulated = {} if ":" in name else {"seed": seed}
+        robot = make_robot(name, client.metadata, {**simulated, **options})
         picture = getattr(robot, "picture", None)
 
         def watch(report: LoopReport) -> None:
@@ -102,7 +101,7 @@ def run(
             held.callback(getattr(robot, "close", lambda: None))
             if video is not None and not callable(picture):
                 raise InputError(f"robot '{name}' has no picture() to make a video of: leave out --video")
-            client.reset(seed=seed, block=block)
+            client.reset(seed=seed, options=getattr(robot, "options", None))
             loop = RobotLoop(robot, client, spec, watch)
             held.pop_all()  # from here on the loop closes it
         said = client.metadata
@@ -115,7 +114,9 @@ def run(
         click.echo(err=True)
     _summarise(report)
     if json_file is not None:
-        _write_json(json_file, loop, {"robot": name, "url": url, "delay_ms": delay_ms, **options})
+        _write_json(
+            json_file, loop, {"robot": name, "url": url, "delay_ms": delay_ms, "seed": seed, **options}
+        )
     if video is not None and frames:
         from recap.video import write_video
 

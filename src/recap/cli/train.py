@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,87 +12,104 @@ import click
 
 if TYPE_CHECKING:
     from recap.policies.policy import TrainedPolicy
+    from recap.suites import Suite
     from recap.training.config import TrainConfig
+    from recap.types import Scalar
 
 DEVICES = ("auto", "cpu")
-ROLLOUT_SEEDS = tuple(range(500, 505))  # for development: no result is ever reported on them
-ROLLOUT_ANGLES = (-45.0, 0.0, 45.0)  # two goals that training sees, and one that it does not
 
 
 @click.command()
-@click.argument("preset")
+@click.argument("recipe", required=False)
+@click.option(
+    "--robot", metavar="FILE", help="robot.yaml: train for it; RECIPE is then a size: small, nano, …"
+)
+@click.option("--target", metavar="DATA", help="Demonstrations of the robot: a pool or a dataset.")
+@click.option("--pool", metavar="DATA", help="Demonstrations of the other embodiment: a pool or a dataset.")
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting; repeatable.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="[default: runs/train-PRESET]")
-@click.option("--seed", type=int, metavar="N", help="Of weights, batches and noise.  [default: the preset's]")
-@click.option("--iterations", type=click.IntRange(1), metavar="N", help="[default: the preset's]")
+@click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="Train a saved one."
+)
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="[default: runs/train-RECIPE]")
+@click.option("--seed", type=int, metavar="N", help="Of weights, batches and noise.  [default: the recipe's]")
+@click.option("--iterations", type=click.IntRange(1), metavar="N", help="[default: the recipe's]")
 @click.option("--device", default="auto", show_default=True, help="auto (a GPU if there is one) or cpu.")
 @click.option(
-    "--rollouts",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Try the policy out every N iterations; PushT only.",
+    "--rollouts", type=click.IntRange(1), metavar="N", help="Try the policy every N iterations, in --env."
 )
+@click.option("--env", help="Where to try it.  [default: where the recipe comes from]")
+@click.option("--list", "listed", is_flag=True, help="List the recipes, and stop.")
+@click.option("--show-config", is_flag=True, help="Print the whole configuration as YAML, and stop.")
 @click.option("--dry-run", is_flag=True, help="Show what the run would be, and stop.")
 def train(
-    preset: str,
+    recipe: str | None,
+    robot: str | None,
+    target: str | None,
+    pool: str | None,
     changes: tuple[str, ...],
+    config_file: Path | None,
     out: Path | None,
     seed: int | None,
     iterations: int | None,
     device: str,
     rollouts: int | None,
+    env: str | None,
+    listed: bool,
+    show_config: bool,
     dry_run: bool,
 ) -> int:
     """Train a policy on pairs of the robot's and the pool's demonstrations.
 
-    PRESET is debug (a minute on any machine), pusht-small (ten minutes on a CPU core), pusht-small-single,
-    pusht-small-oracle, pusht-small-image, pusht-nano, pusht-nano-aligned, pusht-nano-state, pusht-nano-image,
-    pusht-nano-single, pusht-nano-oracle or cosmos-2b; a baseline: pusht-nano-no-retrieval,
-    pusht-nano-no-retrieval-block, pusht-nano-co-training or pusht-nano-co-training-block; with a π0-type
-    network: debug-pi0, pusht-pi0-tiny, pusht-pi0-tiny-no-retrieval or pi0-base; for two arms: debug-dualarm,
-    dualarm-nano, dualarm-nano-single, dualarm-nano-no-retrieval, dualarm-nano-co-training,
-    dualarm-nano-supervised, and the same in small, on poses alone: dualarm-small, dualarm-small-single,
-    dualarm-small-no-retrieval, dualarm-small-co-training, dualarm-small-supervised. A stopped training is
-    resumed by the same command. DIR/best is the checkpoint that did best on held-out demonstrations, DIR/last
-    the newest. On several GPUs: torchrun --nproc-per-node 8 -m recap train PRESET, and with
-    --set fsdp=true each process holds only its part of the weights.
+    RECIPE is one of an installed env (recap train --list), or with --robot a size: debug, small, nano or
+    cosmos-2b. A stopped training is resumed by the same command. DIR/best is the checkpoint that did best on
+    held-out demonstrations, DIR/last the newest. On several GPUs: torchrun --nproc-per-node 8 -m recap train
+    RECIPE, and with --set fsdp=true each process holds only its part of the weights.
 
     \b
     Example:
       recap train debug --device cpu --out runs/debug
+      recap train small --robot robot.yaml --target data/arm --pool data/hand --out runs/mine
       recap train pusht-nano --set policy.inputs=S --set batch_size=256 --seed 1 --rollouts 500
       recap train cosmos-2b --dry-run
     """
+    from recap.cli.terminal import say
     from recap.errors import InputError, one_of
-    from recap.training.presets import preset as find_preset
 
+    if listed:
+        _list_recipes()
+        return 0
     is_main = int(os.environ.get("RANK", "0")) == 0  # torchrun starts this command once a process
     one_of("device", device, DEVICES)
-    config = find_preset(preset, changes)
-    if seed is not None:
-        config = replace(config, seed=seed)
-    if iterations is not None:
-        config = replace(config, n_iterations=iterations)
-    if rollouts is not None and (
-        config.policy.domain != "pusht" or not preset.startswith(("debug", "pusht-"))
-    ):
-        raise InputError(f"preset '{preset}' cannot be rolled out here: leave out --rollouts")
+    asked = {"target": target, "pool": pool, "seed": seed, "n_iterations": iterations}
+    more = [f"{key}={value}" for key, value in asked.items() if value is not None]
+    config = _config(recipe, robot, config_file, [*more, *changes])
+    if show_config:
+        import yaml
+
+        click.echo(yaml.safe_dump(config.to_json(), sort_keys=False, allow_unicode=True))
+        return 0
     if dry_run:
         if is_main:
             _show_plan(config)
         return 0
+    for name in ("target", "pool"):
+        if not getattr(config, name):
+            raise InputError(f"there is nothing to learn from: give --{name}, a pool or a dataset")
+    roll_out = None if rollouts is None or not is_main else _rollout(config, env)
+    if is_main:
+        say(f"Training {config.preset}: {config.n_iterations} iterations; loading demonstrations …")
 
     from recap.training.trainer import train as run
 
     if out is None:
-        out = Path("runs") / f"train-{preset}"
+        out = Path("runs") / f"train-{config.preset}"
     try:
         with _bars(is_main) as progress:
             outcome = run(
                 config,
                 out,
                 progress=progress,
-                rollout=None if rollouts is None or not is_main else _rollout(config),
+                rollout=roll_out,
                 rollout_every=rollouts or 0,
                 device=None if device == "auto" else device,
             )
@@ -131,53 +147,109 @@ def _bars(shown: bool) -> Iterator[Callable[[str, int, int], None] | None]:
         yield report if shown else None
 
 
-def _rollout(config: TrainConfig) -> Callable[[int, TrainedPolicy], dict[str, float]]:
-    """Rolls out the policy in memory on the target's board; training itself knows no environment."""
-    from recap.agent import RetrievalAgent
-    from recap.assembly import pusht_bodies
-    from recap.envs.pusht.drawing import BOARD_SIZE
+def _config(
+    recipe: str | None, robot: str | None, config_file: Path | None, changes: list[str]
+) -> TrainConfig:
+    """The configuration that is asked for, checked as a whole."""
+    from recap import config as configs
+    from recap.errors import InputError
+    from recap.robot import load_robot
+    from recap.training.config import from_json
+    from recap.training.presets import preset
+
+    if config_file is not None:
+        if recipe is not None or robot is not None:
+            raise InputError("--config has its own recipe and robot: leave them out")
+        values = configs.load_file(config_file)
+        if not isinstance(values, dict):
+            raise InputError(
+                f"{config_file} holds no training configuration: recap train --show-config makes one"
+            )
+        return configs.with_changes(from_json(values), changes)
+    if recipe is None:
+        raise InputError("no recipe is given: recap train --list shows them")
+    return preset(recipe, changes, None if robot is None else load_robot(Path(robot)))
+
+
+def _list_recipes() -> None:
+    from recap.suites import suites
+    from recap.training.presets import SIZES
+
+    click.echo(f"With --robot robot.yaml: {', '.join(SIZES)}")
+    for suite in suites().values():
+        click.echo(f"{suite.name}: {', '.join(suite.training_presets())}")
+
+
+def _owner(config: TrainConfig) -> Suite | None:
+    """The suite that a recipe comes from."""
+    from recap.suites import suites
+
+    for suite in suites().values():
+        own = suite.training_presets().get(config.preset)
+        if own is not None and own.policy.robot == config.policy.robot:
+            return suite
+    return None
+
+
+def _options(config: TrainConfig, suite: Suite) -> dict[str, Scalar]:
+    """The world of the target's demonstrations."""
+    from recap.pool.opening import open_demonstrations
+
+    target = open_demonstrations(config.target.split(",")[0])
+    first = target.episode(target.episode_ids[0])
+    own = {key: value for key, value in first.attributes.items() if key in suite.options}
+    return {**own, **suite.embodied(first.embodiment)}
+
+
+def _rollout(config: TrainConfig, env: str | None) -> Callable[[int, TrainedPolicy], dict[str, float]]:
+    """Rolls out the policy in memory; training itself knows no environment."""
+    from recap.assembly import AgentConfig, assemble_agent
+    from recap.errors import InputError
     from recap.evaluation.rollouts import run_trials
     from recap.evaluation.spec import EvalSpec
-    from recap.retrieval.presets import preset as retrieval_preset
-    from recap.retrieval.retriever import Retriever
-    from recap.standard_pools import open_pool
+    from recap.evaluation.worlds import find_suite
+    from recap.pool.opening import open_pool
 
-    describer, retrieval = retrieval_preset(f"pusht-{config.policy.mode}", config.pairs.n_candidates)
-    retrieval = replace(retrieval, chunk_size=config.policy.chunk_size)
-    retriever = Retriever(open_pool(config.pool), describer, retrieval)
-    target = open_pool(config.target).view()
-    robot = target.episode(target.episode_ids[0])
-    spec = EvalSpec(
-        "policy",
-        pusher=robot.embodiment,
-        block=str(robot.attributes.get("block", "tee")),
-        angles=ROLLOUT_ANGLES,
-        seeds=ROLLOUT_SEEDS,
-        mode=config.policy.mode,
-        pool=config.pool,
-    )
+    owner = _owner(config)
+    name = env or (None if owner is None else owner.name)
+    if name is None:
+        raise InputError(f"recipe '{config.preset}' comes from no env: give --env, or leave out --rollouts")
+    suite = find_suite(name)
+    settings = AgentConfig(retrieval=config.policy.retrieval_name, n_candidates=config.pairs.n_candidates)
+    options = _options(config, suite)
+    tasks = suite.ordered([*sorted(suite.seen())[:2], *sorted(set(suite.tasks({})) - suite.seen())[:1]])
+    spec = EvalSpec(settings, name, options, tasks=tasks, seeds=tuple(suite.development_seeds))
+    source = open_pool(config.pool.split(",")[0])
 
     def roll_out(iteration: int, policy: TrainedPolicy) -> dict[str, float]:
-        agent = RetrievalAgent(
-            retriever, policy, bodies=pusht_bodies(spec.block, spec.pusher), limits=(0.0, BOARD_SIZE)
-        )
+        agent = assemble_agent(settings, source, policy, context=suite.context(spec.options), suite=suite)
         results = list(run_trials(agent, spec, spec.trials(), len(spec.trials())))
         n = len(results)
         found = {
             f"success_{key}": sum(result.first_step[key] is not None for result in results) / n
             for key in results[0].first_step
         }
-        found["mean_coverage"] = round(sum(result.max_coverage for result in results) / n, 4)
-        found["errors"] = sum(result.outcome == "error" for result in results)
-        return found
+        best = sum(result.metrics.get(suite.metric, 0.0) for result in results) / n
+        return {
+            **found,
+            f"mean_{suite.metric}": round(best, 4),
+            "errors": sum(result.outcome == "error" for result in results),
+        }
 
     return roll_out
 
 
 def _next_command(config: TrainConfig, best: Path) -> str:
     """How to see what the policy is worth."""
-    pool = "" if config.pool == "pusht-9x100" else f" --pool {config.pool}"
-    return f"recap eval {best} {config.policy.world.use} --mode {config.policy.mode}{pool} --seeds 500:505"
+    suite = _owner(config)
+    pool = f" --pool {config.pool}"
+    if suite is None:
+        return f"recap eval {best} --env YOUR_ENV{pool}, or recap serve {best}{pool}"
+    pool = "" if config.pool == suite.default_pool else pool
+    given = {k: v for k, v in _options(config, suite).items() if v != suite.options[k]}
+    options = "".join(f" --env.{k} {v}" for k, v in given.items())
+    seeds = suite.development_seeds
+    return f"recap eval {best} --env {suite.name}{options}{pool} --seeds {seeds[0]}:{seeds[-1] + 1}"
 
 
 def _show_plan(config: TrainConfig) -> None:

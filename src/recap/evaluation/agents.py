@@ -5,32 +5,30 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from recap.assembly import REPLAY, AgentSpec, assemble_agent, load_policy, names_checkpoint
-from recap.envs.pusht.gaze import Gaze
+from recap.assembly import EXPERT, HOLD, REPLAY, assemble_agent, load_policy, names_checkpoint, policy_config
 from recap.errors import InputError, RecapError, did_you_mean
 from recap.geometry3 import turn_poses
 from recap.plugins import import_factory
-from recap.policies.config import SHIPPED
+from recap.suites import PoseEstimator, shipped_policies
 from recap.types import F64, Observation
 
 if TYPE_CHECKING:
-    from recap.envs.dualarm.expert import Expert
     from recap.evaluation.spec import EvalSpec
 
-AGENTS = ("expert", "replay", "still")
+AGENTS = (EXPERT, REPLAY, HOLD)
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One episode to run: a goal or a task, and a start."""
+    """One episode to run: a task, and a start."""
 
-    task: str  # its key as results write it: "+45" for a goal angle, "lift_pot"
-    goal_angle: float  # degrees, of PushT
+    task: str  # its key as results write it
     seed: int
 
 
@@ -83,8 +81,8 @@ class PerEpisode:
         return np.array([self._agents[slot].act(seen) for slot, seen in pairs], np.float64)
 
 
-class StillAgent:
-    """Keeps pusher or arms where they are: what success costs nothing."""
+class HoldAgent:
+    """Keeps the robot where it is: what success costs nothing."""
 
     image_size: int | None = None
 
@@ -92,37 +90,37 @@ class StillAgent:
         """Nothing to remember."""
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
-        """Where each is already."""
+        """Where each is already: for a robot whose actions are absolute, like its proprioception."""
         return np.array([o.proprio for o in observations], np.float64)
 
 
-class Eyes:
-    """Finds block and goal in the camera image and passes them on: the agent inside is told no pose."""
+class PixelPoses:
+    """Finds objects and goal in the camera image: the agent inside is given no true pose."""
 
-    def __init__(self, agent: Agent, block: str, pusher: str, image_size: int = 128) -> None:
-        self.agent = agent
+    def __init__(self, agent: Agent, make: Callable[[], PoseEstimator], image_size: int = 128) -> None:
+        self.agent, self._make = agent, make
         self.image_size: int | None = agent.image_size or image_size
-        self._block, self._pusher = block, pusher
-        self._gazes: dict[int, Gaze] = {}
+        self._estimators: dict[int, PoseEstimator] = {}
 
     def reset(self, slot: int, trial: Trial) -> None:
         """Forget what was seen in that slot."""
-        self._gazes[slot] = Gaze(self._block, self._pusher)
-        self.agent.reset(slot, replace(trial, task="", goal_angle=math.nan))  # the seed is for its dice only
+        self._estimators[slot] = self._make()
+        self.agent.reset(slot, replace(trial, task=""))  # the seed is for its noise only
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
-        """Look, then let the agent act on what is seen."""
-        pairs = zip(slots, observations, strict=True)
-        return self.agent.act(slots, [self._gazes[slot].look(seen) for slot, seen in pairs])
+        """Estimate, then let the agent act on what is seen."""
+        bare = [replace(seen, objects={}, goal=None) for seen in observations]
+        pairs = zip(slots, bare, strict=True)
+        return self.agent.act(slots, [self._estimators[slot].estimate(seen) for slot, seen in pairs])
 
 
-class Blur:
+class PoseNoise:
     """Adds noise to the pose of every object, anew at each look, from the trial's seed."""
 
     def __init__(self, agent: Agent, deviation: float, deviation_deg: float) -> None:
         self.agent = agent
         self.image_size: int | None = agent.image_size
-        self._place, self._turn = deviation, math.radians(deviation_deg)  # px on a board, metres on a table
+        self._place, self._turn = deviation, math.radians(deviation_deg)
         self._dice: dict[int, np.random.Generator] = {}
 
     def reset(self, slot: int, trial: Trial) -> None:
@@ -131,16 +129,14 @@ class Blur:
         self.agent.reset(slot, trial)
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
-        """Let the agent act on what it is told."""
-        told = []
-        for slot, observation in zip(slots, observations, strict=True):
-            poses = observation.objects.items()
-            told.append(
-                replace(observation, objects={name: self._blurred(slot, pose) for name, pose in poses})
-            )
-        return self.agent.act(slots, told)
+        """Let the agent act on noisy poses."""
+        noisy = [
+            replace(seen, objects={name: self._noisy(slot, pose) for name, pose in seen.objects.items()})
+            for slot, seen in zip(slots, observations, strict=True)
+        ]
+        return self.agent.act(slots, noisy)
 
-    def _blurred(self, slot: int, pose: F64) -> F64:
+    def _noisy(self, slot: int, pose: F64) -> F64:
         """A pose in the plane (3,), or in space (7,)."""
         noise = self._dice[slot].normal(size=len(pose) - len(pose) % 3)
         if len(pose) == 3:
@@ -150,55 +146,36 @@ class Blur:
         return moved
 
 
-class ArmsExperts:
-    """The scripted expert of each slot's task."""
-
-    image_size: int | None = None
-
-    def __init__(self) -> None:
-        self._experts: dict[int, Expert] = {}
-
-    def reset(self, slot: int, trial: Trial) -> None:
-        """Begin the trial's task."""
-        from recap.envs.dualarm.expert import Expert
-
-        self._experts[slot] = Expert(trial.task)
-
-    def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
-        """Ask the experts in turn."""
-        pairs = zip(slots, observations, strict=True)
-        return np.array([self._experts[slot].act(seen) for slot, seen in pairs], np.float64)
-
-
 def inner_agent(agent: Agent) -> Agent:
-    """The one that decides, inside whatever tells it where things are."""
-    while isinstance(agent, (Eyes, Blur)):
+    """The one that decides, inside whatever changes its observations."""
+    while isinstance(agent, (PixelPoses, PoseNoise)):
         agent = agent.agent
     return agent
 
 
 def find_factory(name: str) -> Factory:
     """The function that makes the agent of that name, or an InputError that helps; makes nothing yet."""
-    if name == "still":
-        return lambda spec: StillAgent()
-    if name == "expert":
-        return _expert
+    if name == HOLD:
+        return lambda spec: HoldAgent()
+    if name == EXPERT:
+        return lambda spec: spec.suite.expert(spec.options)
     if name == REPLAY or (name not in AGENTS and names_checkpoint(name)):
         return _retrieving
     if ":" in name:
         return import_factory(name, "agent")
     raise InputError(
-        f"unknown agent '{name}': {did_you_mean(name, (*AGENTS, *SHIPPED))} "
+        f"unknown agent '{name}': {did_you_mean(name, (*AGENTS, *shipped_policies()))} "
         "(a policy is named by its path, your own agent package.module:factory)"
     )
 
 
-def make_agent(name: str, spec: EvalSpec) -> Agent:
-    """Make the agent of that name: `expert`, `replay`, `still`, a policy, or `package.module:factory`.
+def make_agent(spec: EvalSpec) -> Agent:
+    """Make the spec's agent: `expert`, `replay`, `hold`, a policy, or `package.module:factory`.
 
     A factory is called with the spec and returns an `Agent`, or an `EpisodeAgent` (whose `act` takes one
     observation), of which one is then made for each slot.
     """
+    name = spec.agent.policy
     factory = find_factory(name)
 
     def make() -> Any:
@@ -213,12 +190,10 @@ def make_agent(name: str, spec: EvalSpec) -> Agent:
             ) from error
 
     agent = make()
-    if spec.objects == "pixels":
-        return Eyes(_batched(name, agent, make), spec.block, spec.pusher)
     batched = _batched(name, agent, make)
-    if spec.pose_noise_px or spec.pose_noise_mm or spec.pose_noise_deg:
-        return Blur(batched, spec.pose_noise_px or spec.pose_noise_mm / 1000, spec.pose_noise_deg)
-    return batched
+    if spec.objects == "pixels":
+        return PixelPoses(batched, lambda: spec.suite.estimator(spec.options))
+    return PoseNoise(batched, *spec.pose_noise) if any(spec.pose_noise) else batched
 
 
 def _n_required(function: Callable[..., Any]) -> int:
@@ -242,41 +217,27 @@ def _batched(name: str, agent: Any, make: Callable[[], Any]) -> Agent:
 
 def _retrieving(spec: EvalSpec) -> Agent:
     """Replay, or a policy, over the spec's pool."""
-    from recap.standard_pools import open_pool
+    from recap.agent import refuse_other_robot
+    from recap.pool.opening import open_pool
+    from recap.robot import difference
 
-    if spec.env == "dualarm" and spec.pool is None:
-        raise InputError("two arms have no standard pool: give --pool, made with recap collect dualarm")
-    reaction: Any = spec.reaction
-    matching: Any = spec.matching
-    wanted = AgentSpec(
-        name=spec.agent,
-        settings_of=spec.settings_of,
-        env=spec.env,
-        mode=spec.mode,
-        block=spec.block,
-        pusher=spec.pusher,
-        n_candidates=spec.n_candidates,
-        n_action_steps=spec.n_action_steps,
-        reaction=reaction,
-        min_confidence=spec.min_confidence,
-        matching=matching,
-        hindsight=spec.hindsight,
-        residual=spec.residual,
-        half_at=spec.half_at,
-        denoising_steps=spec.denoising_steps,
-        temperature=spec.temperature,
-        sampler=spec.sampler,
-        device=spec.device,
-        mask=spec.mask,
-        noise_seed=spec.noise_seed,
+    suite = spec.suite
+    place = spec.pool or suite.default_pool
+    if place is None:
+        raise InputError(f"env '{spec.env}' has no pool of its own: give --pool")
+    pool = open_pool(place)
+    robot = None
+    with suppress(InputError):  # a foreign environment does not say: then the pool does
+        robot = suite.robot(spec.options)
+    own = policy_config(spec.agent)
+    why = None if own is None or robot is None else difference(own.robot, robot)
+    if why is not None:
+        name = spec.agent.settings_of or spec.agent.policy
+        raise InputError(f"policy '{name}' does not act in env '{spec.env}': {why}")
+    who, view = robot if own is None else own.robot, pool.view()
+    if who is not None and view.episode_ids:
+        refuse_other_robot(who, view)  # or nothing of it could be retrieved, and that looks like a failure
+    policy = load_policy(spec.agent)
+    return assemble_agent(
+        spec.agent, pool, policy, robot=robot, context=suite.context(spec.options), suite=suite
     )
-    policy = load_policy(wanted)
-    return assemble_agent(wanted, open_pool(spec.pool), policy)
-
-
-def _expert(spec: EvalSpec) -> Agent | EpisodeAgent:
-    if spec.env == "dualarm":
-        return ArmsExperts()
-    from recap.envs.pusht.expert import Expert
-
-    return Expert(spec.pusher, spec.block)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields
 
-from recap.assembly import REPLAY, names_checkpoint
-from recap.envs.pusht.tasks import angle_key
+from recap.assembly import REPLAY, AgentConfig, names_checkpoint
 from recap.evaluation.spec import EvalSpec
 
 OF_A_NETWORK = (
@@ -15,68 +14,46 @@ OF_A_NETWORK = (
     "temperature",
     "sampler",
     "residual",
-    "half_at",
+    "residual_halflife",
     "mask",
     "noise_seed",
     "device",
 )
-OPTIONS = {
-    "settings_of": "--settings-of",
-    "embodiment": "--embodiment",
-    "split": "--split",
-    "wording": "--wording",
-    "pusher": "--pusher",
-    "block": "--block",
-    "mode": "--mode",
-    "pool": "--pool",
-    "n_candidates": "--candidates",
-    "objects": "--objects",
-    "min_confidence": "--min-confidence",
-    "reaction": "--reaction",
-    "n_action_steps": "--action-steps",
-    "denoising_steps": "--denoising-steps",
-    "temperature": "--temperature",
-    "sampler": "--sampler",
-    "matching": "--matching",
-    "device": "--device",
-    "noise_seed": "--noise-seed",
-    "mask": "--mask",
-    "half_at": "--half-at",
-}
+SHORT = {"n_candidates": "candidates", "n_action_steps": "action-steps"}  # options named otherwise
 
 
 def command_of(spec: EvalSpec) -> str:
-    """`recap eval` with every setting that is not the default; angles or tasks and seeds always."""
-    arms = spec.env == "dualarm"
-    usual = EvalSpec(agent=spec.agent, env=spec.env, tasks=spec.tasks)
-    words = ["recap", "eval", spec.agent]
-    if arms:
-        words += ["--env", spec.env]
-    for name, option in OPTIONS.items():
-        value = getattr(spec, name)
-        if value != getattr(usual, name):
-            words += [option, f"{value:g}" if isinstance(value, float) else str(value)]
-    if spec.hindsight is not None:
-        words.append("--hindsight" if spec.hindsight else "--no-hindsight")
-    if not spec.residual:
-        words.append("--no-residual")
-    place = spec.pose_noise_mm if arms else spec.pose_noise_px
-    if place or spec.pose_noise_deg:
-        words += ["--pose-noise", f"{place:g},{spec.pose_noise_deg:g}"]
-    if arms:
-        tasks = [word for task in spec.tasks for word in ("--task", task)]
-        return shlex.join([*words, *tasks, "--seeds", seeds_text(spec.seeds)])
-    words += [f"--angles={','.join(angle_key(a) for a in spec.angles)}", "--seeds", seeds_text(spec.seeds)]
-    return shlex.join(words)
+    """`recap eval` with every setting that is not the default; tasks and seeds always."""
+    usual = EvalSpec(AgentConfig(), spec.env, env_map=spec.env_map)
+    words = ["recap", "eval", spec.agent.policy, "--env", spec.env]
+    words += [] if spec.env_map is None else ["--map", spec.env_map]
+    for name, value in spec.options.items():
+        if value != usual.options[name]:
+            words += [f"--env.{name}", _text(value)]
+    for field in fields(AgentConfig):
+        value, name = getattr(spec.agent, field.name), SHORT.get(field.name, field.name.replace("_", "-"))
+        if field.name == "policy" or value == field.default:
+            continue
+        if isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        else:
+            words += [f"--{name}", _text(value)]
+    words += [] if spec.pool is None else ["--pool", spec.pool]
+    words += [] if spec.objects == usual.objects else ["--objects", spec.objects]
+    words += ["--pose-noise", ",".join(map(_text, spec.pose_noise))] if any(spec.pose_noise) else []
+    if spec.thresholds != usual.thresholds:
+        words += ["--thresholds", ",".join(map(_text, spec.thresholds))]
+    words += [] if spec.max_steps is None else ["--max-steps", str(spec.max_steps)]
+    return shlex.join([*words, f"--tasks={','.join(spec.tasks)}", "--seeds", seeds_text(spec.seeds)])
 
 
 def control_of(spec: EvalSpec) -> EvalSpec | None:
     """Replay at the settings of the spec's policy, all else equal; None where it is not about a policy."""
-    if not names_checkpoint(spec.agent) or spec.matching != "retrieved":
+    if not names_checkpoint(spec.agent.policy) or spec.agent.matching != "retrieved":
         return None
-    usual = EvalSpec(agent=spec.agent)
+    usual = AgentConfig()
     own = {name: getattr(usual, name) for name in OF_A_NETWORK}
-    return replace(spec, agent=REPLAY, settings_of=spec.agent, **own)
+    return spec.with_agent(policy=REPLAY, settings_of=spec.agent.policy, retrieval="", **own)
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
@@ -84,3 +61,11 @@ def seeds_text(seeds: Sequence[int]) -> str:
     if len(seeds) > 1 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
         return f"{seeds[0]}:{seeds[-1] + 1}"
     return ",".join(map(str, seeds))
+
+
+def _text(value: object) -> str:
+    """As short as it can be read back."""
+    if not isinstance(value, float):
+        return str(value)
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)

@@ -1,4 +1,4 @@
-"""Two evaluations side by side, paired by goal and start."""
+"""Two evaluations side by side, paired by task and start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from recap.assembly import REPLAY
+from recap.assembly import EXPERT, HOLD, REPLAY
 from recap.errors import InputError
 from recap.evaluation.settings import Differences, differences, settings_text
 from recap.evaluation.spec import EvalSpec, threshold_key
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 GROUPS = ("seen", "unseen", "all")
-WITHOUT_SETTINGS = (REPLAY, "expert", "still")  # of their own, to be taken over
+WITHOUT_SETTINGS = (REPLAY, EXPERT, HOLD)  # of their own, to be taken over
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Comparison:
 
     agents: tuple[str, str]
     settings: Differences
-    thresholds: dict[str, dict[str, PairedDifference]]  # threshold -> angle or group -> difference
+    thresholds: dict[str, dict[str, PairedDifference]]  # threshold -> task or group -> difference
     n_unpaired: int  # trials that only one of the two has
     n_errors: int  # shared trials left out because one of the two ended in an error
 
@@ -71,9 +71,7 @@ def compare(
     shared = [key for key in of_a if key in of_b]
     thresholds = [threshold_key(t) for t in spec_a.thresholds if t in spec_b.thresholds]
     if not shared:
-        raise InputError(
-            "the two evaluations share no goal or task and seed: compare runs of the same trials"
-        )
+        raise InputError("the two evaluations share no task and seed: compare runs of the same trials")
     if not thresholds:
         raise InputError("the two evaluations share no success threshold: evaluate both at the same one")
     valid = [key for key in shared if "error" not in (of_a[key].outcome, of_b[key].outcome)]
@@ -83,7 +81,7 @@ def compare(
     groups = ([t for t in tasks if t in seen], [t for t in tasks if t not in seen], tasks)
     rows.update({name: members for name, members in zip(GROUPS, groups, strict=True) if members})
     return Comparison(
-        agents=(spec_a.agent, spec_b.agent),
+        agents=(spec_a.agent.policy, spec_b.agent.policy),
         settings=differences((spec_a, settings[0]), (spec_b, settings[1])),
         thresholds={
             threshold: {
@@ -110,7 +108,7 @@ def render_comparison(comparison: Comparison) -> RenderableType:
         above = "" if threshold == threshold_key(SUCCESS) else f" > {threshold}"
         parts.append(f"\nSuccess{above} in per cent, B − A with its 95 % interval over start seeds")
         table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-        table.add_column("goal", no_wrap=True)
+        table.add_column("task", no_wrap=True)
         for column in ("n", "A", "B", "B − A", "both", "only A", "only B", "neither"):
             table.add_column(column, justify="right", no_wrap=True)
         first_group = next(name for name in rows if name in GROUPS)

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from recap.agent import Plan, RetrievalAgent
-from recap.envs.pusht.env import PushTEnv
-from recap.envs.pusht.pushers import PUSHERS
-from recap.envs.pusht.rendering import RenderedFrames
-from recap.envs.pusht.tasks import FPS, INSTRUCTION
 from recap.pictures import filmstrip, halved, resize_image
 from recap.policies.canonical import camera_image
-from recap.types import F64, U8, Episode
+from recap.suites import suites
+from recap.types import U8, Episode
 
 if TYPE_CHECKING:
     from recap.policies.policy import Policy
@@ -27,10 +24,8 @@ N_MOMENTS = 6  # of an episode in the still
 CRF = 26  # of the film: the last at which the eye sees no loss in drawn boards, at two thirds of the size
 N_HOLD = 15  # frames that the last picture stays
 N_TOGETHER = 16  # predicted pictures decoded at once
-ARMS_FPS = 20.0  # of two arms, a picture each control step
-ARMS_CAMERA = "head"  # through which two arms are filmed
 INK, GOOD, PAPER = (60, 60, 60), (20, 120, 60), 255
-FADED = 0.35  # what is left of the board around a predicted picture, so that one sees where it ends
+FADED = 0.35  # what is left of the scene around a predicted picture, so that one sees where it ends
 NOTHING = 235  # grey, where there is nothing to show
 
 
@@ -44,12 +39,16 @@ class Trace:
 
 
 class Recorder:
-    """Watches a batch in which every trial has a slot of its own, in order."""
+    """Watches a batch in which every trial has a slot of its own, in order.
+
+    A world that keeps states (`state()`) and draws them later (`draw_states(states, size)`) is drawn at the
+    size of the film; of any other the pictures that it renders are kept.
+    """
 
     def __init__(self, agent: RetrievalAgent | None, report: Callable[[int], None] | None = None) -> None:
         self._agent, self._report = agent, report
         self._worlds: list[Any] = []
-        self._seen: list[list[Any]] = []  # states of a board, pictures of anything else
+        self._seen: list[list[Any]] = []
         self._plans: list[list[Plan | None]] = []
 
     def __call__(self, world: Any) -> None:
@@ -59,7 +58,7 @@ class Recorder:
             self._worlds.append(world)
             self._seen.append([])
             self._plans.append([])
-        self._seen[slot].append(world.state() if isinstance(world, PushTEnv) else world.render())
+        self._seen[slot].append(world.state() if hasattr(world, "draw_states") else world.render())
         self._plans[slot].append(None if self._agent is None else self._agent.plan(slot))
         if self._report is not None:
             self._report(1)
@@ -70,11 +69,10 @@ class Recorder:
         for world, seen, plans in zip(self._worlds, self._seen, self._plans, strict=True):
             # A plan is seen first after its first step, and was made at the state before.
             after = (*plans[1:], plans[-1])
-            if isinstance(world, PushTEnv):
-                board = _as_episode(np.array(seen), world)
-                found.append(Trace(partial(_drawn, board), after, FPS))
-            else:
-                found.append(Trace(partial(_fitted, seen), after, ARMS_FPS))
+            drawn = (
+                partial(world.draw_states, seen) if hasattr(world, "draw_states") else partial(_fitted, seen)
+            )
+            found.append(Trace(drawn, after, float(getattr(world, "control_hz", 10.0))))
         return found
 
 
@@ -130,7 +128,7 @@ def compose(episodes: Sequence[Shown]) -> Iterator[U8]:
 
 
 def still(episodes: Sequence[Shown]) -> U8:
-    """Moments of each episode's board, and of the last one's other panes."""
+    """Moments of each episode, and of the last one's other panes."""
     last = episodes[-1]
     rows = [(shown.label, next(iter(shown.reel.values()))) for shown in episodes]
     whose = f"{last.label}, " if len(episodes) > 1 else ""
@@ -144,26 +142,8 @@ def still(episodes: Sequence[Shown]) -> U8:
     return np.concatenate(parts)
 
 
-def _as_episode(states: F64, board: PushTEnv) -> Episode:
-    """States (t, 8) of a board, pusher x y, block x y angle, goal x y angle, as what can be drawn."""
-    n = len(states)
-    return Episode(
-        id="filmed",
-        scene_id="filmed",
-        task=INSTRUCTION,
-        embodiment=board.pusher,
-        fps=FPS,
-        timestamps=np.arange(n) / FPS,
-        proprio=states[:, :2].astype(np.float32),
-        actions=np.zeros((n, 2), np.float32),
-        objects={"block": states[:, 2:5].astype(np.float32)},
-        goal=states[0, 5:].astype(np.float32),
-        attributes={"block": board.shape.name},
-    )
-
-
 def _predicted(trace: Trace, real: Sequence[U8], policy: Policy) -> list[U8]:
-    """At each step the future that its plan predicted, laid over the board as it was when it was made."""
+    """At each step the future that its plan predicted, laid over the scene as it was when it was made."""
     made = _made(trace)
     latents = [plan.chunk.predicted_latents for plan in made.values()]
     known = [latent[0] for latent in latents if latent is not None]
@@ -172,9 +152,9 @@ def _predicted(trace: Trace, real: Sequence[U8], policy: Policy) -> list[U8]:
         pictures += list(policy.decode_frames(np.stack(known[first : first + N_TOGETHER])))
     shown = np.full_like(real[0], NOTHING)
     found: list[U8] = []
-    for t, board in enumerate(real):
+    for t, picture in enumerate(real):
         if t in made:
-            faded = (PAPER - FADED * (PAPER - board.astype(np.float64))).astype(np.uint8)
+            faded = (PAPER - FADED * (PAPER - picture.astype(np.float64))).astype(np.uint8)
             frame, config = made[t].given.frame, policy.config.image
             shown = camera_image(pictures.pop(0), frame, config, policy.config.warps, faded)
         found.append(shown)
@@ -201,20 +181,17 @@ def _retrieved(trace: Trace, agent: RetrievalAgent) -> list[U8]:
             continue
         # Who holds still when unsure stays at the end of the chunk that was followed last.
         at = min(ref.t + min(since, plan.given.valid.shape[1] - 1), len(frames) - 1)
-        found += [frames[at]] if isinstance(frames, RenderedFrames) else _fitted([frames[at]], TILE)
+        found += [frames[at]] if frames[at].shape[:2] == (TILE, TILE) else _fitted([frames[at]], TILE)
     return found
 
 
 def _pictures(episode: Episode) -> Sequence[U8]:
-    """A demonstration's: drawn anew where it is of a board, else as a camera saw it."""
-    if "block" in episode.objects and episode.goal is not None and episode.embodiment in PUSHERS:
-        return RenderedFrames(episode, TILE)
-    cameras = sorted(episode.images, key=lambda name: (name != ARMS_CAMERA, name))
-    return episode.images[cameras[0]] if cameras else ()
-
-
-def _drawn(board: Episode, size: int) -> list[U8]:
-    return list(RenderedFrames(board, size))
+    """A demonstration's: drawn anew where its world can, else as its first camera saw it."""
+    for suite in suites().values():
+        drawn = suite.draw(episode, TILE)
+        if drawn is not None:
+            return drawn
+    return next(iter(episode.images.values()), ())
 
 
 def _fitted(pictures: Sequence[U8], size: int) -> list[U8]:

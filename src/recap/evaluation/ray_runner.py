@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
@@ -81,10 +82,10 @@ def _check_reachable(address: str) -> None:
 
 
 @lru_cache(maxsize=1)
-def _agent(spec: EvalSpec) -> Agent:
+def _agent(spec: str) -> Agent:
     """One agent a worker process, kept from chunk to chunk."""
-    return make_agent(spec.agent, spec)
+    return make_agent(EvalSpec.from_json(json.loads(spec)))
 
 
 def _run_chunk(spec: EvalSpec, trials: Sequence[Trial], batch_size: int) -> list[EpisodeResult]:
-    return list(run_trials(_agent(spec), spec, trials, batch_size))
+    return list(run_trials(_agent(json.dumps(spec.to_json())), spec, trials, batch_size))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recap.agent import RetrievalAgent
-from recap.envs.pusht.tasks import angle_key
 from recap.errors import InputError
 from recap.evaluation.agents import inner_agent, make_agent
 from recap.evaluation.film import CRF, Recorder, Reel, Shown, compose, make_reel, still
@@ -17,7 +16,7 @@ from recap.evaluation.spec import EvalSpec
 from recap.pictures import write_png
 from recap.types import EpisodeResult
 
-SAME_COVERAGE = 0.01
+SAME_METRIC = 0.01
 Choice = Callable[[EpisodeResult], bool]
 
 
@@ -35,12 +34,12 @@ class Recording:
         """Whether it went otherwise: the agent is not deterministic, or has changed since."""
         a, b = self.recorded, self.replayed
         # A network rounds otherwise on its own than in a batch.
-        near = abs(a.max_coverage - b.max_coverage) <= SAME_COVERAGE
+        near = all(abs(a.metrics[k] - b.metrics.get(k, a.metrics[k])) <= SAME_METRIC for k in a.metrics)
         return (a.outcome, a.steps) != (b.outcome, b.steps) or not near
 
 
 def parse_choice(text: str, spec: EvalSpec) -> Choice:
-    """Which episodes: `3` (the first), `all`, `failures`, by goal or task and seed (`+45:48`), or several."""
+    """Which episodes: `3` (the first), `all`, `failures`, by task and seed (`+45:48`), or several."""
     ordered: list[Key] = [(task, seed) for task in spec.task_keys for seed in sorted(spec.seeds)]
     chosen: set[Key] = set()
     items = text.split(",")
@@ -60,16 +59,16 @@ def parse_choice(text: str, spec: EvalSpec) -> Choice:
 def _parse_key(item: str, spec: EvalSpec) -> Key:
     goal, _, seed = item.partition(":")
     try:
-        return goal if spec.env == "dualarm" else angle_key(float(goal)), int(seed)
-    except ValueError:
+        return spec.suite.task_key(goal), int(seed)
+    except (ValueError, InputError):
         raise InputError(
-            f"unknown episodes to record '{item}': give a number, failures, all, or angle:seed such as "
-            "+45:48, with commas between"
+            f"unknown episodes to record '{item}': give a number, failures, all, or task:seed such as "
+            f"{spec.tasks[0]}:{spec.seeds[0]}, with commas between"
         ) from None
 
 
 def record(spec: EvalSpec, results: Sequence[EpisodeResult], out: Path) -> Iterator[Recording]:
-    """Run the episodes again, one by one, and write `<angle>_<seed>_<outcome>` .mp4 and .png for each.
+    """Run the episodes again, one by one, and write `<task>_<seed>_<outcome>` .mp4 and .png for each.
 
     Beside the world stand, where the agent has them, the future that it predicts and what it retrieved.
     """
@@ -77,7 +76,7 @@ def record(spec: EvalSpec, results: Sequence[EpisodeResult], out: Path) -> Itera
         return
     from recap.video import write_video  # who films nothing needs no PyAV
 
-    agent = make_agent(spec.agent, spec)
+    agent = make_agent(spec)
     inner = inner_agent(agent)
     retrieving = inner if isinstance(inner, RetrievalAgent) else None
     trials = {(trial.task, trial.seed): trial for trial in spec.trials()}
@@ -98,6 +97,8 @@ def record(spec: EvalSpec, results: Sequence[EpisodeResult], out: Path) -> Itera
 
 def _shown(spec: EvalSpec, result: EpisodeResult, reel: Reel) -> Shown:
     """With words that the film's font has."""
-    goal = f"goal {result.task} deg" if spec.env == "pusht" else result.task.replace("_", " ")
-    ending = result.outcome if spec.env != "pusht" else f"best coverage {result.max_coverage:.2f}"
-    return Shown(f"{goal}, seed {result.seed}", ending, result.outcome == "success", reel)
+    suite = spec.suite
+    task = suite.title(result.task).encode("ascii", "ignore").decode()
+    best = result.metrics.get(suite.metric, 0.0)
+    ending = result.outcome if suite.metric == "success" else f"best {suite.metric} {best:.2f}"
+    return Shown(f"{task}, seed {result.seed}", ending, result.outcome == "success", reel)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -12,7 +13,7 @@ import numpy as np
 from recap.errors import InputError
 from recap.evaluation.agents import Agent, Trial
 from recap.evaluation.spec import EvalSpec, threshold_key
-from recap.evaluation.worlds import make_world
+from recap.suites import World
 from recap.types import EpisodeResult, Outcome
 
 Watcher: TypeAlias = Callable[[Any], None]  # of what draws itself: `render()`
@@ -31,23 +32,23 @@ def run_trials(
     """
     waiting = iter(trials)
     while first := list(islice(waiting, batch_size)):
-        batch = _Batch(agent, spec, len(first), watch)
-        joining = dict(enumerate(first))
-        while joining or batch.running:
-            failure: str | None = None
-            try:
-                finished = batch.advance(joining)
-            except Exception:
-                failure = traceback.format_exc()
-            if failure is not None:
-                yield from _blame(agent, spec, list(batch.running.values()), failure, watch)
-                break  # the environments may be torn in mid-step: the rest gets new ones
-            joining = {}
-            for slot, result in finished:
-                yield result
-                trial = next(waiting, None)
-                if trial is not None:
-                    joining[slot] = trial
+        with closing(_Batch(agent, spec, watch)) as batch:
+            joining = dict(enumerate(first))
+            while joining or batch.running:
+                failure: str | None = None
+                try:
+                    finished = batch.advance(joining)
+                except Exception:
+                    failure = traceback.format_exc()
+                if failure is not None:
+                    yield from _blame(agent, spec, list(batch.running.values()), failure, watch)
+                    break  # the environments may be torn in mid-step: the rest gets new ones
+                joining = {}
+                for slot, result in finished:
+                    yield result
+                    trial = next(waiting, None)
+                    if trial is not None:
+                        joining[slot] = trial
 
 
 def _blame(
@@ -67,77 +68,92 @@ class _Attempt:
     def __init__(self, trial: Trial, spec: EvalSpec) -> None:
         self.trial = trial
         self.steps = 0
-        self.max_coverage = 0.0
+        self.best: dict[str, float] = {}
         self.first_step: dict[str, int | None] = {threshold_key(t): None for t in spec.thresholds}
-        self._thresholds = spec.thresholds
+        self.max_steps = spec.steps_of(trial.task)
+        self._thresholds, self._metric = spec.thresholds, spec.suite.metric
 
-    def see(self, coverage: float) -> bool:
-        """Note the coverage now; whether the last threshold is passed."""
-        self.max_coverage = max(self.max_coverage, coverage)
+    def see(self, metrics: Mapping[str, float]) -> bool:
+        """Note the metrics now; whether the last threshold is passed."""
+        for name, value in metrics.items():
+            self.best[name] = max(self.best.get(name, value), value)
+        reached = metrics[self._metric]
         for threshold in self._thresholds:
             key = threshold_key(threshold)
-            if self.first_step[key] is None and coverage > threshold:
+            if self.first_step[key] is None and reached > threshold:
                 self.first_step[key] = self.steps
-        return coverage > self._thresholds[-1]
+        return reached > self._thresholds[-1]
 
     def result(self, outcome: Outcome, error: str | None = None) -> EpisodeResult:
         """What has come of it."""
         trial = self.trial
         return EpisodeResult(
-            trial.task, trial.seed, outcome, self.steps, self.max_coverage, self.first_step, error
+            trial.task, trial.seed, outcome, self.steps, dict(self.best), self.first_step, error
         )
 
 
 class _Batch:
-    """Environments side by side, each with an episode of its own."""
+    """Worlds side by side, each with an episode of its own."""
 
-    def __init__(self, agent: Agent, spec: EvalSpec, n_slots: int, watch: Watcher | None) -> None:
+    def __init__(self, agent: Agent, spec: EvalSpec, watch: Watcher | None) -> None:
         self.agent = agent
         self.spec = spec
         self.watch = watch
         self.running: dict[int, _Attempt] = {}
-        self.world = make_world(spec, n_slots)
+        self._worlds: dict[int, World] = {}
 
     def advance(self, joining: Mapping[int, Trial]) -> list[tuple[int, EpisodeResult]]:
         """Start an episode in each slot of `joining`, then take one step in all; what ended, by slot."""
         finished = self._start(joining) if joining else []
-        # What ended at its start is told before anything else can be raised.
+        # What ended at its start is reported before anything else can be raised.
         return finished or (self._step() if self.running else [])
+
+    def close(self) -> None:
+        """Put the worlds away."""
+        for world in self._worlds.values():
+            close = getattr(world, "close", None)
+            if close is not None:
+                close()
 
     def _start(self, joining: Mapping[int, Trial]) -> list[tuple[int, EpisodeResult]]:
         self.running.update({slot: _Attempt(trial, self.spec) for slot, trial in joining.items()})
         for slot, trial in joining.items():
             self.agent.reset(slot, trial)
-        return self._note(list(joining), self.world.start(joining))
+        metrics = {}
+        for slot, trial in joining.items():
+            if slot not in self._worlds:
+                self._worlds[slot] = self.spec.suite.make(self.spec.options)
+            metrics[slot] = self._worlds[slot].reset(trial.seed, trial.task)
+        return self._note(metrics, {})
 
     def _step(self) -> list[tuple[int, EpisodeResult]]:
         slots = sorted(self.running)
-        observations = [self.world.observe(slot, self._image_size(slot)) for slot in slots]
+        observations = [self._worlds[slot].observe(self._image_size(slot)) for slot in slots]
         chosen = np.asarray(self.agent.act(slots, observations), np.float64)
-        width = self.world.action_dim
-        if chosen.shape != (len(slots), width):
-            raise InputError(
-                f"the agent returned actions of shape {chosen.shape}: want ({len(slots)}, {width})"
-            )
-        progress = self.world.step(dict(zip(slots, chosen, strict=True)))
-        for slot in slots:
+        if chosen.ndim != 2 or len(chosen) != len(slots):
+            raise InputError(f"the agent returned actions of shape {chosen.shape}: want ({len(slots)}, a)")
+        metrics, ended = {}, {}
+        for slot, action in zip(slots, chosen, strict=True):
+            metrics[slot], ended[slot] = self._worlds[slot].step(action)
             self.running[slot].steps += 1
-        return self._note(slots, progress)
+        return self._note(metrics, ended)
 
     def _image_size(self, slot: int) -> int | None:
         """The camera size the agent wants now; agents that look only when they plan have `wants_pictures`."""
         wants = getattr(self.agent, "wants_pictures", None)
         return self.agent.image_size if wants is None or wants(slot) else None
 
-    def _note(self, slots: Iterable[int], progress: Mapping[int, float]) -> list[tuple[int, EpisodeResult]]:
+    def _note(
+        self, metrics: Mapping[int, Mapping[str, float]], ended: Mapping[int, bool]
+    ) -> list[tuple[int, EpisodeResult]]:
         finished: list[tuple[int, EpisodeResult]] = []
-        for slot in slots:
+        for slot, reached in metrics.items():
             attempt = self.running[slot]
             if self.watch is not None:
-                self.watch(self.world.drawn(slot))
-            if attempt.see(progress[slot]):
+                self.watch(self._worlds[slot])
+            if attempt.see(reached):
                 finished.append((slot, attempt.result("success")))
-            elif attempt.steps >= self.world.max_steps(slot):
+            elif ended.get(slot, False) or attempt.steps >= attempt.max_steps:
                 finished.append((slot, attempt.result("failure")))
         for slot, _ in finished:
             del self.running[slot]

@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from recap.envs.pusht.tasks import angle_key
 from recap.errors import InputError, RunDirectoryError
 from recap.evaluation.agents import Trial
-from recap.evaluation.spec import EvalSpec, threshold_key
-from recap.evaluation.worlds import SUCCESS
+from recap.evaluation.spec import EvalSpec
 from recap.run_directory import CONFIG, hold_run_directory, read_json, write_whole
 from recap.types import EpisodeResult
 
@@ -21,17 +19,14 @@ EPISODES, INFO = "episodes.jsonl", "eval_info.json"
 Key: TypeAlias = tuple[str, int]  # task, seed
 
 
-def result_to_json(result: EpisodeResult, angle: float | None = None) -> dict[str, Any]:
-    """One entry of `eval_info.json`: by its goal angle, or without one by its task."""
-    if angle is None:
-        told = {"task": result.task, "seed": result.seed, "outcome": result.outcome, "steps": result.steps}
-        return told if result.error is None else {**told, "error": result.error}
+def result_to_json(result: EpisodeResult) -> dict[str, Any]:
+    """One entry of `eval_info.json`."""
     entry: dict[str, Any] = {
-        "angle": angle,
+        "task": result.task,
         "seed": result.seed,
         "outcome": result.outcome,
         "steps": result.steps,
-        "max_coverage": result.max_coverage,
+        "metrics": dict(result.metrics),
         "first_step": dict(result.first_step),
     }
     return entry if result.error is None else {**entry, "error": result.error}
@@ -41,24 +36,13 @@ def result_from_json(entry: Mapping[str, Any]) -> EpisodeResult:
     """The inverse of `result_to_json`; KeyError, TypeError or ValueError when it is something else."""
     if entry["outcome"] not in ("success", "failure", "error"):
         raise ValueError(f"outcome {entry['outcome']!r}")
-    if "task" in entry:
-        done, steps = entry["outcome"] == "success", int(entry["steps"])
-        return EpisodeResult(
-            task=str(entry["task"]),
-            seed=int(entry["seed"]),
-            outcome=entry["outcome"],
-            steps=steps,
-            max_coverage=float(done),
-            first_step={threshold_key(SUCCESS): steps if done else None},
-            error=entry.get("error"),
-        )
     passed = {str(k): None if v is None else int(v) for k, v in dict(entry["first_step"]).items()}
     return EpisodeResult(
-        task=angle_key(float(entry["angle"])),
+        task=str(entry["task"]),
         seed=int(entry["seed"]),
         outcome=entry["outcome"],
         steps=int(entry["steps"]),
-        max_coverage=float(entry["max_coverage"]),
+        metrics={str(k): float(v) for k, v in dict(entry["metrics"]).items()},
         first_step=passed,
         error=entry.get("error"),
     )
@@ -82,13 +66,13 @@ class RunDirectory:
         if key in self.results:
             return
         self.results[key] = result
-        line = json.dumps(result_to_json(result, self._angles().get(result.task))) + "\n"
+        line = json.dumps(result_to_json(result)) + "\n"
         # Unbuffered, so that a line is one write and at most the last line is ever torn.
         with (self.path / EPISODES).open("ab", buffering=0) as file:
             file.write(line.encode())
 
     def sorted_results(self) -> list[EpisodeResult]:
-        """By angle or task, then seed."""
+        """By task, then seed."""
         order = {key: n for n, key in enumerate(self.spec.task_keys)}
         return sorted(self.results.values(), key=lambda r: (order[r.task], r.seed))
 
@@ -98,16 +82,12 @@ class RunDirectory:
         Args:
             provenance: what the config does not say of where the results come from.
         """
-        angles = self._angles()
-        episodes = [result_to_json(r, angles.get(r.task)) for r in self.sorted_results()]
+        episodes = [result_to_json(r) for r in self.sorted_results()]
         info = {"config": self.spec.to_json(), "episodes": episodes, "summary": summary}
         if provenance:
             info["provenance"] = dict(provenance)
         write_whole(self.path / INFO, json.dumps(info, indent=1) + "\n")
         return self.path / INFO
-
-    def _angles(self) -> dict[str, float]:
-        return {angle_key(angle): angle for angle in self.spec.angles}
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from recap.assembly import EXPERT, HOLD
 from recap.errors import InputError
 from recap.evaluation.agents import Agent, Trial, inner_agent, make_agent
 from recap.evaluation.ray_runner import run_on_ray
@@ -19,10 +20,11 @@ from recap.evaluation.run_directory import INFO, open_run, read_info
 from recap.evaluation.settings import SETTINGS, agent_settings
 from recap.evaluation.spec import EvalSpec
 from recap.evaluation.summary import Summary, summarise
+from recap.evaluation.worlds import made
 from recap.types import EpisodeResult
 from recap.workers import WorkerLostError, run_in_workers
 
-WITHOUT_POOL = ("expert", "still")
+WITHOUT_POOL = (EXPERT, HOLD)
 Progress: TypeAlias = Callable[[int, int], None]  # episodes done, of all
 Results: TypeAlias = Generator[EpisodeResult, None, None]
 
@@ -47,11 +49,13 @@ def evaluate(
     for name, count in (("workers", workers), ("batch_size", batch_size)):
         if count < 1:
             raise InputError(f"{name} {count} is too few: give 1 or more")
+    if made(spec.suite) is not spec.suite:
+        spec = replace(spec)  # now that it is made, what was asked for can be checked against it
     spec = with_pool_version(spec)
     elsewhere = None if retry_errors else _done_elsewhere(spec, out)
     if elsewhere is not None:
         return elsewhere
-    agent = make_agent(spec.agent, spec)  # whatever is wrong with it is said before anything is written
+    agent = make_agent(spec)  # whatever is wrong with it is said before anything is written
     started = time.monotonic()
     with open_run(out, spec, retry_errors=retry_errors) as run:
         trials = run.missing()
@@ -77,7 +81,8 @@ def _done_elsewhere(spec: EvalSpec, out: Path) -> Summary | None:
     if not (out / INFO).exists():
         return None
     there, results = read_info(out)
-    if there.device == spec.device or replace(there, device=spec.device) != spec:
+    device = spec.agent.device
+    if there.agent.device == device or there.with_agent(device=device) != spec:
         return None
     return summarise(there, results, n_run=0)
 
@@ -98,12 +103,12 @@ def provenance(agent: Agent) -> dict[str, Any]:
 
 def with_pool_version(spec: EvalSpec) -> EvalSpec:
     """The spec with its pool's full address and version, so that a run never mixes two."""
-    if spec.pool is None or spec.agent in WITHOUT_POOL:
+    if spec.pool is None or spec.agent.policy in WITHOUT_POOL:
         return spec
-    from recap.standard_pools import POOL_NAMES, open_pool
+    from recap.pool.opening import open_pool, pool_names
 
     version = open_pool(spec.pool).view().version
-    local = "://" not in spec.pool and spec.pool not in POOL_NAMES
+    local = "://" not in spec.pool and spec.pool not in pool_names()
     return replace(spec, pool=str(Path(spec.pool).resolve()) if local else spec.pool, pool_version=version)
 
 
@@ -122,7 +127,7 @@ def _results(
 
 def _run(spec: EvalSpec, batch_size: int, trials: Iterator[Trial]) -> Iterator[EpisodeResult]:
     """What one worker does."""
-    yield from run_trials(make_agent(spec.agent, spec), spec, trials, batch_size)
+    yield from run_trials(make_agent(spec), spec, trials, batch_size)
 
 
 def _state(n_done: int, total: int) -> str:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recap.assembly import EXPERT, HOLD
 from recap.evaluation.spec import EvalSpec
 
 if TYPE_CHECKING:
@@ -15,17 +16,12 @@ if TYPE_CHECKING:
 SETTINGS = "settings"  # in the provenance of a run
 NETWORK = "policy."  # settings of the network, which replay has none of
 ABSENT = "–"
-# Of a spec, whose `None` stands for what the agent has: told by the agent's own record instead.
-OF_THE_AGENT = frozenset(
-    {"settings_of", "mode", "n_candidates", "min_confidence", "reaction", "n_action_steps"}
-    | {"denoising_steps", "temperature", "sampler", "matching", "hindsight", "residual", "half_at"}
-)
-WITHOUT_EFFECT = frozenset({"device"})  # on what is compared
+WITHOUT_EFFECT = frozenset({"device"})  # settings of an agent that do not change what is compared
 
 
 def agent_settings(agent: RetrievalAgent) -> dict[str, Any]:
     """Plain values by name: how it retrieves, how often it looks, and what of a policy it uses."""
-    from recap.retrieval.hindsight import HindsightPool
+    from recap.retrieval.subtrajectories import SubtrajectoryPool
 
     policy = agent.policy
     found: dict[str, Any] = {"n_action_steps": agent.n_action_steps, "reaction": agent.reaction}
@@ -33,17 +29,17 @@ def agent_settings(agent: RetrievalAgent) -> dict[str, Any]:
     if policy is None or policy.config.retrieval:
         retriever = agent.retriever
         config = asdict(retriever.config)
-        contact = retriever.config.contact
-        config["contact"] = None if contact is None else contact.fingerprint
+        config["aligner"] = retriever.config.aligner.name
+        config.pop("subtrajectories")
         found["retrieval"] = config.pop("name")
-        found["retrieval.subtrajectories"] = isinstance(retriever.source, HindsightPool)
+        found["retrieval.subtrajectories"] = isinstance(retriever.source, SubtrajectoryPool)
         found["retrieval.matching"] = agent.matching
         found |= {f"retrieval.{key}": _plain(value) for key, value in config.items()}
     else:
         found["retrieval"] = "none"
     if policy is not None:
         found["policy.residual"] = agent.residual
-        found["policy.half_at"] = agent.half_at
+        found["policy.residual_halflife"] = agent.residual_halflife
         found |= {f"policy.{key}": value for key, value in asdict(policy.config.sampling).items()}
     return found
 
@@ -86,11 +82,15 @@ def differences(*runs: tuple[EvalSpec, Mapping[str, Any] | None]) -> Differences
 
 def _in_force(spec: EvalSpec, settings: Mapping[str, Any] | None) -> dict[str, Any]:
     """By name; without a record of the agent's, what was asked for stands in."""
-    asked = {key: value for key, value in spec.to_json().items() if key not in WITHOUT_EFFECT}
+    asked = spec.to_json()
     agent = asked.pop("agent")
-    if settings is not None:
-        asked = {key: value for key, value in asked.items() if key not in OF_THE_AGENT}
-    return {"agent": agent, **asked, **(settings or {})}
+    policy = agent.pop("policy")
+    asked |= asked.pop("options")
+    if settings is None:
+        asked |= {key: value for key, value in agent.items() if key not in WITHOUT_EFFECT}
+    else:  # an agent's `None` stands for what it has: its own record says what that is
+        asked |= {"noise_seed": agent["noise_seed"], "mask": agent["mask"], **settings}
+    return {"agent": policy, **asked}
 
 
 def settings_text(value: Any) -> str:
@@ -112,7 +112,7 @@ def settings_text(value: Any) -> str:
 
 def _retrieves(spec: EvalSpec) -> bool:
     """Whether a record was to be expected; an agent of one's own keeps none."""
-    return spec.agent not in ("expert", "still") and ":" not in spec.agent
+    return spec.agent.policy not in (EXPERT, HOLD) and ":" not in spec.agent.policy
 
 
 def _plain(value: Any) -> Any:

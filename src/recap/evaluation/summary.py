@@ -1,14 +1,15 @@
-"""What came out: success by angle and in groups, each with its interval, as a table and as JSON."""
+"""What came out: success by task and in groups, each with its interval, as a table and as JSON."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from recap.evaluation.spec import EvalSpec, threshold_key
 from recap.evaluation.statistics import Interval, rate_interval, seed_table, wilson
+from recap.evaluation.worlds import SUCCESS
 from recap.types import EpisodeResult
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Rate:
 class Group:
     """Some of the episodes, counted."""
 
-    name: str  # an angle's key, or "seen", "unseen", "all"
+    name: str  # a task's key, or "seen", "unseen", "all"
     rates: dict[str, Rate]  # by threshold
     n_errors: int
     mean_steps: float  # of the episodes that were no errors
@@ -69,18 +70,13 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Everything that is told of an evaluation."""
+    """Everything that is reported of an evaluation."""
 
-    angles: list[Group]  # one an angle or task
-    groups: list[Group]  # seen and unseen where there are such angles, and all
+    tasks: list[Group]  # one a task
+    groups: list[Group]  # seen and unseen where there are such tasks, and all
     wall_s: float  # of this call; not in the JSON, which is the same however the work was spread
     n_run: int  # episodes run by this call; the others were there before
-    kind: str = "angle"  # what the first groups are of: an angle, or a task
-
-    @property
-    def interval(self) -> str:
-        """What the intervals are."""
-        return INTERVAL.replace("angle", self.kind)
+    titles: Mapping[str, str] = field(default_factory=dict)  # tasks in words
 
     @property
     def n_errors(self) -> int:
@@ -90,41 +86,42 @@ class Summary:
     def to_json(self) -> dict[str, Any]:
         """The summary of `eval_info.json`."""
         return {
-            f"by_{self.kind}": {group.name: group.to_json() for group in self.angles},
+            "by_task": {group.name: group.to_json() for group in self.tasks},
             **{group.name: group.to_json() for group in self.groups},
-            "interval": self.interval,
+            "interval": INTERVAL,
         }
 
 
 def succeeded(result: EpisodeResult, threshold: str) -> bool:
-    """Whether coverage was ever past the threshold; ask only of episodes that were no errors."""
+    """Whether the metric was ever past the threshold; ask only of episodes that were no errors."""
     return result.first_step[threshold] is not None
 
 
 def summarise(
     spec: EvalSpec, results: Sequence[EpisodeResult], wall_s: float = 0.0, n_run: int = 0
 ) -> Summary:
-    """Count the results by angle or task, then over the seen ones, the unseen ones and all."""
+    """Count the results by task, then over the seen ones, the unseen ones and all."""
     thresholds = [threshold_key(t) for t in spec.thresholds]
     seen = spec.seen_keys
-    angles = [_group(key, [r for r in results if r.task == key], thresholds) for key in spec.task_keys]
+    tasks = [_group(key, [r for r in results if r.task == key], thresholds) for key in spec.task_keys]
     members = {
         "seen": [r for r in results if r.task in seen],
         "unseen": [r for r in results if r.task not in seen],
         "all": results,
     }
     groups = [_group(name, rs, thresholds) for name, rs in members.items() if rs]
-    return Summary(angles, groups, wall_s, n_run, "task" if spec.env == "dualarm" else "angle")
+    titles = {key: spec.suite.title(key) for key in spec.task_keys}
+    return Summary(tasks, groups, wall_s, n_run, titles)
 
 
 def _group(name: str, results: Sequence[EpisodeResult], thresholds: Iterable[str]) -> Group:
     valid = [r for r in results if r.outcome != "error"]
-    several_angles = len({r.task for r in results}) > 1
+    several_tasks = len({r.task for r in results}) > 1
     rates, free = {}, {}
     for threshold in thresholds:
         k = sum(succeeded(r, threshold) for r in valid)
         won = {(r.task, r.seed): float(succeeded(r, threshold)) for r in valid}
-        interval = rate_interval(seed_table(won)[None]) if several_angles else wilson(k, len(valid))
+        interval = rate_interval(seed_table(won)[None]) if several_tasks else wilson(k, len(valid))
         rates[threshold] = Rate(k, len(valid), interval)
         free[threshold] = [f"{r.task}:{r.seed}" for r in results if r.first_step[threshold] == 0]
     steps = sum(r.steps for r in valid) / len(valid) if valid else math.nan
@@ -138,24 +135,23 @@ def render_summary(summary: Summary) -> RenderableType:
 
     thresholds = list(summary.groups[-1].rates)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    by_angle = summary.kind == "angle"
-    table.add_column("goal" if by_angle else "task", no_wrap=True)
+    table.add_column("task", no_wrap=True)
     for threshold in thresholds:
-        above = f" > {threshold}" if by_angle else ""
+        above = "" if threshold == threshold_key(SUCCESS) else f" > {threshold}"
         table.add_column(f"success{above} [95 %]", justify="right", no_wrap=True)
     table.add_column("errors", justify="right")
     table.add_column("mean steps", justify="right", no_wrap=True)
-    for i, group in enumerate([*summary.angles, *summary.groups]):
-        if i == len(summary.angles):
+    for i, group in enumerate([*summary.tasks, *summary.groups]):
+        if i == len(summary.tasks):
             table.add_row()
-        name = f"{group.name}°" if by_angle and i < len(summary.angles) else group.name
+        name = summary.titles.get(group.name, group.name) if i < len(summary.tasks) else group.name
         steps = "–" if math.isnan(group.mean_steps) else f"{group.mean_steps:.0f}"
         table.add_row(name, *(str(group.rates[t]) for t in thresholds), str(group.n_errors), steps)
     return Lines(table, "", *_notes(summary))
 
 
 def _notes(summary: Summary) -> Iterable[str]:
-    yield f"Intervals {summary.interval}."
+    yield f"Intervals {INTERVAL}."
     everything = summary.groups[-1]
     for threshold, free in everything.free.items():
         if free:

@@ -1,141 +1,282 @@
-"""Where trials are run: one interface to several environments side by side."""
+"""Where episodes are run: installed suites, a factory of one's own, or any Gymnasium environment."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
-from recap.types import F64, Observation
+from recap import config as configs
+from recap.errors import InputError, RecapError, did_you_mean
+from recap.plugins import import_factory
+from recap.robot import RobotSpec
+from recap.suites import Options, Suite, suites
+from recap.types import F64, U8, Observation
 
-if TYPE_CHECKING:
-    from recap.envs.dualarm.env import DualArmEnv
-    from recap.evaluation.agents import Trial
-    from recap.evaluation.spec import EvalSpec
-
-SUCCESS = 0.5  # the threshold where progress is 0 or 1
-
-
-class World(Protocol):
-    """Environments in slots; progress is a number that is compared with the spec's thresholds."""
-
-    action_dim: int
-
-    def start(self, joining: Mapping[int, Trial]) -> Mapping[int, float]:
-        """Begin an episode in each of these slots; slot -> progress."""
-        ...
-
-    def observe(self, slot: int, image_size: int | None) -> Observation:
-        """What is seen there; no pictures without a size."""
-        ...
-
-    def step(self, actions: Mapping[int, F64]) -> Mapping[int, float]:
-        """One step in each of these slots; slot -> progress."""
-        ...
-
-    def max_steps(self, slot: int) -> int:
-        """How long its episode may last."""
-        ...
-
-    def drawn(self, slot: int) -> Any:
-        """The environment itself, which can `render()`."""
-        ...
+SUCCESS = 0.5  # the threshold where a metric is 0 or 1
+STATES = ("observation.state", "state", "proprio", "agent_pos", "qpos")  # usual names of proprioception
 
 
-def make_world(spec: EvalSpec, n_slots: int) -> World:
-    """The spec's world."""
-    return PushTWorld(spec, n_slots) if spec.env == "pusht" else DualArmWorld(spec)
+@lru_cache(maxsize=64)
+def find_suite(env: str, env_map: str | None = None) -> Suite:
+    """The suite of that name; of `package.module:factory`; or of a Gymnasium id, `module:id` where needed."""
+    known = suites().get(env)
+    if known is None:
+        return ForeignSuite(env, env_map)
+    if env_map is not None:
+        raise InputError(f"env '{env}' describes its own observations: leave --map out")
+    return known
 
 
-class PushTWorld:
-    """Boards; progress is coverage."""
+def _make(env: str) -> Any:
+    """What a factory returns, or a Gymnasium environment."""
+    try:
+        if env.partition(":")[2].isidentifier():  # `module:Name-v0` is an id of Gymnasium's
+            return import_factory(env, "env")()
+        import gymnasium as gym
 
-    action_dim = 2
+        try:
+            return gym.make(env)
+        except gym.error.UnregisteredEnv as error:
+            raise InputError(
+                f"unknown env '{env}': {did_you_mean(env, suites())}, or give package.module:factory or a "
+                f"Gymnasium id ({' '.join(str(error).split())[:120]})"
+            ) from None
+    except RecapError:
+        raise
+    except Exception as error:
+        raise InputError(f"env '{env}' could not be made ({type(error).__name__}: {error})") from error
 
-    def __init__(self, spec: EvalSpec, n_slots: int) -> None:
-        from gymnasium.vector import AutoresetMode
 
-        from recap.envs.pusht.vector import PushTVectorEnv
+@dataclass(frozen=True)
+class EnvMap:
+    """What a Gymnasium environment's observation means; keys are paths such as `images.front`."""
 
-        self._spec = spec
-        self._env = PushTVectorEnv(
-            n_slots,
-            max_episode_steps=spec.max_steps,
-            autoreset_mode=AutoresetMode.DISABLED,
-            pusher=spec.pusher,
-            block=spec.block,
-            success_threshold=max(spec.thresholds),
+    state: str = ""  # proprioception; empty: by its usual names
+    images: Mapping[str, str] = field(default_factory=dict)  # camera -> key; none: every picture there is
+    objects: Mapping[str, str] = field(default_factory=dict)  # name -> key, of the observation or the info
+    goal: str = ""
+    task: str = "task"  # the instruction, of the info or the observation
+    success: str = "is_success"  # of the info; without it an episode that terminates with a reward succeeds
+    tasks: tuple[str, ...] = ("default",)  # keys, given to reset as options
+    task_option: str = "task"  # the option of reset that takes one of `tasks`; empty: none does
+    max_steps: int = 0  # 0: as the environment is registered, or 1000
+    control_hz: float = 0.0  # 0: as its metadata say
+
+
+def read_map(path: Path) -> EnvMap:
+    """Of a YAML or JSON file."""
+    return configs.read(EnvMap, configs.load_file(path), str(path))
+
+
+class ForeignSuite(Suite):
+    """A suite that is not installed, made when something of it is needed.
+
+    Results of a run name their env: reading them must not run the code that made it.
+    """
+
+    def __init__(self, env: str, env_map: str | None) -> None:
+        self.env, self.env_map = env, env_map
+        self._inner: Suite | None = None
+
+    @property
+    def inner(self) -> Suite:
+        """The suite itself."""
+        if self._inner is None:
+            mapping = EnvMap() if self.env_map is None else read_map(Path(self.env_map))
+            made = _make(self.env)
+            if isinstance(made, Suite) and self.env_map is not None:
+                raise InputError(f"env '{self.env}' describes its own observations: leave --map out")
+            self._inner = made if isinstance(made, Suite) else GymSuite(self.env, made, mapping)
+        return self._inner
+
+    def __getattribute__(self, name: str) -> Any:
+        """What a suite has is the inner one's, once it is made or where it must be."""
+        if name in _NEED_NOT_BE_MADE and object.__getattribute__(self, "_inner") is None:
+            return object.__getattribute__(self, name)
+        if name in _OF_A_SUITE:
+            return getattr(object.__getattribute__(self, "inner"), name)
+        return object.__getattribute__(self, name)
+
+    def check(self, options: Options) -> Options:
+        """As they are, until the suite is made."""
+        return dict(options)
+
+    def task_key(self, name: str) -> str:
+        """As it is, until the suite is made."""
+        return name
+
+
+def made(suite: Suite) -> Suite:
+    """The suite itself: one that is not installed is made now."""
+    return suite.inner if isinstance(suite, ForeignSuite) else suite
+
+
+_NEED_NOT_BE_MADE = frozenset({"check", "task_key", "ordered", "title", "seen"})
+_OF_A_SUITE = frozenset(name for name in dir(Suite) if not name.startswith("_"))
+
+
+class GymSuite(Suite):
+    """One Gymnasium environment as a suite of one world."""
+
+    name: ClassVar[str] = "gym"
+    thresholds: ClassVar[tuple[float, ...]] = (SUCCESS,)
+
+    def __init__(self, env: str, made: Any, mapping: EnvMap) -> None:
+        self._env_name, self._made, self._map = env, made, mapping
+        if not (callable(getattr(made, "reset", None)) and callable(getattr(made, "step", None))):
+            raise InputError(f"env '{env}' is a {type(made).__name__} without reset and step")
+        self._max_steps = (
+            mapping.max_steps or getattr(getattr(made, "spec", None), "max_episode_steps", None) or 1000
         )
 
-    def start(self, joining: Mapping[int, Trial]) -> Mapping[int, float]:
-        """Put block and goal where the trials want them."""
-        slots = range(self._env.num_envs)
-        _, info = self._env.reset(
-            seed=[joining[s].seed if s in joining else None for s in slots],
-            options={
-                "reset_mask": [s in joining for s in slots],
-                "goal_angle": [joining[s].goal_angle if s in joining else 0.0 for s in slots],
-            },
+    def tasks(self, options: Options) -> tuple[str, ...]:
+        """As the mapping names them."""
+        return self._map.tasks
+
+    def task_key(self, name: str) -> str:
+        """A task by name."""
+        if name not in self._map.tasks:
+            raise InputError(f"unknown task '{name}': {did_you_mean(name, self._map.tasks)}")
+        return name
+
+    def max_steps(self, task: str, options: Options) -> int:
+        """Of the mapping, or of the environment's registration."""
+        return self._max_steps
+
+    def make(self, options: Options) -> GymWorld:
+        """The first world is the environment that was made; others are made alike."""
+        made, self._made = self._made, None
+        return GymWorld(_make(self._env_name) if made is None else made, self._map)
+
+    def robot(self, options: Options) -> RobotSpec:
+        """It says nothing of it."""
+        raise InputError(f"env '{self._env_name}' does not describe its robot: give --robot robot.yaml")
+
+
+class GymWorld:
+    """Adapts a Gymnasium environment."""
+
+    def __init__(self, env: Any, mapping: EnvMap) -> None:
+        self.env, self._map = env, mapping
+        self._seen: Any = None
+        self._info: Mapping[str, Any] = {}
+        self._steps = 0
+        fps = getattr(env, "metadata", {}).get("render_fps", 0.0)
+        self.control_hz = mapping.control_hz or float(fps or 0.0) or 10.0
+
+    def reset(self, seed: int, task: str) -> Mapping[str, float]:
+        """Begin an episode."""
+        options = {self._map.task_option: task} if self._map.task_option and task != "default" else None
+        self._seen, self._info = self.env.reset(seed=seed, options=options)
+        self._steps = 0
+        return {"success": 0.0}
+
+    def step(self, action: F64) -> tuple[Mapping[str, float], bool]:
+        """One step."""
+        space = self.env.action_space
+        self._seen, reward, terminated, truncated, self._info = self.env.step(
+            np.asarray(action, getattr(space, "dtype", np.float64))
         )
-        return {slot: float(info["coverage"][slot]) for slot in joining}
+        self._steps += 1
+        done = self._info.get(self._map.success, bool(terminated) and float(reward) > 0)
+        numbers = {k: float(v) for k, v in self._info.items() if isinstance(v, (int, float, np.number))}
+        return {**numbers, "success": float(bool(done))}, bool(terminated or truncated)
 
-    def observe(self, slot: int, image_size: int | None) -> Observation:
-        """With poses only where they are to come from the truth."""
-        return self._env.boards[slot].observe(image_size, self._spec.objects == "truth")
+    def observe(self, image_size: int | None) -> Observation:
+        """The last observation; pictures as the environment draws them."""
+        return map_observation(self._seen, self._info, self._map, self._steps / self.control_hz)
 
-    def step(self, actions: Mapping[int, F64]) -> Mapping[int, float]:
-        """Idle boards are given anything."""
-        all_actions = np.zeros((self._env.num_envs, self.action_dim))
-        for slot, action in actions.items():
-            all_actions[slot] = action
-        *_, info = self._env.step(all_actions)
-        return {slot: float(info["coverage"][slot]) for slot in actions}
+    def render(self) -> U8:
+        """A picture for a film: the environment's, or its first camera's."""
+        drawn = self.env.render() if getattr(self.env, "render_mode", None) else None
+        if isinstance(drawn, np.ndarray):
+            return drawn
+        return next(iter(self.observe(None).images.values()))
 
-    def max_steps(self, slot: int) -> int:
-        """The same on every board."""
-        return self._spec.max_steps
-
-    def drawn(self, slot: int) -> Any:
-        """The board."""
-        return self._env.boards[slot]
+    def close(self) -> None:
+        """Put it away."""
+        self.env.close()
 
 
-class DualArmWorld:
-    """Tables with two arms, one a slot; progress is 1 when the task is done."""
+def map_observation(seen: Any, info: Mapping[str, Any], mapping: EnvMap, time_s: float) -> Observation:
+    """A Gymnasium or LeRobot observation as ours; what is missing is named."""
+    flat = flatten(seen if isinstance(seen, Mapping) else {"state": seen})
+    key = mapping.state or next((name for name in STATES if name in flat), "")
+    if key not in flat:
+        known = ", ".join(flat) or "nothing"
+        raise InputError(f"the observation has no state '{key or 'state'}': it has {known}; give --map")
+    if mapping.images:
+        images = {camera: _image(flat, name) for camera, name in mapping.images.items()}
+    else:
+        images = {camera: _image(flat, name) for camera, name in _cameras(flat).items()}
+    both = {**flatten(info), **flat}
+    objects = {name: _numbers(both, path) for name, path in mapping.objects.items()}
+    return Observation(
+        proprio=_numbers(flat, key).astype(np.float32),
+        task=str(both.get(mapping.task, "")),
+        time_s=time_s,
+        images=images,
+        objects=objects,
+        goal=_numbers(both, mapping.goal) if mapping.goal else None,
+    )
 
-    action_dim = 20
 
-    def __init__(self, spec: EvalSpec) -> None:
-        self._spec = spec
-        self._envs: dict[int, DualArmEnv] = {}
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested maps by path: `images.front`."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= flatten(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
 
-    def start(self, joining: Mapping[int, Trial]) -> Mapping[int, float]:
-        """A slot keeps its table while the task is the same: making one takes longer than a reset."""
-        from recap.envs.dualarm.env import DualArmEnv
 
-        spec = self._spec
-        for slot, trial in joining.items():
-            if slot not in self._envs or self._envs[slot].task.key != trial.task:
-                if slot in self._envs:
-                    self._envs.pop(slot).close()
-                # Pictures are drawn when an agent looks, not at every step.
-                self._envs[slot] = DualArmEnv(trial.task, spec.embodiment, split=spec.split, image_size=0)
-            self._envs[slot].reset(seed=trial.seed, options={"wording": spec.wording})
-        return dict.fromkeys(joining, 0.0)
+def _array(value: Any) -> Any:
+    """A numpy array, of a tensor too."""
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
 
-    def observe(self, slot: int, image_size: int | None) -> Observation:
-        """Poses always, pictures where a size is given."""
-        return self._envs[slot].observe(image_size or 0)
 
-    def step(self, actions: Mapping[int, F64]) -> Mapping[int, float]:
-        """One after the other."""
-        return {slot: float(self._envs[slot].step(action)[2]) for slot, action in actions.items()}
+def _cameras(flat: Mapping[str, Any]) -> dict[str, str]:
+    """Every picture's key by the last word of it."""
+    found: dict[str, str] = {}
+    for key in (key for key, value in flat.items() if _is_image(value)):
+        camera = key.rpartition(".")[2]
+        if camera in found:
+            raise InputError(
+                f"images '{found[camera]}' and '{key}' are both of '{camera}': name them in --map"
+            )
+        found[camera] = key
+    return found
 
-    def max_steps(self, slot: int) -> int:
-        """As its task has it."""
-        return self._envs[slot].task.max_steps
 
-    def drawn(self, slot: int) -> Any:
-        """The environment."""
-        return self._envs[slot]
+def _is_image(value: Any) -> bool:
+    shape: tuple[int, ...] = tuple(getattr(value, "shape", ()))
+    return len(shape) == 3 and (shape[-1] == 3 or shape[0] == 3)
+
+
+def _image(flat: Mapping[str, Any], key: str) -> U8:
+    """(h, w, 3) of bytes: channels may come first, and numbers may be 0 to 1, as LeRobot has them."""
+    if key not in flat:
+        raise InputError(f"the observation has no image '{key}': it has {', '.join(flat)}; give --map")
+    image = _array(flat[key])
+    if image.ndim != 3:
+        raise InputError(f"image '{key}' has shape {image.shape}: give (h, w, 3)")
+    if image.shape[-1] != 3 and image.shape[0] == 3:
+        image = np.moveaxis(image, 0, -1)
+    if image.dtype.kind == "f":
+        if not 0 <= image.min() <= image.max() <= 1.001:  # of 0 to 255 all would be white
+            raise InputError(f"image '{key}' has fractions beyond 0 to 1: give those, or bytes")
+        image = np.rint(np.clip(image, 0, 1) * 255)
+    return np.ascontiguousarray(image, np.uint8)
+
+
+def _numbers(flat: Mapping[str, Any], key: str) -> F64:
+    if key not in flat:
+        raise InputError(f"the observation has no '{key}': it has {', '.join(flat)}; give --map")
+    return np.asarray(_array(flat[key]), np.float64).ravel()

@@ -8,35 +8,49 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from recap.contact import Contact
 from recap.errors import InputError
 from recap.features.terms import Term
-from recap.types import F32, Episode
+from recap.types import F32, Frames, Requires
 
 REVISION = 1  # raise it when the same settings come to mean other numbers
+
+
+class Retargeting(Protocol):
+    """Describes what one tool did as a reference tool would have done it."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of every setting."""
+        ...
+
+    def to_reference_tool(self, episode: Frames) -> Frames:
+        """The same frames, of the reference tool."""
+        ...
 
 
 class TermDescriber:
     """Describes each frame by the given terms; terms that need the future serve training only.
 
-    With a `contact`, every tool is described as the disc that touches where it does.
+    Args:
+        terms: by name.
+        retargeting: applied to every episode and query before it is described.
     """
 
-    def __init__(self, terms: Mapping[str, Term], contact: Contact | None = None) -> None:
+    def __init__(self, terms: Mapping[str, Term], retargeting: Retargeting | None = None) -> None:
         self.terms = dict(terms)
-        self.contact = contact
+        self.retargeting = retargeting
 
     @cached_property
     def fingerprint(self) -> str:
         """Of every setting of every term, and of the weights behind them."""
         settings = {name: _settings(term) for name, term in sorted(self.terms.items())}
         parts: dict[str, Any] = {"revision": REVISION, "terms": settings}
-        if self.contact is not None:
-            parts["contact"] = self.contact.fingerprint
+        if self.retargeting is not None:
+            parts["contact"] = self.retargeting.fingerprint
         text = json.dumps(parts, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -49,11 +63,19 @@ class TermDescriber:
         """The same description, of these terms alone: what a query needs."""
         wanted = set(names)
         kept = {name: term for name, term in self.terms.items() if name in wanted}
-        return TermDescriber(kept, self.contact)
+        return TermDescriber(kept, self.retargeting)
 
     def with_term(self, name: str, term: Term) -> TermDescriber:
         """The same description, and one term more."""
-        return TermDescriber({**self.terms, name: term}, self.contact)
+        return TermDescriber({**self.terms, name: term}, self.retargeting)
+
+    @cached_property
+    def requires(self) -> Requires:
+        """What a scene must have to be described."""
+        found = Requires()
+        for term in self.terms.values():
+            found |= getattr(term, "requires", Requires())
+        return found
 
     @cached_property
     def n_back(self) -> int:
@@ -65,10 +87,13 @@ class TermDescriber:
         """Whether a row depends on how the episode began."""
         return any(getattr(term, "from_start", False) for term in self.terms.values())
 
-    def describe(self, episode: Episode) -> dict[str, F32]:
+    def describe(self, episode: Frames) -> dict[str, F32]:
         """Term -> (t, d)."""
-        if self.contact is not None:
-            episode = self.contact.told_as_disc(episode)
+        missing = self.requires.missing(episode.objects, episode.goal)
+        if missing is not None:
+            raise InputError(f"episode {episode.id} has no {missing}: choose a retrieval that needs none")
+        if self.retargeting is not None:
+            episode = self.retargeting.to_reference_tool(episode)
         rows = {}
         for name, term in self.terms.items():
             row = np.asarray(term.describe(episode), np.float32)

@@ -1,4 +1,4 @@
-"""Terms of two arms among objects in space: where the tools are from each object, in metres.
+"""Terms of arms among objects in space: where the tools are from each object, in metres.
 
 Tasks differ in their objects, so each term has a fixed number of slots, filled by name in alphabetical
 order; an empty slot is zero.
@@ -13,11 +13,12 @@ import numpy as np
 
 from recap.errors import InputError
 from recap.features.language import HashedWords
-from recap.geometry3 import ARM_DIM, GRIPPER, quaternion_to_matrix
-from recap.types import F32, F64, Episode
+from recap.geometry3 import quaternion_to_matrix
+from recap.robot import body_of
+from recap.types import F32, F64, Frames
 
 N_SLOTS = 4
-ROUND_OBJECTS = ("can", "bottle", "pillbottle", "bell", "cup", "bowl", "plate")
+ARM = "XYZ" + "r" * 6 + "g"  # an arm in tool space
 
 
 def is_round(name: str, round_objects: tuple[str, ...]) -> bool:
@@ -25,7 +26,7 @@ def is_round(name: str, round_objects: tuple[str, ...]) -> bool:
     return any(word in round_objects for word in (name, *name.split("_")))
 
 
-def slots_of(episode: Episode, n_slots: int) -> list[str]:
+def slots_of(episode: Frames, n_slots: int) -> list[str]:
     """The objects in space that have a slot."""
     return sorted(name for name, poses in episode.objects.items() if poses.shape[1] == 7)[:n_slots]
 
@@ -43,25 +44,26 @@ class ToolsAboutObjects:
     """Each tool's place from each object, along the object's heading; what is far away counts less."""
 
     near: float = 0.05  # m: at so far a centimetre counts half a centimetre
-    round_objects: tuple[str, ...] = ROUND_OBJECTS  # these have no heading
-    n_arms: int = 2
+    round_objects: tuple[str, ...] = ()  # these have no heading
+    letters: str = ARM  # what each number of proprioception is
     n_slots: int = N_SLOTS
 
     @property
     def dim(self) -> int:
-        """Three numbers for each arm and slot."""
-        return 3 * self.n_arms * self.n_slots
+        """Three numbers for each tool and slot."""
+        return 3 * len(body_of(self.letters).positions) * self.n_slots
 
-    def describe(self, episode: Episode) -> F64:
+    def describe(self, episode: Frames) -> F64:
         """(t, dim)."""
-        n = len(episode)
-        if episode.proprio.shape[1] != self.n_arms * ARM_DIM:
+        n, starts = len(episode), body_of(self.letters).positions
+        if episode.proprio.shape[1] != len(self.letters):
             raise InputError(
-                f"episode {episode.id} has {episode.proprio.shape[1]}-D proprioception, "
-                f"{self.n_arms} arms have {self.n_arms * ARM_DIM}: it is of another robot"
+                f"episode {episode.id} has {episode.proprio.shape[1]}-D proprioception, not "
+                f"{len(self.letters)}-D: it is of another robot"
             )
-        tools = np.asarray(episode.proprio, np.float64).reshape(n, self.n_arms, ARM_DIM)[:, :, :3]
-        rows = np.zeros((n, self.n_slots, self.n_arms, 3))
+        body = np.asarray(episode.proprio, np.float64)
+        tools = np.stack([body[:, start : start + 3] for start in starts], axis=1)
+        rows = np.zeros((n, self.n_slots, len(starts), 3))
         for slot, name in enumerate(slots_of(episode, self.n_slots)):
             poses = np.asarray(episode.objects[name], np.float64)
             away = tools - poses[:, None, :3]
@@ -74,41 +76,44 @@ class ToolsAboutObjects:
 
 @dataclass(frozen=True)
 class Grippers:
-    """How far each gripper is open, 0 to 1."""
+    """How far each gripper is open."""
 
-    n_arms: int = 2
+    letters: str = ARM  # what each number of proprioception is
 
     @property
     def dim(self) -> int:
-        """One number an arm."""
-        return self.n_arms
+        """One number a gripper."""
+        return self.letters.count("g")
 
-    def describe(self, episode: Episode) -> F64:
-        """(t, n_arms)."""
-        return np.asarray(episode.proprio[:, GRIPPER::ARM_DIM], np.float64)
+    def describe(self, episode: Frames) -> F64:
+        """(t, dim)."""
+        columns = [i for i, letter in enumerate(self.letters) if letter == "g"]
+        return np.asarray(episode.proprio[:, columns], np.float64)
 
 
 @dataclass(frozen=True)
-class ArmsAhead:
-    """The actions to come from where the arms are now, in metres; only training knows them."""
+class ActionsAhead:
+    """The actions to come from where the robot is now, in metres; only training knows them."""
 
     horizon: int
+    letters: str = ARM  # what each number of an action is, and of proprioception
     turn_m: float = 0.05  # that a unit of a 6-D rotation counts for
     gripper_m: float = 0.1  # and a gripper from closed to open
-    n_arms: int = 2
 
     @property
     def dim(self) -> int:
         """All of them side by side."""
-        return self.horizon * self.n_arms * ARM_DIM
+        return self.horizon * len(self.letters)
 
-    def describe(self, episode: Episode) -> F64:
+    def describe(self, episode: Frames) -> F64:
         """(t, dim)."""
         n = len(episode)
         ahead = np.minimum(np.arange(n)[:, None] + np.arange(self.horizon), n - 1)
-        chunk = np.asarray(episode.actions, np.float64)[ahead]  # (t, H, 20)
+        chunk = np.asarray(episode.actions, np.float64)[ahead]  # (t, H, a)
         now = np.asarray(episode.proprio, np.float64)[:, None]
-        metres = np.tile([1.0] * 3 + [self.turn_m] * 6 + [self.gripper_m], self.n_arms)
+        metres = np.array(
+            [{"r": self.turn_m, "g": self.gripper_m}.get(letter, 1.0) for letter in self.letters]
+        )
         rows: F64 = ((chunk - now) * metres).reshape(n, -1)
         return rows
 
@@ -124,7 +129,7 @@ class ObjectsApart:
         """A height each, and three numbers for each pair."""
         return self.n_slots + 3 * self.n_slots * (self.n_slots - 1) // 2
 
-    def describe(self, episode: Episode) -> F64:
+    def describe(self, episode: Frames) -> F64:
         """(t, dim)."""
         n, names = len(episode), slots_of(episode, self.n_slots)
         places = np.zeros((n, self.n_slots, 3))
@@ -150,7 +155,7 @@ class ObjectsMoved:
         """Three numbers a slot."""
         return 3 * self.n_slots
 
-    def describe(self, episode: Episode) -> F64:
+    def describe(self, episode: Frames) -> F64:
         """(t, dim)."""
         rows = np.zeros((len(episode), self.n_slots, 3))
         for slot, name in enumerate(slots_of(episode, self.n_slots)):
@@ -170,7 +175,7 @@ class ObjectPlaces:
     """Where each object is in the world, and its heading times `arm`."""
 
     arm: float = 0.1  # m that a unit of direction counts for
-    round_objects: tuple[str, ...] = ROUND_OBJECTS
+    round_objects: tuple[str, ...] = ()
     n_slots: int = N_SLOTS
 
     @property
@@ -178,7 +183,7 @@ class ObjectPlaces:
         """Place and direction."""
         return 5 * self.n_slots
 
-    def describe(self, episode: Episode) -> F64:
+    def describe(self, episode: Frames) -> F64:
         """(t, dim)."""
         rows = np.zeros((len(episode), self.n_slots, 5))
         for slot, name in enumerate(slots_of(episode, self.n_slots)):
@@ -195,7 +200,7 @@ class ObjectNames:
 
     dim: int = 128
 
-    def describe(self, episode: Episode) -> F32:
+    def describe(self, episode: Frames) -> F32:
         """(t, dim), the same in every row."""
         return np.repeat(_names_row(tuple(sorted(episode.objects)), self.dim), len(episode), axis=0)
 

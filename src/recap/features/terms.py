@@ -11,40 +11,49 @@ from recap.errors import InputError
 from recap.features.language import TextEncoder
 from recap.features.vision import ImageEncoder
 from recap.geometry import canonical_poses, into_frame
-from recap.geometry3 import arms_into_frame, canonical_poses3
-from recap.types import F32, F64, Episode
+from recap.geometry3 import canonical_poses3
+from recap.robot import body_of
+from recap.types import F32, F64, Frames, Requires
 
 SPACE_DIM = 7  # of a pose in space: xyz and a quaternion, w first
 UPRIGHT = np.array([0, 0, 0, 1, 0, 0, 0], np.float64)
 
 
 class Term(Protocol):
-    """One way to look at a moment. Frozen dataclasses, so that their fields are their fingerprint."""
+    """One way to describe a moment. Frozen dataclasses, so that their fields are their fingerprint.
+
+    A term that needs objects or a goal also has `requires`.
+    """
 
     @property
     def dim(self) -> int:
         """Width of a row."""
         ...
 
-    def describe(self, episode: Episode) -> F64 | F32:
+    def describe(self, episode: Frames) -> F64 | F32:
         """(t, dim)."""
         ...
 
 
-def object_poses(episode: Episode, name: str) -> F64:
-    """The object's poses (t, 3), or (t, 7) in space, turned to the look-alike nearest to the goal."""
+def object_poses(episode: Frames, name: str) -> F64:
+    """The object's poses (t, 3), or (t, 7) in space, turned to the equal pose nearest to the goal."""
     if name not in episode.objects:
         raise InputError(f"episode {episode.id} has no object '{name}': it has {sorted(episode.objects)}")
     poses = np.asarray(episode.objects[name], np.float64)
-    symmetry = symmetry_of(episode)
+    symmetry = episode.symmetry
     if symmetry == 1:  # one name only, and no term looks at whole turns
         return poses
+    if episode.goal is not None and len(episode.goal) != poses.shape[1]:
+        raise InputError(
+            f"object '{name}' of episode {episode.id} has {poses.shape[1]}-D poses and a "
+            f"{len(episode.goal)}-D goal: give both alike"
+        )
     if poses.shape[1] == SPACE_DIM:
         return canonical_poses3(poses, UPRIGHT if episode.goal is None else goal_of(episode), symmetry)
     return poses if episode.goal is None else canonical_poses(poses, goal_of(episode), symmetry)
 
 
-def planar_poses(episode: Episode, name: str) -> F64:
+def planar_poses(episode: Frames, name: str) -> F64:
     """The object's poses (t, 3), for terms that know the plane only."""
     poses = object_poses(episode, name)
     if poses.shape[1] != 3:
@@ -54,24 +63,29 @@ def planar_poses(episode: Episode, name: str) -> F64:
     return poses
 
 
-def goal_of(episode: Episode) -> F64:
-    """The goal pose (3,), or (7,) in space, as the look-alike turned least: one name for one task."""
+def goal_of(episode: Frames) -> F64:
+    """The goal pose (3,), or (7,) in space, as the equal pose turned least."""
     if episode.goal is None:
         raise InputError(f"episode {episode.id} has no goal: choose a preset that needs none")
     goal = np.asarray(episode.goal, np.float64)
-    if symmetry_of(episode) == 1:
+    if len(goal) not in (3, SPACE_DIM):
+        raise InputError(f"the goal of episode {episode.id} has {len(goal)} numbers, not 3 or {SPACE_DIM}")
+    if episode.symmetry == 1:
         return goal
     if len(goal) == SPACE_DIM:
-        return canonical_poses3(goal, UPRIGHT, symmetry_of(episode))
-    canonical = canonical_poses(goal, np.zeros(3), symmetry_of(episode))
-    # A query may be asked by each of its names in turn; the object's follows the goal's.
-    canonical[2] += int(episode.attributes.get("look_alike", 0)) * 2 * np.pi / symmetry_of(episode)
+        return canonical_poses3(goal, UPRIGHT, episode.symmetry)
+    canonical = canonical_poses(goal, np.zeros(3), episode.symmetry)
+    # A query is asked by each of its equal poses in turn; the object's follows the goal's.
+    canonical[2] += episode.symmetry_index * 2 * np.pi / episode.symmetry
     return canonical
 
 
-def symmetry_of(episode: Episode) -> int:
-    """How many turns of the task's object look alike."""
-    return int(episode.attributes.get("symmetry", 1))
+def planar_goal(episode: Frames) -> F64:
+    """The goal pose (3,), for terms that know the plane only."""
+    goal = goal_of(episode)
+    if len(goal) != 3:
+        raise InputError(f"the goal of episode {episode.id} has {len(goal)} numbers, not x, y, angle")
+    return goal
 
 
 def _direction(angle: F64) -> F64:
@@ -89,7 +103,12 @@ class Position:
     frame: str | None = None
     dim: int = 2
 
-    def describe(self, episode: Episode) -> F64:
+    @property
+    def requires(self) -> Requires:
+        """What it reads."""
+        return Requires(() if self.frame is None else (self.frame,))
+
+    def describe(self, episode: Frames) -> F64:
         """(t, 2)."""
         position = np.asarray(episode.proprio[:, :2], np.float64)
         return position if self.frame is None else into_frame(planar_poses(episode, self.frame), position)
@@ -103,10 +122,15 @@ class ObjectPosition:
     in_goal_frame: bool = False
     dim: int = 2
 
-    def describe(self, episode: Episode) -> F64:
+    @property
+    def requires(self) -> Requires:
+        """What it reads."""
+        return Requires((self.name,), self.in_goal_frame)
+
+    def describe(self, episode: Frames) -> F64:
         """(t, 2)."""
         position = planar_poses(episode, self.name)[:, :2]
-        return into_frame(goal_of(episode), position) if self.in_goal_frame else position
+        return into_frame(planar_goal(episode), position) if self.in_goal_frame else position
 
 
 @dataclass(frozen=True)
@@ -117,10 +141,15 @@ class ObjectTurn:
     from_goal: bool = False
     dim: int = 2
 
-    def describe(self, episode: Episode) -> F64:
+    @property
+    def requires(self) -> Requires:
+        """What it reads."""
+        return Requires((self.name,), self.from_goal)
+
+    def describe(self, episode: Frames) -> F64:
         """(t, 2)."""
         angle = planar_poses(episode, self.name)[:, 2]
-        return _direction(angle - goal_of(episode)[2] if self.from_goal else angle)
+        return _direction(angle - planar_goal(episode)[2] if self.from_goal else angle)
 
 
 @dataclass(frozen=True)
@@ -131,7 +160,12 @@ class Velocities:
     dim: int = 4
     n_back: int = 2
 
-    def describe(self, episode: Episode) -> F64:
+    @property
+    def requires(self) -> Requires:
+        """What it reads."""
+        return Requires((self.name,))
+
+    def describe(self, episode: Frames) -> F64:
         """(t, 4)."""
         moves = _differences(np.asarray(episode.proprio[:, :2], np.float64))
         return np.concatenate([moves, _differences(planar_poses(episode, self.name)[:, :2])], axis=1)
@@ -144,9 +178,14 @@ class GoalPose:
     arm: float
     dim: int = 4
 
-    def describe(self, episode: Episode) -> F64:
+    @property
+    def requires(self) -> Requires:
+        """What it reads."""
+        return Requires(goal=True)
+
+    def describe(self, episode: Frames) -> F64:
         """(t, 4), the same in every row."""
-        goal = goal_of(episode)
+        goal = planar_goal(episode)
         row = np.concatenate([goal[:2], self.arm * _direction(goal[2])])
         return np.tile(row, (len(episode), 1))
 
@@ -165,7 +204,12 @@ class Actions:
         """All of them side by side."""
         return self.width * self.horizon
 
-    def describe(self, episode: Episode) -> F64:
+    @property
+    def requires(self) -> Requires:
+        """What it reads."""
+        return Requires(() if self.frame is None else (self.frame,))
+
+    def describe(self, episode: Frames) -> F64:
         """(t, width * horizon)."""
         n = len(episode)
         ahead = np.minimum(np.arange(n)[:, None] + np.arange(self.horizon), n - 1)
@@ -181,58 +225,42 @@ class Actions:
 class Proprio:
     """Proprioception and its history: the last `n_steps` rows, the first one held before the start."""
 
-    width: int
+    letters: str  # what each number is: see `recap.robot.Kind`
+    position_weight: float = 1.0  # of a squared difference of positions, over other numbers
     n_steps: int = 1
+    frame: str | None = None  # an object in whose frame the robot is
 
     @property
     def dim(self) -> int:
         """All rows of the window side by side."""
-        return self.width * self.n_steps
+        return len(self.letters) * self.n_steps
 
     @property
     def n_back(self) -> int:
         """The window."""
         return self.n_steps
 
-    def describe(self, episode: Episode) -> F64:
+    @property
+    def requires(self) -> Requires:
+        """What it reads."""
+        return Requires(() if self.frame is None else (self.frame,))
+
+    def describe(self, episode: Frames) -> F64:
         """(t, width * n_steps), oldest first."""
-        if episode.proprio.shape[1] != self.width:
+        n, width = len(episode), len(self.letters)
+        if episode.proprio.shape[1] != width:
             raise InputError(
-                f"episode {episode.id} has {episode.proprio.shape[1]}-D proprioception, the describer wants "
-                f"{self.width}-D: it is of another robot"
+                f"episode {episode.id} has {episode.proprio.shape[1]}-D proprioception, not {width}-D: "
+                "it is of another robot"
             )
-        n = len(episode)
         back = np.maximum(np.arange(n)[:, None] - np.arange(self.n_steps)[::-1], 0)
-        rows: F64 = np.asarray(episode.proprio, np.float64)[back]
-        return rows.reshape(n, -1)
-
-
-@dataclass(frozen=True)
-class ArmsProprio:
-    """The paper's 20-D form of two arms: xyz + 6-D rotation + gripper each, position up-weighted."""
-
-    position_weight: float = 4.0
-    n_steps: int = 1
-    frame: str | None = None  # an object in whose frame the arms are
-
-    @property
-    def dim(self) -> int:
-        """20 numbers a row of the window."""
-        return 20 * self.n_steps
-
-    @property
-    def n_back(self) -> int:
-        """The window."""
-        return self.n_steps
-
-    def describe(self, episode: Episode) -> F64:
-        """(t, 20 * n_steps)."""
-        weights = np.ones(20)
-        weights[[0, 1, 2, 10, 11, 12]] = np.sqrt(self.position_weight)  # costs are squared
-        window = Proprio(20, self.n_steps).describe(episode).reshape(len(episode), self.n_steps, 20)
+        window: F64 = np.asarray(episode.proprio, np.float64)[back]
         if self.frame is not None:
-            window = arms_into_frame(object_poses(episode, self.frame)[:, None], window)
-        return (window * weights).reshape(len(episode), -1)
+            frames, body = object_poses(episode, self.frame), body_of(self.letters)
+            window = np.stack([body.into(frames[t], window[t]) for t in range(n)])
+        weights = np.array([self.position_weight if letter in "XYZ" else 1.0 for letter in self.letters])
+        rows: F64 = (window * np.sqrt(weights)).reshape(n, -1)
+        return rows
 
 
 @dataclass(frozen=True)
@@ -241,7 +269,7 @@ class Time:
 
     dim: int = 1
 
-    def describe(self, episode: Episode) -> F64:
+    def describe(self, episode: Frames) -> F64:
         """(t, 1)."""
         return np.asarray(episode.timestamps, np.float64)[:, None]
 
@@ -258,7 +286,12 @@ class ObjectPoses:
         """Columns of all objects."""
         return len(self.names) * (self.columns[1] - self.columns[0])
 
-    def describe(self, episode: Episode) -> F64:
+    @property
+    def requires(self) -> Requires:
+        """What it reads."""
+        return Requires(self.names)
+
+    def describe(self, episode: Frames) -> F64:
         """(t, n * columns)."""
         missing = [name for name in self.names if name not in episode.objects]
         if missing:
@@ -276,11 +309,16 @@ class ImageFeature:
     camera: str
 
     @property
+    def requires(self) -> Requires:
+        """What it reads."""
+        return Requires(cameras=(self.camera,))
+
+    @property
     def dim(self) -> int:
         """The encoder's."""
         return self.encoder.dim
 
-    def describe(self, episode: Episode) -> F32:
+    def describe(self, episode: Frames) -> F32:
         """(t, dim)."""
         if self.camera not in episode.images:
             known = sorted(episode.images) or "none"
@@ -299,6 +337,6 @@ class Instruction:
         """The encoder's."""
         return self.encoder.dim
 
-    def describe(self, episode: Episode) -> F32:
+    def describe(self, episode: Frames) -> F32:
         """(t, dim), the same in every row."""
         return np.repeat(self.encoder.encode([episode.task]), len(episode), axis=0)

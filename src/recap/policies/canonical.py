@@ -7,29 +7,51 @@ import math
 import numpy as np
 
 from recap.errors import InputError
+from recap.pictures import resize_image
 from recap.policies.config import ImageConfig
+from recap.robot import Fit
 from recap.types import F64, U8
 
-BEYOND = 255  # outside the camera's view it is white, as the board is
+BEYOND = 255  # outside the camera's view it is white
 
 
-def canonical_image(image: U8, frame: F64, config: ImageConfig, aligned: bool) -> U8:
-    """(size, size, 3): the surroundings of `frame`, turned with it; the whole image when not aligned."""
+def make_square(image: U8, fit: Fit) -> U8:
+    """An image with black borders (letterbox), its middle (crop), or as it is, to be squeezed (resize)."""
+    height, width = image.shape[:2]
+    if fit == "resize" or height == width:
+        return image
+    side = max(height, width) if fit == "letterbox" else min(height, width)
+    top, left = (side - height) // 2, (side - width) // 2
+    if fit == "crop":
+        return image[-top : side - top, -left : side - left]
+    out = np.zeros((side, side, 3), np.uint8)
+    out[top : top + height, left : left + width] = image
+    return out
+
+
+def canonical_image(image: U8, frame: F64, config: ImageConfig, aligned: bool, fit: Fit = "resize") -> U8:
+    """(size, size, 3): the surroundings of `frame`, turned with it; the whole image when not aligned.
+
+    Args:
+        fit: how an image that is not square becomes so.
+    """
     import cv2
 
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
         raise InputError(f"a camera image has shape {image.shape} of {image.dtype}: give (h, w, 3) of bytes")
-    if image.shape[:2] != (config.camera_size, config.camera_size):
+    if config.view == "top-down" and image.shape[0] != image.shape[1]:
         raise InputError(
-            f"a camera image is {image.shape[1]}×{image.shape[0]} px and the policy was trained on "
-            f"{config.camera_size}×{config.camera_size}: set the camera to that size"
+            f"a top-down image is {image.shape[1]}×{image.shape[0]} px: send a square one of the whole plane"
         )
     size = (config.size, config.size)
     if config.view == "camera" or not aligned:
-        return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
+        square = make_square(image, fit)
+        return np.asarray(cv2.resize(square, size, interpolation=cv2.INTER_AREA), np.uint8)
+    if image.shape[0] > config.camera_size:  # a warp takes single pixels: a larger camera would be jagged
+        image = resize_image(image, (config.camera_size, config.camera_size))
     warped = cv2.warpAffine(
         image,
-        _to_camera(frame, config, config.camera_size),
+        _to_camera(frame, config, image.shape[0]),
         size,
         flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
         borderMode=cv2.BORDER_CONSTANT,

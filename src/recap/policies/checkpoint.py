@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from recap import config as configs
 from recap.errors import DatasetError, InputError, did_you_mean
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder
 from recap.policies.backbones import MODELS, build_model, build_policy
-from recap.policies.config import LATER, SHIPPED, PolicyConfig, from_plain
-from recap.policies.domain import domain_named
+from recap.policies.config import PolicyConfig
 from recap.policies.network import load_strictly
 from recap.policies.policy import RetrievalStamp, Statistics, TrainedPolicy
+from recap.suites import shipped_policies
 
-FORMAT = "recap-policy-1"
+FORMAT = "recap-policy-2"
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 
 
@@ -84,6 +84,12 @@ def read_config(source: str | Path) -> PolicyConfig:
     return PolicyConfig.from_json(_read_body(find_checkpoint(source)).get("policy") or {})
 
 
+def read_stamp(source: str | Path) -> RetrievalStamp:
+    """How a policy on disk was trained to retrieve, without its weights."""
+    values = _read_body(find_checkpoint(source)).get("retrieval")
+    return configs.read(RetrievalStamp, values, "the policy's retrieval")
+
+
 def _read_body(path: Path) -> dict[str, Any]:
     try:
         body = json.loads((path / CONFIG).read_text("utf-8"))
@@ -109,7 +115,7 @@ def from_pretrained(source: str | Path, device: str = "cpu") -> TrainedPolicy:
         raise DatasetError(f"checkpoint {path} is damaged ({why}): copy or train it again") from error
     try:
         config = PolicyConfig.from_json(body.get("policy") or {})
-        stamp: RetrievalStamp = from_plain(RetrievalStamp, body.get("retrieval"), "retrieval.")
+        stamp = configs.read(RetrievalStamp, body.get("retrieval"), "the policy's retrieval")
         model = build_model(config)
         kept = body.get("autoencoder")
         inner: nn.Module | None = None if kept is None else build_autoencoder(**kept)
@@ -142,21 +148,20 @@ def from_pretrained(source: str | Path, device: str = "cpu") -> TrainedPolicy:
 
 def find_checkpoint(source: str | Path) -> Path:
     """The directory of a shipped policy by name, or of one by path."""
-    path = Path(source)
-    if str(source) in SHIPPED:
-        path = Path(str(files("recap") / "assets" / str(source)))
+    shipped = shipped_policies()
+    path = shipped.get(str(source), Path(source))
     if not (path / CONFIG).is_file():
         if "/" in str(source) or path.exists():
             raise InputError(f"no checkpoint in {path}: it has no {CONFIG}; recap train makes one")
         raise InputError(
-            f"there is no policy '{source}': {did_you_mean(str(source), SHIPPED)}, or give a path"
+            f"there is no policy '{source}': {did_you_mean(str(source), shipped)}, or give a path"
         )
     return path
 
 
 def is_checkpoint(source: str) -> bool:
     """Whether there is a policy of that name or at that path."""
-    return source in SHIPPED or (Path(source) / CONFIG).is_file()
+    return source in shipped_policies() or (Path(source) / CONFIG).is_file()
 
 
 def n_parameters(policy: TrainedPolicy) -> dict[str, int]:
@@ -170,13 +175,11 @@ def n_parameters(policy: TrainedPolicy) -> dict[str, int]:
 def model_card(name: str, body: Mapping[str, Any], count: Mapping[str, int]) -> str:
     """What the policy is, for people."""
     policy, training = body["policy"], body["training"]
-    world = domain_named(policy.get("domain", LATER[""]["domain"]))
-    kind = MODELS[policy["backbone"]]
-    inputs = {
-        "I": world.images,
-        "S": world.poses,
-        "I+S": f"{world.images}, {world.poses}",
-    }
+    robot, kind = policy["robot"], MODELS[policy["backbone"]]
+    cameras = ", ".join(policy["image"]["cameras"])
+    inputs = {"I": f"images ({cameras})", "S": "poses of objects"}
+    inputs["I+S"] = f"{inputs['I']}, {inputs['S']}"
+    n_actions = sum(feature["size"] for feature in robot["action"])
     lines = [
         "---",
         "library_name: recap",
@@ -189,17 +192,18 @@ def model_card(name: str, body: Mapping[str, Any], count: Mapping[str, int]) -> 
         f"- Parameters: {', '.join(f'{v / 1e6:.1f} M {k}' for k, v in count.items())}.",
         f"- Inputs: proprioception, {inputs[policy['inputs']]}"
         + ("; the retrieved chunk." if policy["retrieval"] else "; no retrieval."),
-        f"- Output: {policy['chunk_size']} actions of {policy['action_dim']} numbers, "
+        f"- Output: {policy['chunk_size']} actions of {n_actions} numbers, "
         + ("a residual over the retrieved chunk." if policy["residual"] else "absolute."),
-        f"- Retrieval: `{body['retrieval']['preset']}`; a pool described otherwise is refused.",
+        f"- Retrieval: `{body['retrieval']['name']}`; a pool described otherwise is refused.",
         f"- Sampling: {policy['sampling']['sampler']}, {policy['sampling']['n_steps']} steps, temperature "
         f"{policy['sampling']['temperature']:g}; {policy['n_action_steps']} actions of a chunk are executed.",
     ]
     lines += [f"- {key.replace('_', ' ').capitalize()}: {value}." for key, value in training.items()]
     lines += [
+        f"- Robot: {robot['name']}; a pool of another layout is refused.",
         "",
-        "Use: `recap eval " + name + f" {world.use}`, or `from_pretrained` of `recap.policies.checkpoint`.",
-        f"It knows simulated {world.title} only and must not drive a real robot as it is.",
+        f'Use: `recap eval {name}`, `recap serve {name}`, or `recap.load_policy("{name}")`.',
+        "It knows what it was trained on only. A policy of a simulation must not drive a real robot.",
         "",
     ]
     return "\n".join(lines)

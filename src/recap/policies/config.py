@@ -3,48 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar, Literal, TypeAlias, get_type_hints
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Literal, TypeAlias
 
+from recap import config as configs
 from recap.errors import InputError, one_of
-from recap.plain import plain_value
-from recap.policies.domain import Domain, domain_named
+from recap.policies.encodings import Encoding
+from recap.robot import RobotSpec
 
 Inputs: TypeAlias = Literal["I", "S", "I+S"]
 INPUTS = ("I", "S", "I+S")
 Sampler: TypeAlias = Literal["euler", "unipc"]
 SAMPLERS = ("euler", "unipc")
-VIEWS = ("board", "camera")
-SHIPPED = ("pusht-nano", "pusht-small", "dualarm-small")  # policies that come with the package
-BLOCK_MODES = ("aligned", "contact")  # in which all is in the block's frame
-
-# Settings that came after the first checkpoints, with what they mean where they are not written.
-LATER: Mapping[str, Mapping[str, Any]] = {
-    "": {"domain": "pusht", "n_objects": 1, "future_change": False, "robot": "", "objects_from_now": False},
-    "image": {"retrieved_cameras": (), "future_cameras": ()},
-}
+View: TypeAlias = Literal["top-down", "camera"]
+VIEWS = ("top-down", "camera")
 
 
 @dataclass(frozen=True)
 class ImageConfig:
     """How a camera image becomes what the network sees.
 
-    What a camera sees that looks straight down on a plane (`board`) is warped, pixels to pixels, into the
-    canonical frame; what any other sees (`camera`) is only resized.
+    What a camera sees that looks straight down on a plane (`top-down`) is warped, pixels to pixels, into the
+    canonical frame; what any other sees (`camera`) is only made square, as the robot's description says.
     """
 
-    cameras: tuple[str, ...] = ("top",)
-    camera_size: int = 96  # px of a side, as the environment draws it
+    cameras: tuple[str, ...] = ()
+    camera_size: int = 96  # px of a side that a simulator should draw
     size: int = 64  # px of a side, as the network sees it
-    view: str = "board"
-    world: float = 512.0  # what the camera image spans, in units of the poses
-    span: float = 320.0  # what the canonical image spans, when aligned; the whole world when not
+    view: View = "camera"
+    world: float = 1.0  # top-down: what the camera image spans, in units of the poses
+    span: float = 1.0  # top-down: what the canonical image spans, when aligned; the whole world when not
+    white: bool = False  # whether most of a picture is white, which an autoencoder need not learn
     channels: int = 16  # of a latent
     scale: int = 8  # px a latent's side
     retrieved_cameras: tuple[str, ...] = ()  # whose frames of the retrieved chunk are shown; none: all
     future_cameras: tuple[str, ...] = ()  # whose frames to come are predicted; none: all
 
     def __post_init__(self) -> None:
+        one_of("view", self.view, VIEWS)
         for camera in (*self.retrieved_cameras, *self.future_cameras):
             one_of("camera", camera, self.cameras)
 
@@ -64,8 +61,27 @@ class ImageConfig:
         return self.size // self.scale
 
 
+class AnyNetworkConfig:
+    """Sizes of a network; its kind is the backbone."""
+
+    backbone: ClassVar[str]
+    sees_pixels: ClassVar[bool]
+    blocks: ClassVar[tuple[str, ...]]  # what is sharded as one
+    num_layers: int
+
+    @property
+    def patch(self) -> int:
+        """Of a side of what becomes one token."""
+        raise NotImplementedError
+
+    @property
+    def width(self) -> int:
+        """Of a token within the network."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class NetworkConfig:
+class NetworkConfig(AnyNetworkConfig):
     """Arguments of diffusers' `CosmosTransformer3DModel`; `nano` by default."""
 
     backbone: ClassVar[str] = "cosmos"
@@ -99,7 +115,7 @@ class NetworkConfig:
 
 
 @dataclass(frozen=True)
-class Pi0NetworkConfig:
+class Pi0NetworkConfig(AnyNetworkConfig):
     """Sizes of transformers' `PI0ForConditionalGeneration`; `tiny` by default.
 
     A prefix of images, words and what was retrieved is read once; an action expert of as many layers looks
@@ -155,8 +171,7 @@ class Pi0NetworkConfig:
         return self.prefix_dim
 
 
-AnyNetworkConfig: TypeAlias = NetworkConfig | Pi0NetworkConfig
-NETWORK_KINDS: Mapping[str, type[AnyNetworkConfig]] = {
+NETWORK_KINDS: Mapping[str, type[NetworkConfig] | type[Pi0NetworkConfig]] = {
     kind.backbone: kind for kind in (NetworkConfig, Pi0NetworkConfig)
 }
 
@@ -181,43 +196,42 @@ class SamplingConfig:
 class PolicyConfig:
     """Everything but the weights and the statistics."""
 
-    mode: str = "aligned"  # the retrieval preset it was trained with
-    inputs: Inputs = "I+S"  # images, state (poses of object and goal), or both; proprioception always
+    robot: RobotSpec  # what its numbers mean
+    retrieval_name: str = "world"  # the retrieval it was trained with
+    canonical: bool = False  # whether that retrieval describes moments in a frame other than the world's
+    embodiment: str = ""  # of the demonstrations it was trained on: whom it drives
+    inputs: Inputs = "I+S"  # images, state (poses of objects and goal), or both; proprioception always
     chunk_size: int = 8
-    action_dim: int = 2
-    proprio_dim: int = 2
-    pose_dim: int = 3  # of an object
+    relative: bool = True  # whether the steps of a chunk are relative to where the robot is now
     retrieval: bool = True  # False: the slots of the retrieved chunk are left out
     residual: bool = True  # False: actions as they are, in the canonical frame
     future_image: bool = True
     future_state: bool = True
+    future_change: bool = False  # the future image is predicted as a change of the present one
     n_retrieved_frames: int = 2  # 2: first and last of the chunk; more lie evenly between
     image: ImageConfig = field(default_factory=ImageConfig)
     network: AnyNetworkConfig = field(default_factory=NetworkConfig)  # its kind is the backbone
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     text: str = "words"  # the instruction's encoder; none: it is not read
     n_action_steps: int = 8  # of a chunk that are executed, unless told otherwise
-    hindsight: bool = False  # whether parts of demonstrations are retrieved too, unless told otherwise
-    domain: str = "pusht"  # where it acts: what its numbers mean
-    n_objects: int = 1  # that are told apart; those after them are not seen
-    future_change: bool = False  # the future image is predicted as a change of the present one
-    robot: str = ""  # the embodiment that it drives, where its shape matters
-    objects_from_now: bool = False  # retrieved objects are told from where they are now; only in space
+    subtrajectories: bool = False  # whether parts of demonstrations are retrieved too
+    n_objects: int = 1  # in space: those after them are not seen
+    relative_object_poses: bool = False  # retrieved objects relative to where they are now; only in space
 
     def __post_init__(self) -> None:
         one_of("inputs", self.inputs, INPUTS)
-        one_of("view", self.image.view, VIEWS)
-        if self.pose_dim != self.world.encoding.pose_dim:
-            raise InputError(
-                f"an object of domain '{self.domain}' has {self.world.encoding.pose_dim} numbers, not "
-                f"{self.pose_dim}: set policy.pose_dim={self.world.encoding.pose_dim}"
-            )
+        if self.sees and not self.image.cameras:
+            raise InputError("the policy sees images and no camera is named: set image.cameras, or inputs=S")
+        for camera in self.image.cameras if self.sees else ():
+            one_of("camera", camera, tuple(self.robot.cameras))
+        if self.measures and self.robot.object_kind not in ("pose2", "pose3"):
+            raise InputError(f"robot '{self.robot.name}' has no objects with poses: set policy.inputs=I")
+        if self.chunk_size < 1:
+            raise InputError(f"chunk_size {self.chunk_size} holds no action: give 1 or more")
         if self.n_objects < 1:
             raise InputError(f"n_objects {self.n_objects} leaves nothing to act on: give 1 or more")
-        if self.objects_from_now and self.domain == "pusht":
-            raise InputError(
-                "objects are told from where they are now only in space: set objects_from_now=false"
-            )
+        if self.relative_object_poses and self.encoding.is_planar:
+            raise InputError("relative_object_poses is for poses in space: set it to false")
         if not self.retrieval and self.residual:
             raise InputError(
                 "a policy without retrieval has nothing to add a residual to: set residual=false"
@@ -242,20 +256,25 @@ class PolicyConfig:
                 f"and image.size to a multiple of {patch}"
             )
 
-    @property
-    def world(self) -> Domain:
-        """The domain itself."""
-        return domain_named(self.domain)
+    @cached_property
+    def encoding(self) -> Encoding:
+        """How robot and objects are written as numbers."""
+        return Encoding(self.robot, self.relative, self.n_objects)
 
     @property
-    def retrieval_preset(self) -> str:
-        """The name of the retrieval it is trained with."""
-        return f"{self.domain}-{self.mode}"
+    def action_dim(self) -> int:
+        """Numbers of an action."""
+        return self.robot.act.size
+
+    @property
+    def proprio_dim(self) -> int:
+        """Numbers of proprioception."""
+        return self.robot.body.size
 
     @property
     def warps(self) -> bool:
         """Whether images are warped into the canonical frame."""
-        return self.mode in BLOCK_MODES and self.image.view == "board"
+        return self.canonical and self.image.view == "top-down"
 
     @property
     def sees(self) -> bool:
@@ -273,56 +292,14 @@ class PolicyConfig:
         return self.image.latent_size if self.sees else self.network.patch
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, and which backbone they are of; later settings only where they say something."""
-        return without_usual({"backbone": self.network.backbone, **asdict(self)}, LATER)
+        """Plain values, and which backbone they are of."""
+        return {"backbone": self.network.backbone, **configs.plain(self)}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> PolicyConfig:
         """The inverse of `to_json`; unknown and missing keys are refused by name."""
         known = dict(values)
-        backbone = known.pop("backbone", NetworkConfig.backbone)  # once there was only one
-        one_of("backbone", backbone, tuple(NETWORK_KINDS))
-        parts: dict[str, type[Any]] = {
-            "image": ImageConfig,
-            "network": NETWORK_KINDS[backbone],
-            "sampling": SamplingConfig,
-        }
-        for key, kind in parts.items():
-            inner = known.get(key)
-            if isinstance(inner, Mapping):
-                inner = {**LATER.get(key, {}), **inner}
-            known[key] = from_plain(kind, inner, f"{key}.")
-        found: PolicyConfig = from_plain(cls, {**LATER[""], **known})
-        return found
-
-
-def without_usual(values: dict[str, Any], later: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Without the settings that came later and say nothing: what was written before reads the same."""
-    for part, usual in later.items():
-        inner = values[part] if part else values
-        for key, value in usual.items():
-            if inner[key] == value:
-                del inner[key]
-    return values
-
-
-def from_plain(kind: type[Any], values: Any, prefix: str = "") -> Any:
-    """A dataclass from its plain values: every key must be there and of its kind, and no other."""
-    if not isinstance(values, Mapping):
-        raise InputError(
-            f"the policy's config lacks '{prefix.rstrip('.')}': it is damaged, or of another version"
-        )
-    hints = get_type_hints(kind)
-    kinds = {f.name: hints[f.name] for f in fields(kind)}
-    for key in sorted(kinds.keys() ^ set(values)):
-        what = "lacks" if key in kinds else "has an unknown key"
-        raise InputError(f"the policy's config {what} '{prefix}{key}': it is of another version of recap")
-    read = {}
-    for key, value in values.items():
-        try:
-            read[key] = value if is_dataclass(value) else plain_value(kinds[key], value)
-        except TypeError as wanted:
-            raise InputError(
-                f"the policy's config has {value!r} as '{prefix}{key}', not {wanted}: it is damaged"
-            ) from None
-    return kind(**read)
+        backbone = one_of("backbone", str(known.pop("backbone", "")), tuple(NETWORK_KINDS))
+        kind: Any = NETWORK_KINDS[backbone]
+        known["network"] = configs.read(kind, known.get("network"), "the policy's network", complete=True)
+        return configs.read(cls, known, "the policy's config", complete=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from recap.errors import InputError
 from recap.policies.config import PolicyConfig
-from recap.policies.vectors import kinds_of
+from recap.policies.vectors import letters_of
 
 Kind: TypeAlias = Literal["image", "vector"]
 
@@ -107,7 +107,7 @@ class Layout:
 
 def build_layout(config: PolicyConfig) -> Layout:
     """The table of slots that a config asks for."""
-    image, widths = config.image, {name: len(kinds) for name, kinds in kinds_of(config).items()}
+    image, widths = config.image, {name: len(letters) for name, letters in letters_of(config).items()}
 
     def seen(name: str, cameras: tuple[str, ...], **marks: bool) -> list[Slot]:
         return [Slot(f"{name}/{c}", "image", **marks) for c in cameras] if config.sees else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, Self
 
@@ -20,7 +20,7 @@ from recap.policies.config import PolicyConfig, SamplingConfig
 from recap.policies.layout import frame_offsets
 from recap.policies.lean_sampling import LeanSampler
 from recap.policies.model import Batch, SlotModel
-from recap.policies.vectors import moment_of
+from recap.policies.vectors import vectors_of
 from recap.policies.wam import WorldActionModel
 from recap.types import F32, F64, U8, ActionChunk, Conditioning, Observation
 
@@ -49,10 +49,10 @@ class Statistics:
 class RetrievalStamp:
     """How a policy was trained to retrieve: what a pool must be described and searched by."""
 
-    preset: str
+    name: str
     describer: str  # its fingerprint
     config: str  # its metric fingerprint, scales included
-    object_name: str
+    scales: Mapping[str, float] = field(default_factory=dict)  # of its terms
 
 
 class Policy(Protocol):
@@ -72,8 +72,8 @@ class Policy(Protocol):
         """One chunk a moment."""
         ...
 
-    def encode_frames(self, images: Sequence[U8], frames: Sequence[F64]) -> F32:
-        """Latents of images in these canonical frames."""
+    def encode_frames(self, images: Sequence[U8], frames: Sequence[F64], cameras: Sequence[str]) -> F32:
+        """Latents of images of these cameras in these canonical frames."""
         ...
 
     def decode_frames(self, latents: F32 | Tensor) -> U8:
@@ -139,11 +139,12 @@ class TrainedPolicy(ABC):
         other.__dict__ = {**self.__dict__, "config": config}
         return other
 
-    def encode_frames(self, images: Sequence[U8], frames: Sequence[F64]) -> F32:
+    def encode_frames(self, images: Sequence[U8], frames: Sequence[F64], cameras: Sequence[str]) -> F32:
         """What image slots hold (n, c, h, w) of camera images, each warped into its canonical frame."""
+        known = self.config.robot.cameras
         warped = [
-            canonical_image(image, frame, self.config.image, self.aligned)
-            for image, frame in zip(images, frames, strict=True)
+            canonical_image(image, frame, self.config.image, self.aligned, known[camera].fit)
+            for image, frame, camera in zip(images, frames, cameras, strict=True)
         ]
         return self.encode_pictures(np.stack(warped))
 
@@ -159,7 +160,7 @@ class TrainedPolicy(ABC):
             return []
         for observation, conditioning in zip(observations, given, strict=True):
             _check_finite(observation, conditioning)
-        moments = [moment_of(conditioning, self.config) for conditioning in given]
+        moments = [vectors_of(conditioning, self.config) for conditioning in given]
         batch = self._batch(observations, given, [m.vectors for m in moments])
         noise = self._noise(len(given), generator)
         found = self.sample(batch, noise, self.config.sampling)
@@ -173,7 +174,7 @@ class TrainedPolicy(ABC):
         for i, moment in enumerate(moments):
             predicted = actions[i].reshape(shape)
             whole = predicted + (moment.base if self.config.residual else moment.origin)
-            whole = self.config.world.encoding.possible(whole, moment.base)
+            whole = self.config.robot.act.project(whole, moment.base)
             chunks.append(
                 ActionChunk(
                     whole.astype(np.float32),
@@ -215,7 +216,7 @@ class TrainedPolicy(ABC):
         config, values = self.config, {}
         for camera in config.image.cameras:
             images = [_image(o, camera) for o in observations]
-            encoded = self.encode_frames(images, [c.frame for c in given])
+            encoded = self.encode_frames(images, [c.frame for c in given], [camera] * len(images))
             values[f"frame/{camera}"] = torch.from_numpy(encoded)
         if config.retrieval:
             size, cameras = config.latent_size, config.image.retrieved

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recap.errors import DatasetError
+from recap.errors import DatasetError, InputError
 from recap.pool.files import Files, is_intact, sealed, sha256, unsealed
 from recap.types import F32, Descriptors, Episode
 
@@ -37,8 +37,16 @@ def folder_of(fingerprint: str) -> str:
 
 
 def describe(describer: Describer, episode: Episode) -> dict[str, F32]:
-    """What a describer says of an episode, checked against its `dims`."""
-    found = describer.describe(episode)
+    """What a describer says of an episode, checked against what it promised.
+
+    An episode that lacks what the describer reads, such as an object, gets no rows: it is never retrieved,
+    and does not stop what runs.
+    """
+    try:
+        found = describer.describe(episode)
+    except (InputError, LookupError, ValueError, TypeError) as error:  # a term may be of another's making
+        log.warning("demonstration %s is not used: %s", episode.id, error)
+        return {term: np.empty((0, width), np.float32) for term, width in describer.dims.items()}
     if set(found) != set(describer.dims):
         raise DatasetError(
             f"describer {describer.fingerprint} gives the terms {sorted(found)}, not {sorted(describer.dims)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -12,6 +13,7 @@ from recap.pool.files import Files
 from recap.pool.salvage import find_rows, logical_state, read_seals
 from recap.pool.table import Damage, Table, log
 from recap.pool.view import Describer
+from recap.robot import RobotSpec, read_robot
 from recap.types import Descriptors, Episode
 
 
@@ -19,9 +21,15 @@ class LiveView:
     """One version of a pool, low-dimensional data in memory; it never changes."""
 
     def __init__(
-        self, version: int, episodes: Mapping[str, Episode], digests: Mapping[str, str], derived: Derived
+        self,
+        version: int,
+        episodes: Mapping[str, Episode],
+        digests: Mapping[str, str],
+        derived: Derived,
+        robot: RobotSpec | None = None,
     ) -> None:
         self.version = version
+        self.robot = robot  # what its numbers mean, where the pool was created with a description
         self.episode_ids = tuple(episodes)
         self.digests = digests
         self._episodes = episodes
@@ -45,6 +53,21 @@ class LiveView:
         return self._derived.descriptors(self, describer)
 
 
+ROBOT = "robot.json"
+
+
+def read_description(files: Files) -> RobotSpec | None:
+    """The robot that a pool was created for; None where it was created without a description."""
+    try:
+        text = files.read(ROBOT)
+    except FileNotFoundError:
+        return None
+    try:
+        return read_robot(json.loads(text), f"{files.uri}/{ROBOT}")
+    except ValueError:
+        raise DatasetError(f"{files.uri}/{ROBOT} is damaged: write the robot's description anew") from None
+
+
 class Loader:
     """Makes views, and keeps what the next one can use."""
 
@@ -52,6 +75,7 @@ class Loader:
         self.files, self.table = files, table
         self.derived = Derived(files)
         self._view: LiveView | None = None
+        self.robot = read_description(files)
 
     def view(self) -> LiveView:
         """The newest version."""
@@ -77,7 +101,7 @@ class Loader:
             digests = self._rescue(int(dataset.version), index.unreadable, digests, old, new)
         known = last._episodes if last is not None else {}
         found = {name: new[name] if name in new else known[name] for name in digests}
-        return LiveView(int(dataset.version), found, digests, self.derived)
+        return LiveView(int(dataset.version), found, digests, self.derived, self.robot)
 
     def forget(self) -> None:
         """Forget everything read."""

@@ -20,6 +20,7 @@ a commit succeeds only on top of the version it was prepared for, and is tried a
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -31,11 +32,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recap import config as configs
 from recap.errors import DatasetError, InputError, did_you_mean
 from recap.pool.files import Files, open_files, sealed, sha256, unsealed
-from recap.pool.live import LiveView, Loader
+from recap.pool.layout import refuse_other_layout
+from recap.pool.live import ROBOT, LiveView, Loader
 from recap.pool.schema import Row, table_of, take_apart
 from recap.pool.table import Conflict, Damage, Index, Table, read_seal
+from recap.robot import RobotSpec
 from recap.types import Episode
 
 if TYPE_CHECKING:
@@ -79,8 +83,17 @@ class Pool:
         self._loader = Loader(files, table)
 
     @classmethod
-    def create(cls, uri: str | Path, storage_options: Mapping[str, str] | None = None) -> Pool:
-        """An empty pool; refuses a place that holds something."""
+    def create(
+        cls,
+        uri: str | Path,
+        storage_options: Mapping[str, str] | None = None,
+        robot: RobotSpec | None = None,
+    ) -> Pool:
+        """An empty pool; refuses a place that holds something.
+
+        Args:
+            robot: what its numbers mean; without it the first demonstration sets the layout.
+        """
         files = open_files(str(uri), storage_options)
         if files.names(""):
             what = "there is a pool" if files.exists(MARK) else "it is not empty"
@@ -91,6 +104,8 @@ class Pool:
             if "already exists" not in str(error):
                 raise
             raise InputError(f"another process is creating a pool at {uri}: open that one") from error
+        if robot is not None:
+            files.write(ROBOT, json.dumps(configs.plain(robot), indent=1).encode())
         files.write(MARK, MARKED)  # last: a place without it is no pool
         return cls(files, table)
 
@@ -162,7 +177,7 @@ class Pool:
 
     def add(
         self,
-        episodes: Sequence[Episode],
+        episodes: Sequence[Episode] | str | Path,
         *,
         skip_existing: bool = False,
         progress: Callable[[int, int], None] | None = None,
@@ -170,9 +185,15 @@ class Pool:
         """Add all of them or none and return the version that has them.
 
         Args:
+            episodes: or a dataset by its path.
             skip_existing: leave out an episode that is there already, if it is equal to the last byte.
             progress: called with (done, total) episodes whose videos are kept.
         """
+        if isinstance(episodes, (str, Path)):
+            from recap.pool.importers import open_source
+
+            episodes = list(open_source(Path(episodes)))
+        refuse_other_layout(self.view(), episodes)
         rows = take_apart(self.files, episodes, progress or (lambda done, total: None))
 
         def step(dataset: Any) -> Any:

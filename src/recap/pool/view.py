@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from recap.types import F32, Descriptors, Episode
+from recap.types import F32, Descriptors, Episode, Frames
+
+if TYPE_CHECKING:
+    from recap.types import Requires
 
 
 class Describer(Protocol):
@@ -19,12 +22,17 @@ class Describer(Protocol):
     def dims(self) -> Mapping[str, int]:
         """Term -> width d."""
 
-    def describe(self, episode: Episode) -> Mapping[str, F32]:
+    def describe(self, episode: Frames) -> Mapping[str, F32]:
         """Term -> (t, d), finite, for each term of `dims`."""
 
 
 class QueryDescriber(Describer, Protocol):
     """A describer that can also be asked for less, as a query needs it at every step."""
+
+    @property
+    def requires(self) -> Requires:
+        """What a scene must have to be described."""
+        ...
 
     @property
     def n_back(self) -> int:

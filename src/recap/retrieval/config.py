@@ -7,18 +7,14 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from recap.contact import Contact
-from recap.errors import InputError, one_of
+from recap.errors import InputError
+from recap.retrieval.aligners import Aligner, World
+from recap.retrieval.subtrajectories import Subtrajectories
 from recap.types import Descriptors
-
-Alignment: TypeAlias = Literal["off", "object", "goal", "parts"]  # parts: see `retrieval.transport`
-ALIGNMENTS = ("off", "object", "goal", "parts")
-ARMS_ACTION_STEPS = 8  # of a replayed chunk of 16, before the next look: what penalty and fade are set for
-SERVO_LAG = 2  # frames at 20 Hz after which a tool is where an action sent it
 
 
 @dataclass(frozen=True)
@@ -29,11 +25,10 @@ class RetrievalConfig:
     scene_weights: Mapping[str, float]  # stage 1, on the first frame
     weights: Mapping[str, float]  # stage 2, at every step
     scales: Mapping[str, float] = field(default_factory=dict)  # term -> 1 when absent
+    auto_scale: bool = False  # terms without a scale are divided by their spread in the training pool
     n_candidates: int | None = None  # trajectories that stage 1 keeps; None keeps all
     same_goal: bool = False  # only trajectories of the goal nearest to the query's: the published oracle
-    align: Alignment = "off"
-    object_name: str = "block"  # "" where no single object stands for the scene
-    round_objects: tuple[str, ...] = ()  # whose turn about z means nothing, for align="parts"
+    aligner: Aligner = field(default_factory=World)
     chunk_size: int = 8
     trim: int = 0  # frames dropped from the end of each demonstration
     stall_penalty: float = 0.0  # added to the distance near a match already used
@@ -42,33 +37,24 @@ class RetrievalConfig:
     follow_bonus: float = 0.0  # how much nearer the moment counts to which the last chunk led
     follow_fade: float = 0.0  # and how much less of it for each frame before or after
     max_distance: float = math.inf  # beyond it nothing is retrieved
-    lead: int = 0  # frames by which actions run ahead of the tool, for align="parts" and frequent looks
-    contact: Contact | None = None  # by whose shapes what is retrieved is handed from tool to tool
+    lead: int = 0  # frames by which actions run ahead of the tool, where chunks are cut short
+    n_action_steps: int | None = None  # of a replayed chunk before the next look; none: the whole chunk
+    subtrajectories: Subtrajectories | None = None  # how demonstrations are cut, where that is asked for
 
     @property
     def fingerprint(self) -> str:
         """Of every setting, scales included: what a checkpoint remembers of how it was trained to choose."""
-        text = json.dumps(asdict(self), sort_keys=True)
+        text = json.dumps([self.aligner.name, asdict(self)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def metric_fingerprint(self) -> str:
-        """Of what decides which moment is near and how it is handed on, not of how the search is narrowed."""
-        parts: list[Any] = [
-            dict(self.weights),
-            dict(self.scales),
-            self.align,
-            self.object_name,
-            self.chunk_size,
-        ]
-        parts += [self.round_objects] if self.round_objects else []
-        parts += [self.contact.fingerprint] if self.contact else []
+        """Of what decides which moment is near and how it is carried over, not of how the search narrows."""
+        parts: list[Any] = [dict(self.weights), dict(self.scales), self.chunk_size]
+        parts += [self.aligner.name, asdict(self.aligner)]  # type: ignore[call-overload]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def __post_init__(self) -> None:
-        one_of("alignment", self.align, ALIGNMENTS)
-        if self.contact is not None and self.align != "object":
-            raise InputError(f"retrieval '{self.name}' has a contact but is not aligned to the object")
         if not any(self.weights.values()) or min([*self.weights.values(), *self.scene_weights.values()]) < 0:
             raise InputError(f"retrieval '{self.name}' has no weight, or a negative one: give some above 0")
         if any(not scale > 0 for scale in self.scales.values()):
@@ -81,18 +67,19 @@ class RetrievalConfig:
             raise InputError("chunk_size must be 1 or more, and trim 0 or more")
 
 
-def looking_after(config: RetrievalConfig, n_action_steps: int | None) -> RetrievalConfig:
-    """The config of two arms for looks after so few actions; any other, and any after eight, as it is.
+def scale_for_replan_interval(config: RetrievalConfig, n_action_steps: int | None) -> RetrievalConfig:
+    """The config for looks after so few actions.
 
-    Of a chunk that is looked up again at once only its first actions count, so what the tool is off must fade
-    in these. Whatever is counted by the look is brought to what it is for eight actions.
+    Of a chunk that is replaced at once only its first actions count, so an offset of the tool must fade in
+    these. Whatever is counted by the look is scaled to what it is for the config's own interval.
     """
-    share = (n_action_steps or ARMS_ACTION_STEPS) / ARMS_ACTION_STEPS
-    if config.align != "parts" or share >= 1:
+    usual = config.n_action_steps or config.chunk_size
+    share = (n_action_steps or usual) / usual
+    if not config.aligner.servo_lag or share >= 1:
         return config
     return replace(
         config,
-        lead=SERVO_LAG,
+        lead=config.aligner.servo_lag,
         stall_penalty=config.stall_penalty * share,
         stall_decay=config.stall_decay**share,
         follow_fade=config.follow_fade / share,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from recap.pool.view import PoolView
-from recap.retrieval.retriever import Retriever, bodies_of
+from recap.retrieval.retriever import Retriever
 from recap.types import U8, Episode, FrameRef, Match, Observation, Query, Retrieval
 
 N_WINDOW = 8
@@ -17,11 +17,12 @@ N_LOOK = 500  # moments among which those of different episodes are looked for
 
 def query_at(episode: Episode, t: int, exclude: frozenset[str] = frozenset()) -> Query:
     """A recorded moment as a query, as an agent would have asked it."""
-    window = tuple(_observation(episode, k) for k in range(max(0, t - N_WINDOW + 1), t + 1))
-    return Query(window, _observation(episode, 0), bodies_of(episode), exclude)
+    window = tuple(observation_at(episode, k) for k in range(max(0, t - N_WINDOW + 1), t + 1))
+    return Query(window, observation_at(episode, 0), episode.context, exclude)
 
 
-def _observation(episode: Episode, t: int) -> Observation:
+def observation_at(episode: Episode, t: int) -> Observation:
+    """A recorded moment as it was observed."""
     return Observation(
         proprio=episode.proprio[t],
         task=episode.task,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from recap.compiled import compiled_reordering
 from recap.errors import DatasetError
 from recap.retrieval.config import RetrievalConfig
-from recap.retrieval.hindsight import origin
-from recap.types import F32, F64, Descriptors
+from recap.types import F32, F64, Descriptors, Episode
 
 I64 = NDArray[np.int64]
 EACH_BEGIN = -2  # a row to follow: where each episode begins
@@ -64,6 +63,7 @@ class Index:
     version: int
     episode_ids: tuple[str, ...]
     scene_ids: tuple[str, ...]
+    origins: tuple[str, ...]  # of a sub-trajectory, the demonstration it was cut from; else itself
     rows_of: Mapping[str, int]  # episode id -> its number
     begins: I64  # (e,) first row of each episode
     ends: I64  # (e,) past the last row that may be chosen
@@ -72,6 +72,7 @@ class Index:
     goals: F64  # (e, 3), nan where there is none
     scene_layout: Layout
     frame_layout: Layout
+    unusable: tuple[str, ...] = ()  # episodes that lack what is described or carried over: never retrieved
 
     def hidden_by(self, exclude: frozenset[str]) -> list[int]:
         """Numbers of the episodes that are named, themselves or by their scene."""
@@ -86,10 +87,10 @@ class Index:
 
     @cached_property
     def rows_of_origin(self) -> dict[str, list[int]]:
-        """Demonstration -> numbers of itself and its parts."""
+        """Demonstration -> numbers of itself and its sub-trajectories."""
         rows: dict[str, list[int]] = {}
-        for i, name in enumerate(self.episode_ids):
-            rows.setdefault(origin(name), []).append(i)
+        for i, name in enumerate(self.origins):
+            rows.setdefault(name, []).append(i)
         return rows
 
     @cached_property
@@ -111,30 +112,60 @@ def build_index(
     descriptors: Descriptors,
     config: RetrievalConfig,
     version: int,
-    scene_ids: tuple[str, ...],
-    goals: F64,
+    episodes: Sequence[Episode],
+    problem: Callable[[Episode], str | None] = lambda episode: None,
 ) -> Index:
-    """Lay the descriptors out by the config."""
+    """Lay the descriptors out by the config.
+
+    Episodes that could not be described, or that cannot be used for another reason, are left out.
+
+    Args:
+        episodes: those of the descriptors, in their order.
+        problem: why an episode cannot be used; None where it can.
+    """
+    descriptors = _usable(descriptors, episodes, problem)
     dims = {name: rows.shape[1] for name, rows in descriptors.terms.items()}
     scene_layout = make_layout(config.scene_weights, config.scales, dims)
     frame_layout = make_layout(config.weights, config.scales, dims)
-    begins = descriptors.starts[:-1]
-    ends = np.maximum(descriptors.starts[1:] - config.trim, begins + 1)  # one frame always stays
+    described = np.diff(descriptors.starts) > 0
+    begins, past = descriptors.starts[:-1][described], descriptors.starts[1:][described]
+    ends = np.maximum(past - config.trim, begins + 1)  # one frame always stays
     first = {name: rows[begins] for name, rows in descriptors.terms.items()}
-    n = len(descriptors.episode_ids)
-    scenes = scene_layout.lay_out(first) if scene_layout.factors else np.zeros((n, 1), np.float32)
+    kept = [episode for episode, there in zip(episodes, described, strict=True) if there]
+    goals = np.full((len(kept), 3), np.nan)
+    for i, episode in enumerate(kept):
+        if episode.goal is not None and len(episode.goal) == 3:
+            goals[i] = episode.goal
+    scenes = scene_layout.lay_out(first) if scene_layout.factors else np.zeros((len(kept), 1), np.float32)
     return Index(
         version,
-        descriptors.episode_ids,
-        scene_ids,
-        {episode_id: i for i, episode_id in enumerate(descriptors.episode_ids)},
+        tuple(episode.id for episode in kept),
+        tuple(episode.scene_id for episode in kept),
+        tuple(e.id if e.cut_from is None else e.cut_from.episode_id for e in kept),
+        {episode.id: i for i, episode in enumerate(kept)},
         np.ascontiguousarray(begins, np.int64),
-        np.ascontiguousarray(np.minimum(ends, descriptors.starts[1:]), np.int64),
+        np.ascontiguousarray(np.minimum(ends, past), np.int64),
         scenes,
         frame_layout.lay_out(descriptors.terms),
         goals,
         scene_layout,
         frame_layout,
+        tuple(episode.id for episode, there in zip(episodes, described, strict=True) if not there),
+    )
+
+
+def _usable(
+    descriptors: Descriptors, episodes: Sequence[Episode], problem: Callable[[Episode], str | None]
+) -> Descriptors:
+    """The descriptors without rows of episodes that cannot be used."""
+    fits = np.array([problem(episode) is None for episode in episodes], np.bool_)
+    if fits.all():
+        return descriptors
+    lengths = np.diff(descriptors.starts)
+    kept = np.repeat(fits, lengths)
+    starts = np.concatenate([[0], np.cumsum(lengths * fits)]).astype(np.int64)
+    return replace(
+        descriptors, starts=starts, terms={name: rows[kept] for name, rows in descriptors.terms.items()}
     )
 
 

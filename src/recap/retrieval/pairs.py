@@ -9,13 +9,11 @@ from numpy.typing import NDArray
 
 from recap.errors import InputError
 from recap.features.describer import TermDescriber
-from recap.features.scene_terms import ArmsAhead
-from recap.features.terms import Actions, Term
 from recap.pool.view import PoolView
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.index import nearest_frames
-from recap.retrieval.presets import preset
 from recap.retrieval.retriever import Retriever
+from recap.robot import RobotSpec
 from recap.types import F32, F64, FrameRef
 
 I32 = NDArray[np.int32]
@@ -45,26 +43,14 @@ class Pairs:
         return np.asarray(np.minimum(passed.sum(axis=1), np.maximum(n_matches - 1, 0)))
 
 
-def training_preset(
-    name: str,
-    n_candidates: int | None = None,
-    action_weight: float = ACTION_WEIGHT,
-    chunk_size: int | None = None,
-    action_dim: int = 2,
+def with_action_term(
+    describer: TermDescriber, config: RetrievalConfig, robot: RobotSpec, action_weight: float = ACTION_WEIGHT
 ) -> tuple[TermDescriber, RetrievalConfig]:
-    """An inference preset with the action term that only training has."""
-    describer, config = preset(name, n_candidates)
-    config = config if chunk_size is None else replace(config, chunk_size=chunk_size)
-    if config.align == "goal":
-        raise InputError(f"preset '{name}' has no action term in the goal's frame: align to the object")
-    frame = config.object_name if config.align == "object" else None
-    action: Term = Actions(action_dim, config.chunk_size, frame=frame)
-    if config.align == "parts":
-        action = ArmsAhead(config.chunk_size)
+    """A retrieval with the action term that only training has."""
     weights = {**config.weights, "action": action_weight / config.chunk_size}  # a mean over the chunk
     scales = {**config.scales, "action": config.scales.get("proprio", 1.0)}
-    changed = replace(config, name=f"{name}-training", weights=weights, scales=scales)
-    return describer.with_term("action", action), changed
+    changed = replace(config, name=f"{config.name}-training", weights=weights, scales=scales)
+    return describer.with_term("action", config.aligner.action_term(robot, config.chunk_size)), changed
 
 
 def find_pairs(target: PoolView, retriever: Retriever, k: int = 3, allow_twin: bool = True) -> Pairs:
@@ -91,8 +77,7 @@ def find_pairs(target: PoolView, retriever: Retriever, k: int = 3, allow_twin: b
         )
         goal = None if episode.goal is None else episode.goal.astype(np.float64)
         exclude = {episode.id} | (set() if allow_twin else {episode.scene_id})
-        symmetry = int(episode.attributes.get("symmetry", 1))
-        candidates = retriever.nearest_scenes(index, [scene], goal, symmetry, frozenset(exclude))
+        candidates = retriever.nearest_scenes(index, [scene], goal, episode.symmetry, frozenset(exclude))
         for t in range(len(episode)):
             rows.append((number, t))
             found, away = _best_of_each(retriever, asked[t], candidates, k)

@@ -1,182 +1,49 @@
-"""Retrieval as the paper has it, and as we have it, by name."""
+"""Retrieval by name: what serves every robot, the paper's table, and what worlds bring along."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
-from recap.contact import PUSHT_CONTACT
-from recap.errors import one_of
+from recap.errors import InputError, one_of
 from recap.features.describer import TermDescriber
 from recap.features.language import make_text_encoder
-from recap.features.scene_terms import (
-    ROUND_OBJECTS,
-    Grippers,
-    ObjectNames,
-    ObjectPlaces,
-    ObjectsApart,
-    ObjectsMoved,
-    ToolsAboutObjects,
-)
-from recap.features.terms import (
-    Actions,
-    ArmsProprio,
-    GoalPose,
-    ImageFeature,
-    Instruction,
-    ObjectPoses,
-    ObjectPosition,
-    ObjectTurn,
-    Position,
-    Term,
-    Time,
-    Velocities,
-)
+from recap.features.scene_terms import ARM
+from recap.features.terms import Actions, ImageFeature, Instruction, ObjectPoses, Proprio, Term, Time
 from recap.features.vision import make_image_encoder
 from recap.retrieval.config import RetrievalConfig
+from recap.robot import RobotSpec
+from recap.suites import Suite, suites
 
-BOARD = 512.0  # px; the published code divides positions by it
-STALL = 6.0  # px that a moment counts as further away once it was acted on
-ARM = 80.0  # px that a unit of direction counts for: about the reach of a block
+Retrieval = tuple[TermDescriber, RetrievalConfig]
+POSITION_WEIGHT = 4.0  # the paper's, of a squared difference of positions over other numbers
+COSINE = math.sqrt(2)  # scale of unit rows whose squared distance is to be the cosine distance
 
-_WORLD_TERMS = TermDescriber(
-    {
-        "object": ObjectPosition("block"),
-        "proprio": Position(),
-        "turn": ObjectTurn("block"),
-        "velocity": Velocities("block"),
-        "goal": GoalPose(ARM),
-    }
-)
-# Costs in px², a unit of direction counting for ARM px: much better than the published factors (docs/log.md).
-_WORLD_WEIGHTS = {"object": 1.0, "proprio": 1.0, "turn": 1.0}
-_WORLD_SCALES = {"turn": 1 / ARM}
 
-# The published features: positions / 512, then factors 2.0 (block), 2.5 (pusher), 1.5 (direction) and 1.0
-# (velocities) before squaring; the 100 demonstrations whose block began nearest.
-_PUBLISHED_WEIGHTS = {"object": 2.0**2, "proprio": 2.5**2, "turn": 1.5**2, "velocity": 1.0}
-_PUBLISHED_SCALES = {"object": BOARD, "proprio": BOARD, "velocity": BOARD}
+def world_retrieval(robot: RobotSpec, images: str = "patches", words: str = "words") -> Retrieval:
+    """For any robot: proprioception, its history, each camera, the instruction and the time; no object.
 
-# Ours: everything relative to the block, the goal too. Costs are in px².
-_ALIGNED_TERMS = TermDescriber(
-    {
-        "proprio": Position(frame="block"),
-        "object": ObjectPosition("block", in_goal_frame=True),
-        "turn": ObjectTurn("block", from_goal=True),
-        "world_turn": ObjectTurn("block"),
-    }
-)
-_ALIGNED = RetrievalConfig(
-    "pusht-aligned",
-    scene_weights={"object": 1.0, "turn": 1.0, "proprio": 0.1},
-    weights={"proprio": 1.0, "object": 1.0, "turn": 1.0, "world_turn": 0.0},
-    scales={"turn": 1 / ARM, "world_turn": 1 / ARM},
-    align="object",
-    trim=3,
-    stall_penalty=STALL,
-)
-
-# Two arms, as the paper has it: the world's frame, five candidates. Its object weight and the weights of
-# stage 1 are not published: the ones are ours. Objects are places in metres instead of boxes in a picture,
-# and the image term (0.1) is left out, so that a pool of poses will do; `paper` has it.
-_ARMS_WORLD_TERMS = TermDescriber(
-    {
-        "proprio": ArmsProprio(),
-        "history": ArmsProprio(n_steps=8),
-        "object": ObjectPlaces(arm=0.0),
-        "language": Instruction(make_text_encoder("words")),
+    The paper's weights: proprioception 1.0, history 0.05, an image 0.1 over all cameras.
+    """
+    letters = robot.body.letters
+    terms: dict[str, Term] = {
+        "proprio": Proprio(letters, POSITION_WEIGHT),
+        "history": Proprio(letters, POSITION_WEIGHT, n_steps=8),
+        "language": Instruction(make_text_encoder(words)),
         "time": Time(),
     }
-)
-_COSINE = {"language": math.sqrt(2), "names": math.sqrt(2)}  # of unit rows: the cosine distance
-
-# Ours: tools from each object and objects from each other, costs in m². Words and the set of objects say
-# which task it is; a scene laid out alike has to be moved least.
-_ARMS_TERMS = TermDescriber(
-    {
-        "tools": ToolsAboutObjects(),
-        "grippers": Grippers(),
-        "apart": ObjectsApart(),
-        "moved": ObjectsMoved(),
-        "places": ObjectPlaces(),
-        "names": ObjectNames(),
-        "language": Instruction(make_text_encoder("words")),
-    }
-)
-_GRIPPER_M = 0.1  # that an open gripper is away from a closed one
-
-PRESETS: dict[str, tuple[TermDescriber, RetrievalConfig]] = {
-    "pusht-published": (
-        _WORLD_TERMS,
-        RetrievalConfig(
-            "pusht-published",
-            scene_weights={"object": 1.0},
-            weights=_PUBLISHED_WEIGHTS,
-            scales=_PUBLISHED_SCALES,
-            n_candidates=100,
-            same_goal=True,
-        ),
-    ),
-    "pusht-oracle": (
-        _WORLD_TERMS,
-        RetrievalConfig(
-            "pusht-oracle",
-            scene_weights=_WORLD_WEIGHTS,
-            weights=_WORLD_WEIGHTS,
-            scales=_WORLD_SCALES,
-            same_goal=True,
-            stall_penalty=STALL,
-        ),
-    ),
-    "pusht-single": (
-        _WORLD_TERMS,
-        RetrievalConfig(
-            "pusht-single",
-            scene_weights={**_WORLD_WEIGHTS, "goal": 1.0},
-            weights={**_WORLD_WEIGHTS, "goal": 1.0},
-            scales=_WORLD_SCALES,
-            stall_penalty=STALL,
-        ),
-    ),
-    "pusht-aligned": (
-        _ALIGNED_TERMS,
-        _ALIGNED,
-    ),
-    "pusht-contact": (
-        TermDescriber(_ALIGNED_TERMS.terms, PUSHT_CONTACT),
-        replace(_ALIGNED, name="pusht-contact", contact=PUSHT_CONTACT),
-    ),
-    "dualarm-single": (
-        _ARMS_WORLD_TERMS,
-        RetrievalConfig(
-            "dualarm-single",
-            scene_weights={"language": 1.0, "object": 1.0, "proprio": 1.0},
-            weights={"proprio": 1.0, "history": 0.05, "time": 0.0, "object": 1.0},
-            scales=_COSINE,
-            n_candidates=5,
-            object_name="",
-            chunk_size=16,
-        ),
-    ),
-    "dualarm-aligned": (
-        _ARMS_TERMS,
-        RetrievalConfig(
-            "dualarm-aligned",
-            scene_weights={"language": 1.0, "names": 1.0, "places": 1.0},
-            weights={"tools": 1.0, "grippers": 1.0, "apart": 0.25, "moved": 4.0, "names": 1.0},
-            scales={**_COSINE, "grippers": 1 / _GRIPPER_M},
-            n_candidates=10,
-            align="parts",
-            object_name="",
-            round_objects=ROUND_OBJECTS,
-            chunk_size=16,
-            stall_penalty=0.01,
-            stall_radius=0.01,
-            follow_bonus=0.05,
-            follow_fade=0.002,
-        ),
-    ),
-}
+    weights = {"proprio": 1.0, "history": 0.05, "time": 1e-5, "language": 0.05}
+    scene_weights = {"language": 1.0, "proprio": 1.0}
+    scales = {"language": COSINE}
+    for camera in robot.cameras:
+        name = f"image/{camera}"
+        terms[name] = ImageFeature(make_image_encoder(images), camera)
+        weights[name] = 0.1 / len(robot.cameras)
+        scene_weights[name] = 1.0 / len(robot.cameras)
+        scales[name] = COSINE
+    config = RetrievalConfig("world", scene_weights, weights, scales, auto_scale=True, n_candidates=10)
+    return TermDescriber(terms), config
 
 
 def paper_preset(
@@ -185,7 +52,7 @@ def paper_preset(
     images: str = "patches",
     words: str = "words",
     training: bool = False,
-) -> tuple[TermDescriber, RetrievalConfig]:
+) -> Retrieval:
     """The paper's RoboTwin table: top 5, then proprio 1.0, history 0.05, image 0.1, time 0.0.
 
     Training adds the action chunk 0.1 and its steps 0.1. The object weight and the stage-1 weights are not
@@ -198,8 +65,8 @@ def paper_preset(
         training: with the terms that need the future.
     """
     terms: dict[str, Term] = {
-        "proprio": ArmsProprio(),
-        "history": ArmsProprio(n_steps=8),
+        "proprio": Proprio(2 * ARM, POSITION_WEIGHT),
+        "history": Proprio(2 * ARM, POSITION_WEIGHT, n_steps=8),
         "image": ImageFeature(make_image_encoder(images), camera),
         "language": Instruction(make_text_encoder(words)),
         "time": Time(),
@@ -213,12 +80,12 @@ def paper_preset(
     if training:
         terms |= {"action": Actions(20, 16), "delta_action": Actions(20, 16, as_steps=True)}
         weights |= {"action": 0.1, "delta_action": 0.1}
-    scales = {"image": math.sqrt(2), "language": math.sqrt(2)}  # of unit rows: the cosine distance
+    scales = {"image": COSINE, "language": COSINE}
     config = RetrievalConfig("paper", scene_weights, weights, scales, n_candidates=5, chunk_size=16)
     return TermDescriber(terms), config
 
 
-def robotwin_preset(sees: bool = True) -> tuple[TermDescriber, RetrievalConfig]:
+def robotwin_preset(sees: bool = True) -> Retrieval:
     """The paper's table as far as RoboTwin's own files go, which hold no poses of objects."""
     describer, config = paper_preset()
     # Ours: words count in stage 2 too, for a pool may hold fewer demonstrations of a task than stage 1 keeps.
@@ -228,15 +95,48 @@ def robotwin_preset(sees: bool = True) -> tuple[TermDescriber, RetrievalConfig]:
     if not sees:
         del weights["image"]
         describer = describer.only(set(describer.terms) - {"image"})
-    name = "robotwin-single" if sees else "robotwin-blind"
-    return describer, replace(config, name=name, weights=weights, object_name="")
+    name = "robotwin-world" if sees else "robotwin-blind"
+    return describer, replace(config, name=name, weights=weights, n_action_steps=config.chunk_size // 2)
 
 
-PRESETS |= {config.name: (describer, config) for describer, config in map(robotwin_preset, (True, False))}
+def names() -> list[str]:
+    """Of every retrieval that can be asked for by name."""
+    return [*(name for suite in suites().values() for name in suite.retrievals()), *_OF_THE_LIBRARY, "world"]
 
 
-def preset(name: str, n_candidates: int | None = None) -> tuple[TermDescriber, RetrievalConfig]:
-    """Describer and config of that name."""
-    one_of("retrieval preset", name, [*PRESETS, "paper"])
-    describer, config = paper_preset() if name == "paper" else PRESETS[name]
+def full_name(name: str, suite: Suite | None = None) -> str:
+    """A retrieval's name with its suite's before it, which may be left out where one suite has it."""
+    owners = [s for s in suites().values() if f"{s.name}-{name}" in s.retrievals()]
+    if suite is not None and suite.name in [owner.name for owner in owners]:
+        return f"{suite.name}-{name}"
+    return f"{owners[0].name}-{name}" if len(owners) == 1 and name not in names() else name
+
+
+_OF_THE_LIBRARY: dict[str, Callable[[], Retrieval]] = {
+    "paper": paper_preset,
+    "robotwin-world": robotwin_preset,
+    "robotwin-blind": lambda: robotwin_preset(False),
+}
+
+
+def find_retrieval(name: str, robot: RobotSpec | None = None, n_candidates: int | None = None) -> Retrieval:
+    """Describer and config of that name.
+
+    Args:
+        robot: what `world` is built for.
+        n_candidates: of stage 1, in place of the retrieval's own.
+    """
+    name = full_name(name)
+    if name == "world":
+        if robot is None:
+            raise InputError(
+                "retrieval 'world' is built for a robot: give robot.yaml, or a pool that says it"
+            )
+        describer, config = world_retrieval(robot)
+    elif name in _OF_THE_LIBRARY:
+        describer, config = _OF_THE_LIBRARY[name]()
+    else:
+        one_of("retrieval", name, names())
+        (suite,) = [suite for suite in suites().values() if name in suite.retrievals()]
+        describer, config = suite.retrievals()[name]
     return describer, config if n_candidates is None else replace(config, n_candidates=n_candidates)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,52 +13,33 @@ from recap.errors import InputError
 from recap.pool.view import PoolSource, PoolView, QueryDescriber
 from recap.retrieval.coarse import CoarseIndex, build_coarse
 from recap.retrieval.confidence import Calibration, calibrate
-from recap.retrieval.config import RetrievalConfig
+from recap.retrieval.config import RetrievalConfig, with_scales
 from recap.retrieval.index import EACH_BEGIN, I64, Index, build_index, nearest_frames, squared_distances
-from recap.types import F32, F64, NOBODY, Bodies, Episode, FrameRef, Match, Observation, Query, Retrieval
+from recap.robot import RobotSpec
+from recap.types import F32, F64, Episode, FrameRef, Match, Moment, Query, Requires, Retrieval
 
 COARSE_ABOVE = 50_000  # trajectories; below it an exact search takes less than a millisecond or two
 MAX_COARSE = 100  # candidates that are worth looking up in groups
 
 
-def as_episode(observations: Sequence[Observation], bodies: Bodies = NOBODY, look_alike: int = 0) -> Episode:
-    """Observations as a short episode, so that one function describes pool and query."""
-    now = observations[-1]
-    return Episode(
-        id="query",
-        scene_id="query",
-        task=now.task,
-        embodiment=bodies.embodiment,
-        fps=1.0,
-        timestamps=np.array([o.time_s for o in observations]),
-        proprio=np.array([o.proprio for o in observations], np.float32),
-        actions=np.zeros((len(observations), 0), np.float32),
-        objects={
-            name: np.array([o.objects[name] for o in observations], np.float32)
-            for name in now.objects
-            if all(name in o.objects for o in observations)
-        },
-        goal=None if now.goal is None else np.asarray(now.goal, np.float32),
-        images={  # not every look need have been with cameras
-            name: [o.images[name] for o in observations]
-            for name in now.images
-            if all(name in o.images for o in observations)
-        },
-        attributes={"symmetry": bodies.symmetry, "block": bodies.block, "look_alike": look_alike},
-    )
-
-
-def bodies_of(episode: Episode) -> Bodies:
-    """Who acts on what in a recorded episode."""
-    known = episode.attributes
-    return Bodies(int(known.get("symmetry", 1)), episode.embodiment, str(known.get("block", "")))
-
-
 class Retriever:
-    """Chooses moments of a pool, always its newest version; it keeps nothing of an episode."""
+    """Chooses moments of a pool, always its newest version; it keeps nothing of an episode.
 
-    def __init__(self, source: PoolSource, describer: QueryDescriber, config: RetrievalConfig) -> None:
+    Args:
+        robot: demonstrations of other widths are never retrieved.
+        cameras: that a policy looks through; demonstrations without them are never retrieved.
+    """
+
+    def __init__(
+        self,
+        source: PoolSource,
+        describer: QueryDescriber,
+        config: RetrievalConfig,
+        robot: RobotSpec | None = None,
+        cameras: Sequence[str] = (),
+    ) -> None:
         self.source = source
+        self.robot, self.cameras = robot, tuple(cameras)
         self.describer = describer
         self.config = config
         self._view: PoolView | None = None
@@ -68,21 +50,47 @@ class Retriever:
         self._moment = describer.only(name for name, weight in config.weights.items() if weight > 0)
         self._scene = describer.only(name for name, weight in config.scene_weights.items() if weight > 0)
 
+    @property
+    def requires(self) -> Requires:
+        """What must be seen to retrieve at all."""
+        found = self._moment.requires | self._scene.requires | self.config.aligner.requires
+        return found | Requires(goal=self.config.same_goal)
+
     def index(self) -> Index:
         """The newest version, laid out; built anew when the pool has changed."""
         view = self.source.view()
         if self._index is None or view is not self._view:
-            goals = np.full((len(view.episode_ids), 3), np.nan)
-            scene_ids = []
-            for i, episode_id in enumerate(view.episode_ids):
-                episode = view.episode(episode_id)
-                scene_ids.append(episode.scene_id)
-                if episode.goal is not None and len(episode.goal) == 3:
-                    goals[i] = episode.goal
+            episodes = [view.episode(episode_id) for episode_id in view.episode_ids]
             descriptors = view.descriptors(self.describer)
-            self._index = build_index(descriptors, self.config, view.version, tuple(scene_ids), goals)
+            if self.config.auto_scale and descriptors.starts[-1]:
+                # Once, from the first demonstrations there are: what comes later never shifts the metric.
+                self.config = replace(with_scales(self.config, descriptors), auto_scale=False)
+            self._index = build_index(descriptors, self.config, view.version, episodes, self._misfit)
             self._view = view
         return self._index
+
+    def why_unusable(self, episode: Episode) -> str | None:
+        """Why a demonstration is never retrieved; None where it can be."""
+        try:
+            self.describer.describe(episode)
+        except (InputError, LookupError, ValueError, TypeError) as error:
+            return " ".join(str(error).split()) or type(error).__name__
+        return self._misfit(episode)
+
+    def _misfit(self, episode: Episode) -> str | None:
+        """What the aligner, the robot or the policy's cameras find missing in a demonstration."""
+        missing = self.config.aligner.requires.missing(episode.objects, episode.goal)
+        if missing is not None:
+            return f"episode {episode.id} has no {missing}"
+        robot = self.robot
+        widths = episode.actions.shape[1], episode.proprio.shape[1]
+        if robot is not None and widths != (robot.act.size, robot.body.size):
+            return (
+                f"episode {episode.id} has {widths[0]}-D actions and {widths[1]}-D proprioception, not "
+                f"{robot.act.size}-D and {robot.body.size}-D"
+            )
+        lacking = [camera for camera in self.cameras if camera not in episode.images]
+        return f"episode {episode.id} has no camera '{lacking[0]}'" if lacking else None
 
     def view_of(self, retrieval: Retrieval) -> PoolView:
         """The version that the retrieval chose from, even if a newer one has come since."""
@@ -117,18 +125,18 @@ class Retriever:
         }
         return Retrieval(matches, index.version, kept, confidence, timings)
 
-    def _looks(self, query: Query) -> range:
-        """The names to ask by: in an object's frame each of its look-alikes is a frame of its own."""
-        return range(1 if self.config.align in ("off", "parts") else query.bodies.symmetry)
+    def _symmetries(self, query: Query) -> range:
+        """The equal poses to ask by."""
+        return range(self.config.aligner.n_symmetries(query.context.symmetry))
 
     def _matches(self, index: Index, query: Query, candidates: I64, n: int) -> tuple[Match, ...]:
         """Stage 2: the n nearest moments of the candidates, by whichever name of the query."""
         found: list[Match] = []
-        for look in self._looks(query):
-            asked = self._ask(index, query, look)
+        for number in self._symmetries(query):
+            asked = self._ask(index, query, number)
             rows, distances = self._nearest(index, asked, query, candidates, n)
             found += [
-                _match(index, asked, int(row), float(distance), look)
+                _match(index, asked, int(row), float(distance), number)
                 for row, distance in zip(rows, distances, strict=True)
                 if row >= 0 and distance <= self.config.max_distance
             ]
@@ -137,11 +145,11 @@ class Retriever:
     def candidates(self, index: Index, query: Query) -> I64:
         """Stage 1: the trajectories whose first scene is nearest to the episode's."""
         rows = [
-            index.lay_out_scene(self._scene.describe(as_episode([query.first], query.bodies, look)))
-            for look in self._looks(query)
+            index.lay_out_scene(self._scene.describe(Moment.of([query.first], query.context, number)))
+            for number in self._symmetries(query)
         ]
         goal = None if query.first.goal is None else np.asarray(query.first.goal, np.float64)
-        return self.nearest_scenes(index, rows, goal, query.bodies.symmetry, query.exclude)
+        return self.nearest_scenes(index, rows, goal, query.context.symmetry, query.exclude)
 
     def nearest_scenes(
         self, index: Index, rows: Sequence[F32], goal: F64 | None, symmetry: int, exclude: frozenset[str]
@@ -183,12 +191,12 @@ class Retriever:
             self._coarse = build_coarse(index.scenes)
         return self._coarse
 
-    def _ask(self, index: Index, query: Query, look: int) -> F32:
-        """The moment, by one of its names, laid out like a row of the pool: (D2,)."""
+    def _ask(self, index: Index, query: Query, symmetry_index: int) -> F32:
+        """The moment, by one of its equal poses, laid out like a row of the pool: (D2,)."""
         seen = query.window[-self._moment.n_back :]
         if self._moment.from_start:
             seen = (query.first, *seen)
-        window = self._moment.describe(as_episode(seen, query.bodies, look))
+        window = self._moment.describe(Moment.of(seen, query.context, symmetry_index))
         return index.frame_layout.lay_out({name: rows[-1:] for name, rows in window.items()}).ravel()
 
     def _nearest(self, index: Index, asked: F32, query: Query, candidates: I64, n: int) -> tuple[I64, F64]:
@@ -223,7 +231,8 @@ class Retriever:
         return self._calibration.confidence(math.sqrt(sum(match.costs.values())))
 
 
-def _match(index: Index, asked: F32, row: int, distance: float, look: int) -> Match:
+def _match(index: Index, asked: F32, row: int, distance: float, symmetry_index: int) -> Match:
     episode = int(np.searchsorted(index.begins, row, side="right")) - 1
     ref = FrameRef(index.episode_ids[episode], row - int(index.begins[episode]))
-    return Match(ref, max(distance, 0.0), index.frame_layout.split(index.frames[row] - asked), look)
+    costs = index.frame_layout.split(index.frames[row] - asked)
+    return Match(ref, max(distance, 0.0), costs, symmetry_index)

@@ -20,7 +20,7 @@ from recap.geometry3 import (
     rotation6_to_matrix,
 )
 from recap.retrieval.parts import NOTHING, Part, Parts, parts_of
-from recap.types import F64, Episode
+from recap.types import F64, Episode, Frames
 
 CATCH_UP = 6  # frames in which an error is undone where the part must already be exact
 MAX_GRASP_M = 0.06  # a hand further off than that does not hold what the demonstration's holds
@@ -49,7 +49,7 @@ WORLD = Moved(np.eye(1, 7, 3)[0], np.eye(1, 7, 3)[0], True)
 def transport(
     demonstration: Episode,
     frames: NDArray[np.int64],
-    query: Episode,
+    query: Frames,
     t: int,
     round_objects: tuple[str, ...] = (),
     lead: int = 0,
@@ -82,7 +82,7 @@ class _Scene:
         demonstration: Episode,
         frame: int,
         parts: Parts,
-        query: Episode,
+        query: Frames,
         t: int,
         round_objects: tuple[str, ...],
     ) -> None:

@@ -24,6 +24,7 @@ SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
 BATCHER: web.AppKey[Batcher[Request, Reply]] = web.AppKey("batcher", Batcher)
 PAGE: web.AppKey[Handler] = web.AppKey("page")  # what `GET /` shows, where someone set it
 SWITCH_S = 0.001  # how long the policy may keep the interpreter from the event loop; Python's own is 5 ms
+PATIENCE_S = 0.5  # that someone who looks waits for what the policy's thread knows
 MAX_BODY = 64 * 1024  # of everything but an upload
 
 
@@ -47,7 +48,13 @@ def build_app(service: Service) -> web.Application:
     async def health(request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
+    async def refresh() -> None:
+        with suppress(TimeoutError):  # a policy that is busy does not hold up who looks: as it was last known
+            async with asyncio.timeout(PATIENCE_S):
+                await batcher.run(service.refresh)
+
     async def metrics(request: web.Request) -> web.Response:
+        await refresh()
         return web.Response(text=service.metrics.render(), content_type="text/plain", charset="utf-8")
 
     async def computing(_: web.Application) -> AsyncIterator[None]:
@@ -65,7 +72,7 @@ def build_app(service: Service) -> web.Application:
     app.router.add_get("/", root)
     app.router.add_get("/healthz", health)
     app.router.add_get("/metrics", metrics)
-    add_pool_routes(app, service)
+    add_pool_routes(app, service, refresh)
     app.cleanup_ctx.append(computing)
     app.on_shutdown.append(goodbye)
     return app
@@ -109,8 +116,7 @@ def run(app: web.Application, spec: ServeSpec, ready: Callable[[int], None]) -> 
 
 
 def _plain_page(service: Service) -> str:
-    spec = service.spec
     return (
-        f"recap serves {spec.agent} ({service.fingerprint}). Robots connect to this address by websocket, "
-        "on the openpi protocol.\n/healthz  /metrics  /api/pool\n"
+        f"recap serves {service.spec.agent.policy} ({service.fingerprint}). Robots connect to this address "
+        "by websocket, on the openpi protocol.\n/healthz  /metrics  /api/pool\n"
     )

@@ -20,9 +20,9 @@ log = logging.getLogger("recap.serving")
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
 
 
-def refusal(status: int, text: str) -> web.Response:
+def refusal(status: int, text: str, code: str = "server") -> web.Response:
     """An error as every route sends it."""
-    return web.json_response({"error": text}, status=status)
+    return web.json_response({"error": text, "code": code}, status=status)
 
 
 def make_guard(service: Service) -> Middleware:
@@ -64,7 +64,7 @@ def make_teller(service: Service) -> Middleware:
         try:
             return await handler(request)
         except RecapError as error:
-            return refusal(400, line(error))
+            return refusal(400, line(error), error.code)
         except web.HTTPException as error:
             if error.status < 400 or not request.path.startswith("/api/"):
                 raise

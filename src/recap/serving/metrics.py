@@ -94,6 +94,9 @@ class Metrics:
         self.connections = Gauge("recap_connections", "Open connections.")
         self.waiting = Gauge("recap_queue_length", "Requests that wait for the policy.")
         self.pool_version = Gauge("recap_pool_version", "The version that was last retrieved from.")
+        self.pool_unusable = Gauge(
+            "recap_pool_unusable", "Demonstrations that lack what retrieval reads, and are never retrieved."
+        )
         self.reply = Summary("recap_reply_seconds", "From a whole request to its reply.")
         self.queue = Summary("recap_queue_seconds", "Waiting before the policy.")
         self.vision = Summary("recap_vision_seconds", "Finding the poses of one batch in its images.")

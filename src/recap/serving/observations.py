@@ -8,18 +8,29 @@ from typing import Any
 
 import numpy as np
 
-from recap.envs.pusht.blocks import block_named
 from recap.errors import WireError
-from recap.types import F64, U8, Observation
+from recap.robot import POSE_SIZES, RobotSpec
+from recap.types import F64, U8, Observation, Requires, Scalar
+from recap_client.messages import (
+    EXECUTED,
+    GOAL,
+    IMAGE,
+    IMAGES,
+    MISSED,
+    OBJECTS,
+    PROMPT,
+    RESET,
+    STATE,
+    TIME,
+    WRIST,
+)
 
-IMAGE, STATE, PROMPT = "observation/image", "observation/state", "prompt"
-GOAL, TIME, OBJECTS = "observation/goal", "observation/time_s", "observation/objects/"
-EXECUTED, MISSED, RESET = "executed", "missed", "reset"
 MAX_PROMPT = 1000  # characters
 MAX_OBJECTS = 32
+MAX_OPTIONS = 32
 MAX_MISSED = 10**6  # periods
-POSE_DIM = 3  # x, y, angle
-FAR = 1e6  # px; no number of a robot on a board is larger
+MIN_SIDE, MAX_SIDE = 16, 4096  # px of an image
+FAR = 1e6  # no number of a robot is larger, whatever its unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +38,31 @@ class Reset:
     """A new episode is to begin."""
 
     seed: int | None = None
-    block: str | None = None
+    options: Mapping[str, Scalar] | None = None  # of the world, where it has such
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """What a policy takes from a connection."""
 
-    camera: str
-    camera_size: int | None  # None: images are only for finding poses
-    state_dim: int
-    object_name: str
+    robot: RobotSpec
+    requires: Requires
+    estimates: bool  # whether poses that are not sent are found in an image
     default_prompt: str
+
+    def camera_of(self, key: str) -> str | None:
+        """The camera that a key of a message means; openpi has two names of its own."""
+        cameras = tuple(self.robot.cameras)
+        if key.startswith(IMAGES):
+            return key.removeprefix(IMAGES)
+        if key == IMAGE:
+            return cameras[0] if cameras else None
+        wrists = [name for name in cameras if "wrist" in name] or list(cameras[1:2])
+        return wrists[0] if key == WRIST and wrists else None
+
+    def key_of(self, camera: str) -> str:
+        """How a client sends a camera's image."""
+        return IMAGE if camera == next(iter(self.robot.cameras), None) else f"{IMAGES}{camera}"
 
 
 def read_reset(message: Mapping[str, Any]) -> Reset | None:
@@ -47,14 +71,14 @@ def read_reset(message: Mapping[str, Any]) -> Reset | None:
         return None
     if message[RESET] is not True:
         raise WireError("'reset' is not true: send it as true, or leave it out")
-    seed, block = message.get("seed"), message.get("block")
+    seed, options = message.get("seed"), message.get("options")
     if seed is not None:
         seed = _integer("seed", seed, 2**63 - 1)
-    if block is not None:
-        if not isinstance(block, str):
-            raise WireError("'block' is no text: send a block's name")
-        block = block_named(block).name
-    return Reset(seed, block)
+    if options is not None:
+        plain = isinstance(options, dict) and len(options) <= MAX_OPTIONS
+        if not plain or not all(isinstance(value, str | int | float) for value in options.values()):
+            raise WireError("'options' is no map of text and numbers: send such as {'name': 'value'}")
+    return Reset(seed, options)
 
 
 def read_executed(message: Mapping[str, Any], most: int) -> int | None:
@@ -72,25 +96,30 @@ def read_missed(message: Mapping[str, Any]) -> int:
 def read_observation(message: Mapping[str, Any], look: Look, time_s: float) -> Observation:
     """A message as an observation; what is wrong with it is named."""
     if STATE not in message:
-        raise WireError(f"the observation has no '{STATE}': send the position of the robot")
+        raise WireError(f"the observation has no '{STATE}': send the robot's proprioception")
+    robot = look.robot
     names = [key.removeprefix(OBJECTS) for key in message if key.startswith(OBJECTS)]
     if len(names) > MAX_OBJECTS:
         raise WireError(f"the observation has {len(names)} objects: send at most {MAX_OBJECTS}")
-    poses = {name: _numbers(OBJECTS + name, message[OBJECTS + name], POSE_DIM) for name in names}
-    goal = _numbers(GOAL, message[GOAL], POSE_DIM) if GOAL in message else None
+    poses = {name: _pose(OBJECTS + name, message[OBJECTS + name], robot.object_size(name)) for name in names}
+    goal = None
+    if GOAL in message:
+        goal = _pose(GOAL, message[GOAL], None if robot.goal is None else POSE_SIZES[robot.goal])
     if TIME in message:
         time_s = float(_numbers(TIME, np.atleast_1d(np.asarray(message[TIME])), 1)[0])
-    images = {look.camera: _image(message[IMAGE])} if IMAGE in message else {}
-    if not images and look.camera_size is not None:
-        size = look.camera_size
-        raise WireError(f"the observation has no '{IMAGE}': the policy sees; send uint8 ({size}, {size}, 3)")
-    if not images and (goal is None or look.object_name not in poses):
+    images = _images(message, look)
+    missing = [camera for camera in look.requires.cameras if camera not in images]
+    if missing:
         raise WireError(
-            f"the observation has neither '{IMAGE}' nor both '{OBJECTS}{look.object_name}' and '{GOAL}': "
-            "send poses, or an image to find them in"
+            f"the observation has no '{look.key_of(missing[0])}': send uint8 (height, width, 3) of camera "
+            f"'{missing[0]}'"
         )
+    lacking = look.requires.missing(poses, goal)
+    if lacking is not None and not (images and look.estimates):
+        image = f", or '{IMAGE}' to find it in" if look.estimates else ""
+        raise WireError(f"the observation has no {lacking}: send {_keys_of(look)}{image}")
     return Observation(
-        proprio=_numbers(STATE, message[STATE], look.state_dim).astype(np.float32),
+        proprio=_numbers(STATE, message[STATE], robot.body.size).astype(np.float32),
         task=_prompt(message.get(PROMPT), look.default_prompt),
         time_s=time_s,
         images=images,
@@ -99,18 +128,32 @@ def read_observation(message: Mapping[str, Any], look: Look, time_s: float) -> O
     )
 
 
-def fit_image(image: U8, size: int) -> U8:
-    """The camera image at the size a policy was trained on; one that is too small is refused."""
-    if image.shape[0] == image.shape[1] == size:
-        return image
-    if image.shape[0] != image.shape[1] or image.shape[0] < size:
-        shown = f"{image.shape[1]}x{image.shape[0]}"
-        raise WireError(
-            f"'{IMAGE}' is {shown} px: send a square picture of the whole board, {size} px or more"
-        )
-    import cv2
+def _images(message: Mapping[str, Any], look: Look) -> dict[str, U8]:
+    """Camera -> image; a name that the robot does not have is refused.
 
-    return np.asarray(cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA), np.uint8)
+    Of openpi's two, which its clients send in any case, one without a camera is passed over.
+    """
+    images: dict[str, U8] = {}
+    for key in message:
+        camera = look.camera_of(key)
+        if camera is None:
+            continue
+        if camera not in look.robot.cameras:
+            known = ", ".join(look.robot.cameras) or "none"
+            raise WireError(f"'{key}' is of no camera of robot '{look.robot.name}': it has {known}")
+        images[camera] = _image(key, message[key])
+    return images
+
+
+def _keys_of(look: Look) -> str:
+    keys = [f"'{OBJECTS}{name}'" for name in look.requires.objects]
+    return " and ".join([*keys, f"'{GOAL}'"] if look.requires.goal else keys)
+
+
+def _pose(key: str, given: object, size: int | None) -> F64:
+    if size is None:
+        raise WireError(f"'{key}' is not known to this robot: leave it out, or describe it in robot.yaml")
+    return _numbers(key, given, size)
 
 
 def _prompt(given: object, default: str) -> str:
@@ -141,10 +184,12 @@ def _numbers(key: str, given: object, n: int) -> F64:
     return values
 
 
-def _image(given: object) -> U8:
+def _image(key: str, given: object) -> U8:
     if not isinstance(given, np.ndarray) or given.dtype != np.uint8 or given.ndim != 3 or given.shape[2] != 3:
         shape = f"{given.dtype} {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
-        raise WireError(f"'{IMAGE}' is {shape}: send uint8 (height, width, 3)")
-    if not 32 <= given.shape[0] <= 1024 or not 32 <= given.shape[1] <= 1024:
-        raise WireError(f"'{IMAGE}' is {given.shape[1]}x{given.shape[0]} px: send 32 to 1024 a side")
+        raise WireError(f"'{key}' is {shape}: send uint8 (height, width, 3)")
+    if not all(MIN_SIDE <= side <= MAX_SIDE for side in given.shape[:2]):
+        raise WireError(
+            f"'{key}' is {given.shape[1]}x{given.shape[0]} px: send {MIN_SIDE} to {MAX_SIDE} a side"
+        )
     return given

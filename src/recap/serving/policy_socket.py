@@ -14,9 +14,10 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from recap.errors import BusyError, RecapError
 from recap.serving.batching import Batcher
-from recap.serving.observations import STATE, read_executed, read_missed, read_observation, read_reset
+from recap.serving.observations import read_executed, read_missed, read_observation, read_reset
 from recap.serving.service import Reply, Request, Service, Session, one_line
-from recap.serving.wire import decode_map, encode
+from recap_client.messages import STATE
+from recap_client.wire import decode_map, encode
 
 HEARTBEAT_S = 30.0  # a peer that does not answer a ping within half of it is gone
 MAX_ERRORS = 20  # in a row; a client that sends nothing else is let go
@@ -85,6 +86,7 @@ class PolicySocket:
             message = decode_map(data, self.service.spec.limits.max_message_bytes)
             fresh = read_reset(message)
             if fresh is not None:
+                self.service.check_options(fresh.options)
                 session.fresh = fresh
             if fresh is not None and STATE not in message:
                 await self._send(socket, encode({"reset": True}))

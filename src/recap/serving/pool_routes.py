@@ -6,7 +6,7 @@ An id stands in a path percent-encoded as a whole, with its slashes as %2F. Pool
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any, TypeVar
@@ -20,17 +20,24 @@ from recap.serving.guard import refusal
 from recap.serving.pool_media import Films, thumbnail
 from recap.serving.service import Service
 from recap.serving.uploads import add_upload
-from recap.types import Episode
+from recap.types import Episode, Scalar
 
 MAX_LIMIT = 1000  # rows of one answer
+MAX_NAMES, MAX_VALUES = 32, 64  # of the attributes that an answer lists
+MAX_UNUSABLE = 100  # demonstrations that an answer names as such
 N_THREADS = 4  # for pool work: uploads never take them all
 TEXT_FILTERS = ("task", "embodiment", "source")
+ATTRIBUTE = "attribute."  # a filter of that name is by an attribute
 T = TypeVar("T")
 
 
-def add_pool_routes(app: web.Application, service: Service) -> None:
-    """Put the routes of the pool on an application."""
-    routes = PoolRoutes(service)
+def add_pool_routes(app: web.Application, service: Service, refresh: Callable[[], Awaitable[None]]) -> None:
+    """Put the routes of the pool on an application.
+
+    Args:
+        refresh: makes `service.unusable` that of the newest version.
+    """
+    routes = PoolRoutes(service, refresh)
     router, one = app.router, "/api/pool/{id:[^/]+}"  # aiohttp's own pattern knows no braces in a name
     router.add_get("/api/pool", routes.list)
     router.add_post("/api/pool", routes.add)
@@ -49,8 +56,9 @@ def add_pool_routes(app: web.Application, service: Service) -> None:
 class PoolRoutes:
     """Handlers; each does its work in a thread."""
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
+    def __init__(self, service: Service, refresh: Callable[[], Awaitable[None]]) -> None:
+        self.service, self._refresh = service, refresh
+        self._reasons: dict[str, tuple[Episode, str]] = {}  # why a demonstration cannot be used
         self._films = Films()
         self._uploads = asyncio.Semaphore(service.spec.limits.max_uploads)
         self._changing = asyncio.Lock()  # so that `expect` and the change it guards are one
@@ -67,6 +75,7 @@ class PoolRoutes:
         query = request.query
         offset = _number(query.get("offset", "0"), "offset", 0, 2**31)
         limit = _number(query.get("limit", "100"), "limit", 1, MAX_LIMIT)
+        await self._refresh()
 
         def work() -> dict[str, Any]:
             view = self._view(query.get("version") or query.get("tag"))
@@ -81,7 +90,8 @@ class PoolRoutes:
                 "episodes": [_row(e, tags) for e in kept[offset : offset + limit]],
                 "tasks": sorted({e.task for e in every}),
                 "embodiments": sorted({e.embodiment for e in every}),
-                "blocks": sorted({str(e.attributes["block"]) for e in every if "block" in e.attributes}),
+                "attributes": _attributes(every),
+                "unusable": self._unusable(view),
                 "tags": sorted(tags),
             }
 
@@ -220,6 +230,17 @@ class PoolRoutes:
         _check_there(view, name)
         return view.episode(name)
 
+    def _unusable(self, view: PoolView) -> dict[str, str]:
+        """Demonstrations that lack what retrieval reads, and what that is."""
+        found: dict[str, tuple[Episode, str]] = {}
+        there = set(view.episode_ids)
+        for name in [name for name in self.service.unusable if name in there][:MAX_UNUSABLE]:
+            episode, known = view.episode(name), self._reasons.get(name)
+            same = known is not None and known[0] is episode
+            found[name] = known if known and same else (episode, self.service.why_unusable(episode))
+        self._reasons = found
+        return {name: reason for name, (_, reason) in found.items()}
+
     def _tags(self) -> dict[str, frozenset[str]]:
         """Tag -> the episodes of that version."""
         if not self.service.is_writable:
@@ -232,29 +253,41 @@ class PoolRoutes:
 
 
 def _row(episode: Episode, tags: dict[str, frozenset[str]]) -> dict[str, Any]:
-    attributes = dict(episode.attributes)
     return {
         "id": episode.id,
         "scene_id": episode.scene_id,
         "task": episode.task,
         "embodiment": episode.embodiment,
-        "block": attributes.get("block"),
         "goal": None if episode.goal is None else episode.goal.tolist(),
-        "goal_angle": attributes.get("goal_angle"),
-        "seed": attributes.get("seed"),
         "length": len(episode),
         "success": episode.success,
         "source": episode.source,
         "tags": sorted(tag for tag, ids in tags.items() if episode.id in ids),
-        "attributes": attributes,
+        "attributes": dict(episode.attributes),
     }
 
 
-def _passes(episode: Episode, query: Any) -> bool:
+def _attributes(episodes: Iterable[Episode]) -> dict[str, list[str]]:
+    """Which attributes there are, and which values each has."""
+    found: dict[str, set[str]] = {}
+    for episode in episodes:
+        for name, value in episode.attributes.items():
+            found.setdefault(name, set()).add(_text(value))
+    return {name: sorted(found[name])[:MAX_VALUES] for name in sorted(found)[:MAX_NAMES]}
+
+
+def _text(value: Scalar) -> str:
+    """An attribute as a filter has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _passes(episode: Episode, query: Mapping[str, str]) -> bool:
     if any(key in query and getattr(episode, key) != query[key] for key in TEXT_FILTERS):
         return False
-    if "block" in query and str(episode.attributes.get("block")) != query["block"]:
-        return False
+    for key in query:
+        name = key.removeprefix(ATTRIBUTE)
+        if name != key and (name not in episode.attributes or _text(episode.attributes[name]) != query[key]):
+            return False
     if "success" in query and str(episode.success).lower() != query["success"].lower():
         return False
     return query.get("q", "").lower() in episode.id.lower()

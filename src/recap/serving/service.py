@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from recap import __version__
-from recap.agent import RetrievalAgent
-from recap.assembly import assemble_agent, load_policy, pusht_bodies
-from recap.envs.pusht.gaze import Gaze
-from recap.envs.pusht.tasks import ACTION_SPACE, FPS, INSTRUCTION
+from recap import config as configs
+from recap.agent import RetrievalAgent, refuse_other_robot
+from recap.assembly import assemble_agent, load_policy
 from recap.errors import InputError, RecapError
+from recap.pool.opening import open_pool
 from recap.pool.store import Pool
 from recap.pool.view import PoolSource
-from recap.retrieval.hindsight import in_origin
-from recap.serving.limits import limit_actions
+from recap.retrieval.explain import observation_at
+from recap.retrieval.index import Index
+from recap.retrieval.subtrajectories import in_demonstration
+from recap.robot import RobotSpec, infer_robot, load_robot
 from recap.serving.metrics import Metrics
-from recap.serving.observations import IMAGE, STATE, Look, Reset, fit_image
+from recap.serving.observations import Look, Reset
 from recap.serving.spec import ServeSpec
-from recap.standard_pools import open_pool
-from recap.types import F64, Match, Observation
+from recap.suites import Options, PoseEstimator
+from recap.types import F64, NO_CONTEXT, Episode, Observation, Retrieval, TaskContext
+from recap_client.limits import ActionLimits, limit_actions
+from recap_client.messages import IMAGE, STATE
 
 if TYPE_CHECKING:
     from recap.policies.policy import TrainedPolicy
 
 __all__ = ["Reply", "Request", "ServeSpec", "Service", "Session", "one_line"]
-
-STATE_DIM = 2  # of a robot that replays: a position on the board
-CAMERA_SIZE = 96  # px that are enough to find poses in
+log = logging.getLogger("recap.serving")
 
 
 @dataclass
@@ -40,7 +44,8 @@ class Session:
     """One connection's running episode; touched by the thread that computes, but for `fresh`."""
 
     slot: int
-    gaze: Gaze
+    options: Options  # of the world it runs in
+    estimator: PoseEstimator | None
     fresh: Reset | None = None  # a reset that has come and is not yet carried out
     n_episodes: int = 0
     steps: int = 0  # control steps since the episode began
@@ -75,26 +80,31 @@ class Service:
         source: PoolSource | None = None,
     ) -> None:
         self.spec, self.pool, self.policy = spec, pool, policy
+        self.suite = spec.suite
+        self.robot = self._robot()
+        if pool.view().episode_ids:
+            refuse_other_robot(self.robot, pool.view())
         self.metrics = Metrics()
         self.agent = self.new_agent(source or pool)
         config = self.agent.retriever.config
-        self.look = Look(
-            camera="top" if policy is None else policy.config.image.cameras[0],
-            camera_size=self.agent.image_size,
-            state_dim=STATE_DIM if policy is None else policy.config.proprio_dim,
-            object_name=config.object_name,
-            default_prompt=INSTRUCTION,
-        )
+        self.look = Look(self.robot, self.agent.requires, self._estimates(), _only_task(pool))
         self.chunk_size = config.chunk_size
-        lasts_ms = 1000 * self.agent.n_action_steps / FPS
+        self.limits = self._limits()
+        lasts_ms = 1000 * self.agent.n_action_steps / self.robot.control_hz
         self.budget_ms = lasts_ms if spec.limits.budget_ms is None else spec.limits.budget_ms
         self._n_sessions = 0
+        self._index: Index | None = None  # that `unusable` is of
+        self.unusable: tuple[str, ...] = ()  # demonstrations that lack what retrieval reads
 
     @classmethod
     def open(cls, spec: ServeSpec) -> Service:
         """Load the policy and open the pool."""
-        pool = open_pool(spec.pool)
-        policy = load_policy(spec.agent_spec())
+        suite = spec.suite
+        place = spec.pool or (None if suite is None else suite.default_pool)
+        if place is None:
+            raise InputError(f"'{spec.agent.policy}' has no pool of its own: give --pool")
+        pool = open_pool(place)
+        policy = load_policy(spec.agent)
         if policy is not None:
             _set_threads(spec.n_threads)
         # A view of its own: a writer that waits for its turn must not hold up the policy.
@@ -102,6 +112,59 @@ class Service:
         service = cls(spec, pool, policy, source)
         service.warm_up()
         return service
+
+    def _robot(self) -> RobotSpec:
+        """The policy's; to replay the one that is given, the suite's, or the pool's."""
+        if self.policy is not None:
+            return self.policy.config.robot
+        if self.spec.robot is not None:
+            return load_robot(Path(self.spec.robot))
+        if self.suite is not None:
+            return self.suite.robot(self.suite.check(self.spec.options))
+        view = self.pool.view()
+        described = getattr(view, "robot", None)
+        if described is not None:
+            return described  # type: ignore[no-any-return]
+        if not view.episode_ids:
+            raise InputError("the pool is empty and nothing says what the robot is: give --robot robot.yaml")
+        return infer_robot(view.episode(view.episode_ids[0]))
+
+    def _limits(self) -> ActionLimits:
+        """The robot's, and less where the spec says so."""
+        low, high = self.robot.act.bounds
+        known = {feature.name: at for feature, at in self.robot.act.spans}
+        steps = dict(self.robot.max_step)
+        for name, step in self.spec.max_step.items():
+            if name not in known or not step > 0:
+                raise InputError(f"max_step {name}={step}: give a feature of {', '.join(known)}, above 0")
+            steps[name] = min(steps.get(name, np.inf), step)
+        columns = tuple((known[name].start, known[name].stop, step) for name, step in steps.items())
+        return ActionLimits(low, high, columns, self.robot.action_mode == "delta")
+
+    def _estimates(self) -> bool:
+        """Whether poses that are not sent can be found in an image."""
+        named = [self.robot.objects.get(name) for name in self.agent.requires.objects]
+        return self.suite is not None and any(o is not None and o.source != "recorded" for o in named)
+
+    def context(self, options: Options) -> TaskContext:
+        """What observations do not show."""
+        if self.suite is None:
+            return NO_CONTEXT
+        merged = {**self.suite_options(), **options}
+        self.suite.check(merged)
+        return self.suite.context(merged)
+
+    def check_options(self, options: Options | None) -> None:
+        """Refuse what a reset asks for where the world does not have it."""
+        if options and self.suite is None:
+            raise InputError("this server has no options: send reset without them")
+        if options and self.suite is not None:
+            self.suite.check(options)
+
+    def suite_options(self) -> Options:
+        """The spec's options; whom a policy drives is known from its training."""
+        embodiment = "" if self.policy is None else self.policy.config.embodiment
+        return {**({} if self.suite is None else self.suite.embodied(embodiment)), **self.spec.options}
 
     @property
     def store(self) -> Pool:
@@ -124,57 +187,95 @@ class Service:
             return self.agent.retriever.config.fingerprint[:12]
         return self.policy.fingerprint
 
-    def new_agent(self, source: PoolSource | None = None, block: str | None = None) -> RetrievalAgent:
+    def new_agent(self, source: PoolSource | None = None, options: Options | None = None) -> RetrievalAgent:
         """Another agent of the same kind, by default over the same pool."""
-        return assemble_agent(self.spec.agent_spec(block), source or self.pool, self.policy)
+        return assemble_agent(
+            self.spec.agent,
+            source or self.pool,
+            self.policy,
+            robot=self.robot,
+            context=self.context(options or {}),
+            suite=self.suite,
+        )
 
     def metadata(self) -> dict[str, Any]:
-        """What a robot is told first; on the thread that computes."""
-        action_dim = STATE_DIM if self.policy is None else self.policy.config.action_dim
+        """What a robot gets first; on the thread that computes."""
+        robot, limits = self.robot, self.limits
+        sizes = {camera: spec.size for camera, spec in robot.cameras.items()}
         return {
             "server": f"recap {__version__}",
-            "policy": self.spec.agent,
+            "policy": self.spec.agent.policy,
             "fingerprint": self.fingerprint,
-            "mode": self.spec.mode,
+            "retrieval": self.agent.retriever.config.name,
+            "robot": configs.plain(robot),
             "action_horizon": self.chunk_size,
             "n_action_steps": self.agent.n_action_steps,
-            "action_dim": action_dim,
-            "action_space": ACTION_SPACE,
-            "state_dim": self.look.state_dim,
+            "action_dim": robot.act.size,
+            "action_mode": robot.action_mode,
+            "action_space": ", ".join(f"{f.name} ({f.kind}, {f.size} {f.unit})" for f in robot.action),
+            "state_dim": robot.body.size,
+            "hold": robot.measured.tolist(),
             "state_key": STATE,
             "image_key": IMAGE,
-            "camera_size": self.look.camera_size or CAMERA_SIZE,
-            "image_required": self.look.camera_size is not None,  # else only where poses are not sent
-            "control_hz": FPS,
+            "image_keys": {camera: self.look.key_of(camera) for camera in robot.cameras},
+            "camera_size": self.agent.image_size or next((s[0] for s in sizes.values() if s), 96),
+            "cameras": {camera: None if size is None else list(size) for camera, size in sizes.items()},
+            "cameras_required": list(self.look.requires.cameras),
+            "objects_required": list(self.look.requires.objects),
+            "poses_from_images": self.look.estimates,
+            "control_hz": robot.control_hz,
             "budget_ms": self.budget_ms,
-            "block": self.spec.block,
-            "reaction": self.spec.reaction,
-            "min_confidence": self.spec.min_confidence,
-            "action_low": self.spec.limits.box[0],
-            "action_high": self.spec.limits.box[1],
-            "max_step": self.spec.limits.max_step,
+            "options": dict(self.suite_options()),
+            "option_names": [] if self.suite is None else sorted(self.suite.options),
+            "reaction": self.spec.agent.reaction,
+            "min_confidence": self.spec.agent.min_confidence,
+            "action_low": limits.low.tolist(),
+            "action_high": limits.high.tolist(),
+            "max_steps": [list(step) for step in limits.steps],
             "pool_version": self.agent.retriever.source.view().version,
-            "reset": "a new connection, or {'reset': true, 'seed': n, 'block': name}, begins an episode",
+            "reset": "a new connection, or {'reset': true, 'seed': n, 'options': {...}}, begins an episode",
         }
 
     def warm_up(self) -> None:
-        """Compile and lay out what the first request would wait for."""
-        from recap.envs.pusht.env import PushTEnv
-
-        board = PushTEnv(self.spec.pusher or "disc", block=self.spec.block)
-        board.reset(seed=0)
+        """Compile and lay out what the first request would wait for, on a moment of the pool."""
+        view = self.agent.retriever.source.view()
+        if not view.episode_ids:
+            return
+        seen = observation_at(view.episode(view.episode_ids[0]), 0)
+        if self.look.estimates and seen.images:
+            seen = replace(seen, objects={}, goal=None)
         session = self.new_session()
-        seen = board.observe(self.look.camera_size or CAMERA_SIZE, with_poses=False)
-        images = {self.look.camera: next(iter(seen.images.values()))}
-        for _ in range(2):  # eyes that have seen a board look for it otherwise than the first time
-            self.serve([Request(session, replace(seen, images=images))])
+        try:
+            for _ in range(2):  # an estimator that has seen a scene searches otherwise than the first time
+                self.serve([Request(session, seen)])
+        except RecapError as error:  # a pool whose first demonstration cannot be used may have others
+            log.warning("no warm-up: %s", one_line(error))
         self.release(session)
         self.metrics = Metrics()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look what of the newest pool cannot be used; on the thread that computes."""
+        retriever = self.agent.retriever
+        try:
+            view, index = retriever.source.view(), retriever.index()
+        except (RecapError, OSError) as error:  # whoever retrieves is told; what was known stays
+            log.warning("the pool cannot be read: %s", one_line(error))
+            return
+        if index is not self._index and index.version == view.version:
+            # A part of a demonstration is not one more that cannot be used.
+            self.unusable = tuple(name for name in index.unusable if view.episode(name).cut_from is None)
+            self._index = index
+        self.metrics.pool_unusable.set(len(self.unusable))
+
+    def why_unusable(self, episode: Episode) -> str:
+        """What such a demonstration lacks."""
+        return self.agent.retriever.why_unusable(episode) or "it can be used by now"
 
     def new_session(self) -> Session:
         """A place for a new connection."""
         self._n_sessions += 1
-        return Session(self._n_sessions, Gaze(self.spec.block, self.spec.pusher), fresh=Reset())
+        return Session(self._n_sessions, {}, None, fresh=Reset())
 
     def serve(self, requests: Sequence[Request]) -> list[Reply | Exception]:
         """Answer requests of different connections by one call of the policy; runs on one thread only."""
@@ -201,6 +302,7 @@ class Service:
         n = self.agent.n_action_steps
         executed = [n if r.executed is None else r.executed for r in requests]
         chunks = self.agent.replan(slots, seen, executed)
+        self.refresh()
         timings = self.agent.timings_ms
         self.metrics.vision.observe(looked - started)
         self.metrics.retrieval.observe(timings["retrieval"] / 1000)
@@ -215,56 +317,63 @@ class Service:
         if fresh is None:
             session.steps += self.agent.n_action_steps if request.executed is None else request.executed
             return
-        block = fresh.block or session.gaze.block
-        session.gaze = Gaze(block, self.spec.pusher)
+        self.check_options(fresh.options)
+        session.options = {**session.options, **(fresh.options or {})}
+        options = {**self.suite_options(), **session.options}
+        if self.look.estimates and self.suite is not None:
+            session.estimator = self.suite.estimator(options)
         seed = session.n_episodes if fresh.seed is None else fresh.seed
-        self.agent.reset(session.slot, _Seeded(seed), pusht_bodies(block, self.spec.pusher or ""))
+        self.agent.reset(session.slot, _Seeded(seed), self.context(session.options))
         session.fresh, session.steps = None, 0
         session.n_episodes += 1
 
     def _see(self, request: Request) -> Observation:
         """The observation with every pose it needs, as far as it can be found in the picture."""
-        given = request.observation
+        given, estimator = request.observation, request.session.estimator
         if np.isnan(given.time_s):
-            given = replace(given, time_s=request.session.steps / FPS)
-        name = self.look.object_name
-        if given.goal is None or name not in given.objects:
-            found = request.session.gaze.look(given)
+            given = replace(given, time_s=request.session.steps / self.robot.control_hz)
+        if estimator is not None and given.images and self._lacks(given) is not None:
+            found = estimator.estimate(given)
             objects = {**found.objects, **given.objects}  # what was sent goes before what was seen
             given = replace(given, objects=objects, goal=found.goal if given.goal is None else given.goal)
-        size = self.look.camera_size
-        if size is None:
-            return given
-        return replace(given, images={key: fit_image(image, size) for key, image in given.images.items()})
+        return given
+
+    def _lacks(self, seen: Observation) -> str | None:
+        return self.look.requires.missing(seen.objects, seen.goal)
 
     def _reply(
         self, request: Request, seen: Observation, chunk: F64 | None, spent: Mapping[str, float]
     ) -> Reply:
         here = np.asarray(seen.proprio, np.float64)
         held = chunk is None
-        wanted = np.tile(here, (self.chunk_size, 1)) if chunk is None else chunk
-        actions, n_limited = (wanted, 0) if held else limit_actions(wanted, here, self.spec.limits)
-        visible = self.look.object_name in seen.objects and seen.goal is not None
-        found = self.agent.retrieval(request.session.slot) if visible else None
+        stay = self.robot.hold(here)
+        wanted = np.tile(stay, (self.chunk_size, 1)) if chunk is None else chunk
+        actions, n_limited = (wanted, 0) if held else limit_actions(wanted, stay, self.limits)
+        found = self.agent.retrieval(request.session.slot) if self._lacks(seen) is None else None
         confidence = 0.0 if found is None else float(found.confidence)
         if found is not None:
             self.metrics.pool_version.set(found.pool_version)
         if confidence == confidence:
             self.metrics.confidence.observe(confidence)
-        match = found.matches[0] if found is not None and found.matches else None
         return Reply(
             {
                 "actions": actions.astype(np.float32),
                 "confidence": confidence,
                 "held": held,
-                "retrieval": None if match is None else _told(match),
+                "retrieval": None if found is None or not found.matches else self._match(found),
                 "pool_version": None if found is None else found.pool_version,
-                "policy": self.spec.agent,
+                "policy": self.spec.agent.policy,
                 "server_timing": dict(spent),
             },
             held,
             n_limited,
         )
+
+    def _match(self, found: Retrieval) -> dict[str, Any]:
+        """The match by the demonstration that it is part of."""
+        match = found.matches[0]
+        ref = in_demonstration(self.agent.retriever.view_of(found), match.ref)
+        return {"episode_id": ref.episode_id, "t": ref.t, "distance": float(match.distance)}
 
     def release(self, session: Session) -> None:
         """Forget a connection that has gone; on the thread that computes."""
@@ -278,10 +387,11 @@ class _Seeded:
     seed: int
 
 
-def _told(match: Match) -> dict[str, Any]:
-    """A match by the demonstration it is part of."""
-    ref = in_origin(match.ref)
-    return {"episode_id": ref.episode_id, "t": ref.t, "distance": float(match.distance)}
+def _only_task(pool: PoolSource) -> str:
+    """The instruction of a pool that has but one: what a client need not send."""
+    view = pool.view()
+    tasks = {view.episode(episode_id).task for episode_id in view.episode_ids}
+    return tasks.pop() if len(tasks) == 1 else ""
 
 
 def _set_threads(n: int | None) -> None:

@@ -24,11 +24,12 @@ from recap.pool.content import check_episode
 from recap.pool.importers import open_source
 from recap.pool.importers.checks import check_dataset
 from recap.pool.importers.resample import resample
+from recap.pool.layout import refuse_other_layout
 from recap.pool.store import Pool
 from recap.serving.limits import Limits
-from recap.serving.wire import decode_map
 from recap.types import Episode
 from recap.video import video_size
+from recap_client.wire import decode_map
 
 ZIP_TYPES = ("application/zip", "application/x-zip-compressed")
 WIRE_TYPES = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
@@ -192,6 +193,7 @@ def _add(episodes: list[Episode], pool: Pool, skip: bool) -> tuple[int, list[str
     there = [episode.id for episode in episodes if episode.id in view.digests]
     if there and not skip:
         raise web.HTTPConflict(text=f"episode {there[0]!a} is in the pool already: give it another id")
+    refuse_other_layout(view, episodes)
     fps = next((episode.fps for episode in view), None)
     if fps is not None:
         episodes = [resample(episode, fps) for episode in episodes]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from recap.errors import DatasetError, InputError
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder, latent_statistics
 from recap.policies.checkpoint import from_pretrained
-from recap.policies.config import SHIPPED
+from recap.suites import shipped_policies
 from recap.training.schedule import cosine
 from recap.types import U8
 
@@ -117,7 +117,7 @@ def load_autoencoder(source: str, device: torch.device) -> FrameEncoder:
     from diffusers import AutoencoderKLWan
 
     folder = Path(source)
-    if source in SHIPPED or (folder / "model.safetensors").is_file():
+    if source in shipped_policies() or (folder / "model.safetensors").is_file():
         encoder = from_pretrained(source, str(device)).encoder
         if encoder is None:
             raise InputError(f"policy '{source}' has no autoencoder: it sees no images")

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from recap.policies.backbones import model_class
-from recap.policies.config import BLOCK_MODES, PolicyConfig
+from recap.policies.config import PolicyConfig
 from recap.policies.encodings import PLACES, TURNS
 from recap.policies.layout import build_layout
 from recap.policies.model import Batch
 from recap.policies.policy import Statistics
-from recap.policies.vectors import kinds_of
+from recap.policies.vectors import letters_of
 from recap.training.config import AugmentConfig
 from recap.training.motion import Motion, displacement
 from recap.training.samples import Samples
 
-NO_AUGMENT = AugmentConfig(False, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+NO_AUGMENT = AugmentConfig(retrieval_dropout=0.0, image_dropout=0.0, latent_noise=0.0)
 
 
 class BatchSource:
@@ -52,20 +52,24 @@ class BatchSource:
         self._text = model_class(config).task_encoder(config)(samples.tasks).to(device)
         self._mean = {k: torch.from_numpy(v).to(device) for k, v in statistics.mean.items()}
         self._std = {k: torch.from_numpy(v).to(device) for k, v in statistics.std.items()}
-        world = 0.0 if config.mode in BLOCK_MODES else config.image.world
-        kinds = kinds_of(config)
-        kinds["absolute"] = config.world.encoding.body_kinds(config.action_dim) * config.chunk_size
-        self._flips = {name: _mirror_table(text, world, device) for name, text in kinds.items()}
+        world = 0.0 if config.canonical else config.image.world
+        letters = letters_of(config)
+        letters["absolute"] = config.robot.act.letters * config.chunk_size
+        self._flips = {name: _mirror_table(text, world, device) for name, text in letters.items()}
         self.motion = Motion(config, device)
         self._kinds = {
-            name: (_where(text, PLACES, device), _where(text, TURNS, device)) for name, text in kinds.items()
+            name: (_where(text, PLACES, device), _where(text, TURNS, device))
+            for name, text in letters.items()
         }
-        body = config.world.encoding.body_kinds(config.action_dim)
-        chunk = config.world.encoding.chunk_kinds(config.action_dim)
+        measured = torch.from_numpy(config.robot.measured).to(device)
+        self._measured, self._known = measured.clamp_min(0), (measured >= 0).float()
+        self._alike = config.robot.measured.tolist() == list(range(config.proprio_dim))
+        body = config.robot.act.letters
+        chunk = config.encoding.chunk_letters(config.robot.act)
         told_from = [float(a != b) for a, b in zip(body, chunk, strict=True)]  # numbers with an origin
         self._origin = torch.tensor(told_from * config.chunk_size, device=device)
         self._sides = {
-            name: torch.stack([_where(text, side, device) for side in "XY"]) for name, text in kinds.items()
+            name: torch.stack([_where(text, side, device) for side in "XY"]) for name, text in letters.items()
         }
 
     def __len__(self) -> int:
@@ -124,10 +128,10 @@ class BatchSource:
             flat = shift.reshape(n, -1)
             base = base + flat
             picked["retrieved_action"][:, : flat.shape[1]] += flat
-            if width == self.config.proprio_dim:
+            if self._alike:
                 picked["retrieved_proprio"][:, : flat.shape[1]] += flat
         # Without a chunk the residual is over holding still, as it is at test time.
-        still = values["proprio"][:, :width].repeat(1, horizon)
+        still = (values["proprio"][:, self._measured] * self._known).repeat(1, horizon)
         base = torch.where(shown[:, None], base, still)
         values |= picked
         for name in ("proprio", "retrieved_proprio"):

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+from recap import config as configs
 from recap.errors import InputError
-from recap.policies.config import BLOCK_MODES, PolicyConfig, without_usual
-from recap.policies.encodings import PlanarEncoding
-
-# Settings that came later, with what they mean where they are not written.
-LATER: Mapping[str, Mapping[str, Any]] = {
-    "": {"target_tasks": (), "pool_tasks": ()},
-    "augment": {"chunk_turn": 0.0, "shift": 0.0, "turn": 0.0, "displace": 0.0, "displace_turn": 0.0},
-}
+from recap.policies.config import PolicyConfig
 
 
 @dataclass(frozen=True)
@@ -33,10 +28,11 @@ class PairsConfig:
 class AugmentConfig:
     """What is varied at every step; none of it changes what is true."""
 
-    mirror: bool = True  # left and right: exact for a block and a pusher that are symmetric
-    chunk_noise: float = 2.0  # px of smooth shift of the retrieved chunk; the residual takes it back
-    state_noise: float = 0.2  # px by which measured places are off, as eyes are
-    turn_noise: float = 0.002  # rad, likewise
+    # Lengths are in the unit of the robot's positions; joints count as positions.
+    mirror: bool = False  # left and right are swapped: in a plane, where robot and object are symmetric
+    chunk_noise: float = 0.0  # smooth shift of the retrieved chunk; the residual takes it back
+    state_noise: float = 0.0  # by which measured positions are off
+    turn_noise: float = 0.0  # rad, likewise
     retrieval_dropout: float = 0.1  # share of samples that see no retrieved chunk
     image_dropout: float = 0.3  # share of samples that see no image
     latent_noise: float = 0.1  # of a latent's deviation
@@ -60,19 +56,19 @@ class TrainConfig:
     """A whole training run."""
 
     preset: str
-    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    policy: PolicyConfig
     pairs: PairsConfig = field(default_factory=PairsConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     # Demonstrations by standard name, packed snapshot or pool; several are separated by commas.
-    target: str = "pusht-triangle"  # of the robot
-    pool: str = "pusht-9x100"  # of the pool's embodiment
-    pool_angles: tuple[float, ...] = (-45.0, 45.0)  # goals of the pool that training may see; none: all
+    target: str = ""  # of the robot
+    pool: str = ""  # of the pool's embodiment
+    # What training may see, by attributes such as task_key=lift_pot; none: all.
+    target_where: tuple[str, ...] = ()
+    pool_where: tuple[str, ...] = ()
     n_demonstrations: int = 0  # of the target that are used; 0: all
     co_training: bool = False  # the pool's demonstrations are learned from too, and none is retrieved
-    target_tasks: tuple[str, ...] = ()  # of the target that are learned from, by key; none: all
-    pool_tasks: tuple[str, ...] = ()  # of the pool that training may see, by key; none: all
     own_share: float = 0.0  # of co-training's moments that are the target's, at least; 0: as they come
-    held_out: float = 0.1  # share of the target's demonstrations that only judge
+    held_out: float = 0.1  # share of the target's demonstrations that are for validation
     seed: int = 0
     batch_size: int = 512  # over all processes and accumulated steps
     accumulate: int = 1
@@ -99,41 +95,65 @@ class TrainConfig:
     autoencoder_batch: int = 128
 
     def __post_init__(self) -> None:
+        self._check_numbers()
         if self.co_training and self.policy.retrieval:
             raise InputError(
-                "co_training learns from the pool instead of retrieving from it: set policy.residual=false, "
-                "then policy.retrieval=false"
+                "co_training learns from the pool instead of retrieving from it: set policy.residual=false "
+                "and policy.retrieval=false"
             )
-
-        if self.augment.mirror and not self.policy.world.mirrors:
+        robot, augment = self.policy.robot, self.augment
+        planar = robot.body.is_planar and robot.act.is_planar
+        if augment.mirror and not planar:
             raise InputError(
-                f"left and right cannot be swapped in domain '{self.policy.domain}': set augment.mirror=false"
+                f"left and right of robot '{robot.name}' cannot be swapped: set augment.mirror=false"
             )
-        planar = self.policy.pose_dim == PlanarEncoding.pose_dim
         for name in ("turn", "displace", "displace_turn"):
-            wrong = self.policy.mode in BLOCK_MODES or (name == "turn" and not planar)
-            if getattr(self.augment, name) > 0 and wrong:
-                where = "the world's frame of the plane" if name == "turn" else "the world's frame"
+            # A step relative to where the robot is does not say that it turns with the world.
+            turns = planar and not self.policy.relative and robot.action_mode == "absolute"
+            wrong = self.policy.canonical or (name == "turn" and not turns)
+            if getattr(augment, name) > 0 and wrong:
+                plane = "the world's frame of the plane, with policy.relative=false"
+                where = plane if name == "turn" else "the world's frame"
                 raise InputError(
-                    f"augment.{name} moves scenes in {where}: set policy.mode=single or oracle, "
-                    f"or augment.{name}=0"
+                    f"augment.{name} moves scenes in {where}: set augment.{name}=0, or use a retrieval of "
+                    "the world's frame"
                 )
-        if self.augment.displaces and not self.policy.measures:
+        if augment.displaces and not self.policy.measures:
             raise InputError(
                 "augment.displace moves poses, and a policy of images alone has none: set augment.displace=0"
             )
-        if not 0 <= self.own_share < 1:
-            raise InputError(f"own_share {self.own_share} is out of range: give 0 to 1, such as 0.5")
+
+    def _check_numbers(self) -> None:
+        """Every number by itself, before any data is loaded."""
+        for part in (self, self.pairs, self.augment):
+            prefix = {PairsConfig: "pairs.", AugmentConfig: "augment."}.get(type(part), "")
+            for setting in fields(part):
+                value = getattr(part, setting.name)
+                if isinstance(value, float) and not math.isfinite(value):
+                    raise InputError(f"{prefix}{setting.name} is {value}: give a finite number")
+        for name in ("batch_size", "accumulate", "n_iterations", "validate_every", "save_every"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}: give 1 or more")
+        if self.batch_size % self.accumulate:
+            raise InputError(
+                f"batch_size {self.batch_size} cannot be accumulated in {self.accumulate} steps: "
+                "give a multiple"
+            )
+        if not self.learning_rate > 0:
+            raise InputError(f"learning_rate is {self.learning_rate}: give more than 0, such as 6e-4")
+        for name, low, high in (("held_out", 0, 1), ("own_share", 0, 1), ("ema", 0, 1)):
+            if not low <= getattr(self, name) < high:
+                raise InputError(f"{name} {getattr(self, name)} is out of range: give {low} to {high}")
+        if self.pairs.k < 1:
+            raise InputError(f"pairs.k is {self.pairs.k}: give 1 or more")
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return without_usual({**asdict(self), "policy": self.policy.to_json()}, LATER)
+        return {**configs.plain(self), "policy": self.policy.to_json()}
 
 
 def from_json(values: Mapping[str, Any]) -> TrainConfig:
     """The inverse of `TrainConfig.to_json`."""
-    plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-    plain["policy"] = PolicyConfig.from_json(values["policy"])
-    plain["pairs"] = PairsConfig(**values["pairs"])
-    plain["augment"] = AugmentConfig(**values["augment"])
-    return TrainConfig(**plain)
+    known = dict(values)
+    known["policy"] = PolicyConfig.from_json(known.get("policy") or {})
+    return configs.read(TrainConfig, known, "the training's config", complete=True)

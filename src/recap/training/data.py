@@ -15,15 +15,17 @@ import numpy as np
 from recap.errors import InputError
 from recap.policies.config import PolicyConfig
 from recap.policies.policy import RetrievalStamp, Statistics
-from recap.policies.vectors import kinds_of
+from recap.policies.vectors import letters_of
 from recap.pool.memory import MemoryPool, MemoryView
+from recap.pool.opening import open_demonstrations
 from recap.pool.view import PoolView
-from recap.retrieval.pairs import Pairs, find_pairs, training_preset
-from recap.retrieval.presets import preset as retrieval_preset
+from recap.retrieval.aligners import World
+from recap.retrieval.config import with_scales
+from recap.retrieval.pairs import Pairs, find_pairs, with_action_term
+from recap.retrieval.presets import Retrieval, find_retrieval
 from recap.retrieval.retriever import Retriever
 from recap.run_directory import whole_file
-from recap.shapes import LOPSIDED
-from recap.standard_pools import open_pool
+from recap.suites import suites
 from recap.training.config import PairsConfig, TrainConfig
 from recap.training.misalignment import leave_out, misalign
 from recap.training.motion import displaced_samples
@@ -54,8 +56,11 @@ def load_data(config: TrainConfig, progress: Progress | None = None, workers: in
 
     Several workers need demonstrations that can be sent to another process: standard pools and snapshots.
     """
-    target = spread(of_tasks(demonstrations(config.target), config.target_tasks), config.n_demonstrations)
-    pool = of_tasks(of_goals(demonstrations(config.pool), config.pool_angles), config.pool_tasks)
+    for name in ("target", "pool"):
+        if not getattr(config, name):
+            raise InputError(f"there is nothing to learn from: give --{name}, a pool or a dataset")
+    target = spread(where(demonstrations(config.target), config.target_where), config.n_demonstrations)
+    pool = where(demonstrations(config.pool), config.pool_where)
     return build_data(target, pool, config, progress, workers)
 
 
@@ -70,27 +75,26 @@ def build_data(
     if not target:
         raise InputError(f"target '{config.target}' holds no demonstration: there is nothing to learn")
     if (config.policy.retrieval or config.co_training) and not pool:
-        raise InputError(f"pool '{config.pool}' holds no demonstration of goals {config.pool_angles}")
-    _check_mirror(target, config)
-    train, held_out = split(target, config.held_out)
-    name = config.policy.retrieval_preset
-    describer, retrieval = retrieval_preset(name, config.pairs.n_candidates)
-    retrieval = replace(retrieval, chunk_size=config.policy.chunk_size)
+        chosen = f" where {', '.join(config.pool_where)}" if config.pool_where else ""
+        raise InputError(f"pool '{config.pool}' holds no demonstration{chosen}")
+    for suite in suites().values():
+        suite.check_training(config, target)
     for what, episodes in (("target", target), ("pool", pool)):
-        width = episodes[0].actions.shape[1] if episodes else config.policy.action_dim
-        if width != config.policy.action_dim:
-            raise InputError(
-                f"{what} '{getattr(config, what)}' has {width}-D actions, the policy "
-                f"{config.policy.action_dim}-D: set policy.action_dim, or give demonstrations of domain "
-                f"'{config.policy.domain}'"
-            )
-    stamp = RetrievalStamp(name, describer.fingerprint, retrieval.metric_fingerprint, retrieval.object_name)
+        check_layout(what, episodes, config)
+    train, held_out = split(target, config.held_out)
+    retrieval = training_retrieval(config, pool)
+    describer, chosen_by = retrieval
+    stamp = RetrievalStamp(
+        chosen_by.name, describer.fingerprint, chosen_by.metric_fingerprint, dict(chosen_by.scales)
+    )
     learned = [*train, *shown_by_others(pool, held_out)] if config.co_training else train
     around = pool if config.policy.retrieval else []
     parts = _parts(learned, held_out, workers)
     built: dict[int, tuple[Samples, Keys, U8]] = {}
     done, total = 0, sum(map(len, [*learned, *held_out]))
-    for number, samples, keys, pictures in run_in_workers(partial(_build, around, config), parts, workers):
+    for number, samples, keys, pictures in run_in_workers(
+        partial(_build, around, config, retrieval), parts, workers
+    ):
         built[number] = samples, keys, pictures
         done += len(samples)
         if progress is not None:
@@ -100,8 +104,8 @@ def build_data(
     album: list[U8] = []
     for part in parts:
         samples, keys, pictures = built[part.number]
-        # What a camera saw is one picture, whichever part needs it; of a board each part has its own.
-        own = config.policy.image.view == "board"
+        # What a camera saw is one picture, whichever part needs it; of a top-down view each part has its own.
+        own = config.policy.image.view == "top-down"
         names: Sequence[Hashable] = [(part.number, key) for key in keys] if own else keys
         new = np.array([name not in numbers for name in names], np.bool_)
         called = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
@@ -112,9 +116,7 @@ def build_data(
         together = with_share(together, sum(map(len, train)), config.own_share)
     left_out: tuple[str, ...] = ()
     if config.pairs.leave_out and config.policy.retrieval:
-        together, left_out = leave_out(
-            together, learned, config.policy.action_dim, action_units(config.policy)
-        )
+        together, left_out = leave_out(together, learned, config.policy.robot, action_units(config.policy))
     drawn = together
     if config.augment.displaces and config.policy.retrieval:
         drawn = displaced_samples(together, config.policy, config.augment)
@@ -149,16 +151,18 @@ def _parts(train: Sequence[Episode], held_out: Sequence[Episode], workers: int) 
 
 
 def _build(
-    pool: Sequence[Episode], config: TrainConfig, parts: Iterator[_Part]
+    pool: Sequence[Episode], config: TrainConfig, retrieval: Retrieval, parts: Iterator[_Part]
 ) -> Iterator[tuple[int, Samples, Keys, U8]]:
     """The samples of each part with its pictures, and what they show."""
     around = MemoryView(pool)
     for part in parts:
         view, album = MemoryView(part.episodes), Album(config.policy)
-        pairs = pairs_for(view, around, config, part.for_training) if config.policy.retrieval else None
+        pairs = None
+        if config.policy.retrieval:
+            pairs = pairs_for(view, around, config, part.for_training, retrieval)
         if pairs is not None and part.for_training and config.pairs.misaligned > 0:
             pairs = misalign(pairs, around, config.pairs.misaligned)
-        builder = SampleBuilder(view, around, pairs, config.policy, album)
+        builder = SampleBuilder(view, around, pairs, config.policy, album, retrieval[1])
         for episode_id in view.episode_ids:
             builder.add(episode_id)
         yield part.number, builder.samples(), album.keys, album.develop()
@@ -186,37 +190,78 @@ def shown_by_others(pool: Sequence[Episode], held_out: Sequence[Episode]) -> lis
     ]
 
 
-def pairs_for(target: PoolView, pool: PoolView, config: TrainConfig, for_training: bool) -> Pairs:
+def training_retrieval(config: TrainConfig, pool: Sequence[Episode]) -> Retrieval:
+    """How the policy retrieves, with the scales of the training pool; what the data lack is refused."""
+    policy = config.policy
+    describer, retrieval = find_retrieval(policy.retrieval_name, policy.robot, config.pairs.n_candidates)
+    retrieval = replace(retrieval, chunk_size=policy.chunk_size)
+    if policy.canonical == retrieval.aligner.in_world:
+        raise InputError(
+            f"retrieval '{retrieval.name}' describes moments in "
+            f"{'the world' if retrieval.aligner.in_world else 'an object'}'s frame: set policy.canonical="
+            f"{str(not retrieval.aligner.in_world).lower()}"
+        )
+    retrieval.aligner.refuse(policy.robot, policy.embodiment)
+    if config.augment.displaces and not isinstance(retrieval.aligner, World):
+        raise InputError(
+            "augment.displace moves chunks away from where they were shown, and aligner "
+            f"'{retrieval.aligner.name}' carries them over: set augment.displace=0, augment.displace_turn=0"
+        )
+    if pool and policy.retrieval:
+        describer.describe(pool[0])  # names what the data lack
+        missing = retrieval.aligner.requires.missing(pool[0].objects, pool[0].goal)
+        if missing is not None:
+            raise InputError(f"aligner '{retrieval.aligner.name}' needs {missing}, and the pool has none")
+        if retrieval.auto_scale:
+            retrieval = with_scales(retrieval, MemoryView(pool).descriptors(describer))
+    return describer, retrieval
+
+
+def check_layout(what: str, episodes: Sequence[Episode], config: TrainConfig) -> None:
+    """Demonstrations of another robot, or without a camera that the policy looks through, are refused."""
+    robot, policy = config.policy.robot, config.policy
+    for episode in episodes[:1]:
+        widths = {"action": (episode.actions, robot.act), "proprio": (episode.proprio, robot.body)}
+        for name, (values, body) in widths.items():
+            if values.shape[1] != body.size:
+                raise InputError(
+                    f"{what} '{getattr(config, what)}' has {values.shape[1]}-D {name}, robot '{robot.name}' "
+                    f"{body.size}-D: give demonstrations of that robot, or its own description"
+                )
+        for camera in policy.image.cameras if policy.sees else ():
+            if camera not in episode.images:
+                known = ", ".join(episode.images) or "none"
+                raise InputError(
+                    f"{what} '{getattr(config, what)}' has no camera '{camera}': it has {known}; "
+                    "set policy.image.cameras"
+                )
+
+
+def pairs_for(
+    target: PoolView, pool: PoolView, config: TrainConfig, for_training: bool, retrieval: Retrieval
+) -> Pairs:
     """The pairs, found once and kept under a fingerprint of all that they depend on.
 
-    Those that judge are found as at test time: without the action term, and never the same scene.
+    Those for validation are found as at test time: without the action term, and never the same scene.
     """
-    name = config.policy.retrieval_preset
     chosen = replace(config.pairs, misaligned=0.0, leave_out=False)  # what is done with them comes later
     if not for_training:
         chosen = PairsConfig(1, 0.0, False, config.pairs.n_candidates)
+    describer, found_by = retrieval
     if for_training and chosen.action_weight > 0:
-        describer, retrieval = training_preset(
-            name,
-            chosen.n_candidates,
-            chosen.action_weight,
-            config.policy.chunk_size,
-            config.policy.action_dim,
-        )
-    else:
-        describer, retrieval = retrieval_preset(name, chosen.n_candidates)
+        describer, found_by = with_action_term(describer, found_by, config.policy.robot, chosen.action_weight)
     digest = hashlib.sha256()
-    digest.update(json.dumps([asdict(chosen), describer.fingerprint, retrieval.fingerprint]).encode())
+    digest.update(json.dumps([asdict(chosen), describer.fingerprint, found_by.fingerprint]).encode())
     for view in (target, pool):
         for episode_id in view.episode_ids:
             episode = view.episode(episode_id)
             digest.update(episode_id.encode() + episode.actions.tobytes() + episode.proprio.tobytes())
             digest.update(b"".join(value.tobytes() for value in episode.objects.values()))
     file = cache_folder() / "pairs" / f"{digest.hexdigest()[:32]}.safetensors"
-    found = _read_pairs(file, target, pool)
+    found = _read_pairs(file, target)
     if found is None:
         source = MemoryPool([pool.episode(i) for i in pool.episode_ids])
-        found = find_pairs(target, Retriever(source, describer, retrieval), chosen.k, chosen.allow_twin)
+        found = find_pairs(target, Retriever(source, describer, found_by), chosen.k, chosen.allow_twin)
         _write_pairs(file, found)
     return found
 
@@ -227,16 +272,18 @@ def cache_folder() -> Path:
     return Path(base) / "recap"
 
 
-def _read_pairs(file: Path, target: PoolView, pool: PoolView) -> Pairs | None:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+def _read_pairs(file: Path, target: PoolView) -> Pairs | None:
+    from safetensors import SafetensorError, safe_open
 
     if not file.exists():
         return None
     try:
-        read = load_file(file)
-        return Pairs(target.episode_ids, pool.episode_ids, read["target"], read["match"], read["weight"])
-    except (SafetensorError, OSError, KeyError):
+        with safe_open(file, framework="np") as opened:
+            # Demonstrations that cannot be used have no number: the pool's own list would be another one.
+            pool_ids = tuple(json.loads(opened.metadata()["pool_ids"]))
+            target_rows, match, weight = (opened.get_tensor(key) for key in ("target", "match", "weight"))
+        return Pairs(target.episode_ids, pool_ids, target_rows, match, weight)
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError):
         return None  # a damaged cache is no cache
 
 
@@ -246,35 +293,30 @@ def _write_pairs(file: Path, pairs: Pairs) -> None:
 
     try:
         with whole_file(file) as partial:
-            save_file({"target": pairs.target, "match": pairs.match, "weight": pairs.weight}, partial)
+            arrays = {"target": pairs.target, "match": pairs.match, "weight": pairs.weight}
+            save_file(arrays, partial, metadata={"pool_ids": json.dumps(pairs.pool_ids)})
     except (OSError, SafetensorError):  # the second where the disk is full
         return  # it is only a cache
 
 
-def _check_mirror(target: Sequence[Episode], config: TrainConfig) -> None:
-    """With a chunk to correct, a mirrored L is one more block; without, what it needs contradicts the L."""
-    if not config.augment.mirror or config.policy.retrieval:
-        return
-    for block in sorted({str(e.attributes.get("block")) for e in target} & LOPSIDED):
-        raise InputError(
-            f"mirrored, demonstrations of block '{block}' are of another block: set augment.mirror=false"
-        )
-
-
 def demonstrations(names: str) -> list[Episode]:
-    """All of the pools of these names, which commas separate."""
-    views = [open_pool(name.strip()).view() for name in names.split(",")]
+    """All of the pools or datasets of these names, which commas separate."""
+    views = [open_demonstrations(name.strip()) for name in names.split(",")]
     return [view.episode(episode_id) for view in views for episode_id in view.episode_ids]
 
 
-def of_goals(episodes: list[Episode], angles: Sequence[float]) -> list[Episode]:
-    """Those of these goals; all without any."""
-    return [e for e in episodes if not angles or any(abs(_angle(e) - a) < 0.5 for a in angles)]
+def where(episodes: list[Episode], conditions: Sequence[str]) -> list[Episode]:
+    """Those of which a condition such as `task_key=lift_pot` holds; all without any."""
+    wanted = [condition.partition("=") for condition in conditions]
+    return [e for e in episodes if not wanted or any(_holds(e, key, value) for key, _, value in wanted)]
 
 
-def of_tasks(episodes: list[Episode], keys: Sequence[str]) -> list[Episode]:
-    """Those of these tasks, by `task_key`; all without any."""
-    return [e for e in episodes if not keys or e.attributes.get("task_key") in keys]
+def _holds(episode: Episode, key: str, value: str) -> bool:
+    found = episode.attributes.get(key)
+    try:
+        return float(found) == float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return str(found) == value
 
 
 def spread(episodes: list[Episode], n: int) -> list[Episode]:
@@ -284,15 +326,10 @@ def spread(episodes: list[Episode], n: int) -> list[Episode]:
     return [episodes[int((i + 0.5) * len(episodes) / n)] for i in range(n)]
 
 
-def _angle(episode: Episode) -> float:
-    return float("nan") if episode.goal is None else float(np.degrees(episode.goal[2]))
-
-
 def action_units(config: PolicyConfig) -> F64 | None:
     """By what the numbers of an action are divided to be compared; None where they are of one kind."""
-    units = config.world.units
-    kinds = config.world.encoding.body_kinds(config.action_dim)
-    return np.array([units.get(kind, 1.0) for kind in kinds]) if units else None
+    units = config.encoding.units
+    return np.array([units.get(letter, 1.0) for letter in config.robot.act.letters]) if units else None
 
 
 def statistics_of(samples: Samples, config: PolicyConfig) -> Statistics:
@@ -300,20 +337,21 @@ def statistics_of(samples: Samples, config: PolicyConfig) -> Statistics:
     tables: dict[str, F32] = {**samples.fixed}
     for name, values in samples.matched.items():
         tables[name] = values.reshape(-1, values.shape[-1])
-    origin = config.world.encoding.origin(samples.fixed["proprio"][:, : config.action_dim])
+    here = config.robot.hold(samples.fixed["proprio"][:, : config.proprio_dim]).astype(np.float32)
+    origin = config.encoding.origin(config.robot.act, here)
     still = np.tile(origin, config.chunk_size)[:, None]
     action = samples.actions[:, None] - (samples.base if config.residual else still)
     tables["action"] = action.reshape(-1, action.shape[-1])
     mean: dict[str, F32] = {}
     std: dict[str, F32] = {}
-    kinds, least = kinds_of(config), config.world.encoding.least
+    letters, least = letters_of(config), config.encoding.least
     for name, values in tables.items():
         mean[name] = values.mean(axis=0, dtype=np.float64).astype(np.float32)
         spread = values.std(axis=0, dtype=np.float64)
-        assert len(spread) == len(kinds[name]), name
-        if least:
-            share = ACTION_SHARE if name == "action" else 1.0
-            std[name] = np.maximum(spread, [share * least[kind] for kind in kinds[name]]).astype(np.float32)
-        else:
-            std[name] = np.where(spread > 1e-3, spread, 1.0).astype(np.float32)
+        assert len(spread) == len(letters[name]), name
+        share = ACTION_SHARE if name == "action" else 1.0
+        floors = np.array([share * least.get(letter, 0.0) for letter in letters[name]])
+        # A number without a floor that never varies keeps its scale.
+        std[name] = np.where(floors > 0, np.maximum(spread, floors), np.where(spread > 1e-3, spread, 1.0))
+        std[name] = std[name].astype(np.float32)
     return Statistics(mean, std)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from recap.pool.view import PoolView
 from recap.retrieval.pairs import Pairs, stand_out
+from recap.robot import RobotSpec
 from recap.training.samples import Samples, take_rows
 from recap.types import F32, F64, Episode
 
@@ -35,29 +36,30 @@ def misalign(pairs: Pairs, pool: PoolView, share: float) -> Pairs:
 
 
 def leave_out(
-    samples: Samples, episodes: Sequence[Episode], action_dim: int, units: F64 | None = None
+    samples: Samples, episodes: Sequence[Episode], robot: RobotSpec, units: F64 | None = None
 ) -> tuple[Samples, tuple[str, ...]]:
     """Without the demonstrations whose residual stands out, and their names, worst first.
 
     Args:
         samples: every moment of the episodes, in order.
-        units: (action_dim,) by what the numbers of an action are divided, where they are of several kinds.
+        units: (a,) by what the numbers of an action are divided, where they are of several kinds.
     """
     owner = np.repeat(np.arange(len(episodes)), [len(episode) for episode in episodes])
-    ratios = residual_ratios(samples, owner, action_dim, units)
+    ratios = residual_ratios(samples, owner, robot, units)
     far = stand_out(ratios)
     worst = [int(number) for number in np.argsort(-ratios) if far[number]]
     return take_rows(samples, ~far[owner]), tuple(episodes[number].id for number in worst)
 
 
 def residual_ratios(
-    samples: Samples, owner: NDArray[np.int64], action_dim: int, units: F64 | None = None
+    samples: Samples, owner: NDArray[np.int64], robot: RobotSpec, units: F64 | None = None
 ) -> F64:
     """Of each demonstration: the RMS of actions less those of the first match, over that of holding still."""
-    now = np.tile(samples.fixed["proprio"][:, :action_dim], samples.actions.shape[1] // action_dim)
+    horizon = samples.actions.shape[1] // robot.act.size
+    now = np.tile(robot.hold(samples.fixed["proprio"][:, : robot.body.size]).astype(np.float32), horizon)
     weight: F32 | F64 = samples.valid
     if units is not None:
-        weight = weight / np.square(np.tile(units, samples.actions.shape[1] // action_dim))
+        weight = weight / np.square(np.tile(units, horizon))
     residual = (np.square(samples.actions - samples.base[:, 0]) * weight).sum(axis=1)
     still = float((np.square(samples.actions - now) * weight).sum())
     count = samples.valid.sum(axis=1)

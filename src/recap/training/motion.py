@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from recap.policies.config import PolicyConfig
-from recap.policies.encodings import THING
-from recap.policies.vectors import kinds_of, retrieved_kinds
+from recap.policies.encodings import OBJECT
+from recap.policies.vectors import letters_of, retrieved_letters
 from recap.training.config import AugmentConfig
 from recap.training.samples import Samples
 
@@ -25,12 +25,12 @@ class Motion:
 
     def __init__(self, config: PolicyConfig, device: torch.device) -> None:
         self.config, self.device = config, device
-        kinds = kinds_of(config)
-        body = config.world.encoding.body_kinds(config.action_dim)
+        kinds = letters_of(config)
+        body = config.robot.act.letters
         kinds["absolute"] = body * config.chunk_size
         self._tables = {name: self._table(text) for name, text in kinds.items()}
-        self._world = {name: self._table(text) for name, text in retrieved_kinds(config).items()}
-        self._told = {name: self._told_from(name, text) for name, text in retrieved_kinds(config).items()}
+        self._world = {name: self._table(text) for name, text in retrieved_letters(config).items()}
+        self._told = {name: self._told_from(name, text) for name, text in retrieved_letters(config).items()}
 
     def turned(self, name: str, values: Tensor, angle: Tensor, about: Tensor) -> Tensor:
         """Everything turned about a place (B, 2), by an angle (B,) each."""
@@ -68,7 +68,7 @@ class Motion:
         pairs = [m.start() for m in TURNING.finditer(kinds)]
         sides = [[float(kind == side) for kind in kinds] for side in "XY"]
         marks = [-1] * len(kinds)
-        for found in THING.finditer(kinds):
+        for found in OBJECT.finditer(kinds):
             marks[found.start() : found.end()] = [found.start() + 9] * (found.end() - found.start())
         device = self.device
         return (
@@ -81,14 +81,15 @@ class Motion:
     def _told_from(self, name: str, kinds: str) -> tuple[Tensor, Tensor]:
         """Each number's origin among those of slot `proprio`, and the origin's mark; -1: none."""
         config, told, mark = self.config, [-1] * len(kinds), [-1] * len(kinds)
-        here = kinds_of(config)
+        here = letters_of(config)
         width = config.action_dim if name == "retrieved_action" else config.proprio_dim
+        columns = config.robot.measured.tolist() if name == "retrieved_action" else range(width)
         for i in range(config.chunk_size * width):
             if kinds[i] != here[name][i]:
-                told[i] = i % width
-        if config.objects_from_now and name == "retrieved_proprio":
-            now = [m.start() for m in THING.finditer(here["proprio"])]
-            for number, found in enumerate(THING.finditer(kinds)):
+                told[i] = columns[i % width]
+        if config.relative_object_poses and name == "retrieved_proprio":
+            now = [m.start() for m in OBJECT.finditer(here["proprio"])]
+            for number, found in enumerate(OBJECT.finditer(kinds)):
                 begin, own = found.start(), now[number % len(now)]
                 told[begin : begin + 9] = range(own, own + 9)
                 mark[begin : begin + 9] = [own + 9] * 9

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from recap.policies.canonical import canonical_image
 from recap.policies.config import PolicyConfig
 from recap.policies.layout import build_layout, frame_offsets
-from recap.policies.vectors import moment_of, targets_of
+from recap.policies.vectors import targets_of, vectors_of
 from recap.pool.view import PoolView
-from recap.retrieval.conditioning import WORLD_ALIGNMENTS, build_conditioning, into, pose_into
+from recap.retrieval.conditioning import build_conditioning
+from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.pairs import Pairs
-from recap.retrieval.presets import preset as retrieval_preset
-from recap.retrieval.things import SPACE_DIM, things_of
+from recap.robot import Body
 from recap.types import F32, F64, U8, Conditioning, Episode, FrameRef
 
 I64 = NDArray[np.int64]
@@ -56,7 +56,8 @@ class Album:
         if key not in self._numbers:
             image = episode.images[camera][t]
             self._numbers[key] = len(self._taken)
-            self._taken.append(canonical_image(image, frame, self.config.image, aligned))
+            fit = self.config.robot.cameras[camera].fit
+            self._taken.append(canonical_image(image, frame, self.config.image, aligned, fit))
         return self._numbers[key]
 
     @property
@@ -74,10 +75,16 @@ class SampleBuilder:
     """Collects the samples of one side of the split."""
 
     def __init__(
-        self, target: PoolView, pool: PoolView, pairs: Pairs | None, config: PolicyConfig, album: Album
+        self,
+        target: PoolView,
+        pool: PoolView,
+        pairs: Pairs | None,
+        config: PolicyConfig,
+        album: Album,
+        retrieval: RetrievalConfig,
     ) -> None:
         self.target, self.pool, self.pairs, self.config, self.album = target, pool, pairs, config, album
-        self.retrieval = replace(retrieval_preset(config.retrieval_preset)[1], chunk_size=config.chunk_size)
+        self.retrieval = retrieval
         self.k = 1 if pairs is None else pairs.match.shape[1]
         self.retrieved = [slot for slot in build_layout(config).vectors if slot.retrieved]
         self.rows: dict[str, list[F32]] = {}
@@ -102,17 +109,19 @@ class SampleBuilder:
         ahead = np.minimum(ahead, len(episode) - 1)
         end = min(t + horizon, len(episode) - 1)
         given: list[Conditioning] = [
-            build_conditioning(self.pool, [ref], episode, t, self.retrieval, config.action_dim)
-            for ref in refs
-        ] or [build_conditioning(self.pool, [], episode, t, self.retrieval, config.action_dim)]
-        frame = given[0].frame
-        actions = self._into(frame, episode.actions[ahead].astype(np.float64))
-        proprio = self._into(frame, episode.proprio[end].astype(np.float64))
-        thing = self._things(episode, end, frame) if config.measures else np.zeros(0)
-        moments = [moment_of(one, config) for one in given]
+            build_conditioning(self.pool, chosen, episode, t, self.retrieval, config.robot)
+            for chosen in ([[ref] for ref in refs] or [[]])
+        ]
+        frame, robot = given[0].frame, config.robot
+        actions = self._into(robot.act, frame, episode.actions[ahead].astype(np.float64))
+        proprio = self._into(robot.body, frame, episode.proprio[end].astype(np.float64))
+        objects = np.zeros(0)
+        if config.measures:
+            objects = self.retrieval.aligner.objects(episode, end, end + 1, frame)[0][0]
+        moments = [vectors_of(one, config) for one in given]
         row: dict[str, F32] = {
             "proprio": moments[0].vectors["proprio"],
-            "future_proprio": targets_of(actions, proprio, thing, moments[0], config)["future_proprio"],
+            "future_proprio": targets_of(actions, proprio, objects, moments[0], config)["future_proprio"],
             "actions": actions.ravel().astype(np.float32),
             "valid": np.repeat(valid, config.action_dim),
         }
@@ -157,15 +166,8 @@ class SampleBuilder:
     def _picture(self, slot: str, number: int) -> None:
         self.pictures.setdefault(slot, []).append(number)
 
-    def _things(self, episode: Episode, t: int, frame: F64) -> F64:
-        """The objects' poses as the conditioning has them, in the frame of the moment."""
-        if self.config.pose_dim == SPACE_DIM:
-            return things_of(episode, t)
-        pose = np.asarray(episode.objects[self.retrieval.object_name][t], np.float64)
-        return pose if self.retrieval.align in WORLD_ALIGNMENTS else pose_into(frame, pose)
-
-    def _into(self, frame: F64, values: F64) -> F64:
-        return values if self.retrieval.align in WORLD_ALIGNMENTS else into(frame, values)
+    def _into(self, body: Body, frame: F64, values: F64) -> F64:
+        return values if self.retrieval.aligner.in_world else body.into(frame, values)
 
     def _padded(self, values: list[F32]) -> F32:
         """(k, width), the first repeated where there are fewer matches."""

@@ -29,16 +29,16 @@ from recap.training.autoencoder import (
     train_autoencoder,
 )
 from recap.training.batches import BatchSource
-from recap.training.beginning import begin_from
 from recap.training.config import TrainConfig
 from recap.training.data import TrainingData, load_data
-from recap.training.judging import judge, replay_rms
+from recap.training.init_from_checkpoint import begin_from
 from recap.training.networks import build_networks, make_optimizer
 from recap.training.processes import make_accelerator, noted, undisturbed
 from recap.training.records import Records, git_state
 from recap.training.schedule import learning_rate
 from recap.training.sharding import gather, local, shell
 from recap.training.state import load_state, save_state
+from recap.training.validation import judge, replay_rms
 
 LOG_EVERY = 25
 BEST, LAST = "best", "last"
@@ -166,7 +166,7 @@ class _Run:
                 batch_size=config.autoencoder_batch,
                 seed=0,  # one eye for every seed of the policy
                 device=self.device,
-                paper=config.policy.world.paper,
+                paper=config.policy.image.white,
                 report=lambda done, loss: self.report("autoencoder", done, config.autoencoder_iterations),
             )
             encoder.network.save_pretrained(kept)

@@ -1,0 +1,1 @@
+"""Applications on top of the library: a demonstration and a studio."""

@@ -1,0 +1,174 @@
+"""The studio's page and routes, put on the server's application."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from importlib.resources import files
+from pathlib import Path
+from typing import TypeVar
+
+from aiohttp import web
+
+from recap.errors import RecapError
+from recap.retrieval.retriever import Retriever
+from recap.serving.app import PAGE, SERVICE
+from recap.serving.service import Service
+from recap_apps.studio.conversation import SOCKETS, close_sockets
+from recap_apps.studio.coverage import Survey, survey
+from recap_apps.studio.results import Results
+from recap_apps.studio.run_socket import RunSocket
+from recap_apps.studio.task import shapes
+from recap_apps.studio.teach_socket import TeachSocket
+from recap_worlds.pusht.blocks import block_named
+from recap_worlds.pusht.tasks import FPS
+
+KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+# Nothing inline, nothing from elsewhere: a string that slipped into markup could do nothing.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+# Reports may bring styles and scripts of their own; they run apart from this page, without its rights.
+REPORT_HEADERS = {**HEADERS, "Content-Security-Policy": "sandbox allow-scripts", "X-Frame-Options": "DENY"}
+LOOK_S = 0.5  # between two looks at whether the pool has changed
+T = TypeVar("T")
+
+
+def add_studio(app: web.Application, runs: Path = Path("runs")) -> None:
+    """Put the page, its sockets and what it asks for on an application that serves a live pool."""
+    studio = Studio(app[SERVICE], Results(runs))
+    app[PAGE], app[SOCKETS] = studio.page, set()
+    router = app.router
+    router.add_get("/studio/{file}", studio.asset)
+    router.add_get("/api/studio/about", studio.about)
+    router.add_get("/api/studio/coverage", studio.coverage)
+    router.add_get("/api/studio/results", studio.results)
+    router.add_get("/api/studio/reports/{path:.+}", studio.report)
+    router.add_get("/api/studio/events", studio.events)
+    router.add_get("/api/studio/teach", TeachSocket(studio.service.store).handle)
+    run = RunSocket(studio.service.store, studio.service.new_agent, studio.worker)
+    router.add_get("/api/studio/run", run.handle)
+    app.on_shutdown.append(close_sockets)
+    app.on_cleanup.append(studio.close)
+
+
+class Studio:
+    """Handlers of everything but the two long conversations."""
+
+    def __init__(self, service: Service, results: Results) -> None:
+        self.service, self._results = service, results
+        # One thread for whatever computes, so that a page never takes both cores.
+        self.worker = ThreadPoolExecutor(1, "studio")
+        self._files = _page_files()
+        self._surveys: dict[str, Survey] = {}
+        self._retriever: Retriever | None = None
+
+    async def page(self, request: web.Request) -> web.StreamResponse:
+        """The one page."""
+        return self._file("index.html")
+
+    async def asset(self, request: web.Request) -> web.StreamResponse:
+        """What it is made of."""
+        return self._file(request.match_info["file"])
+
+    def _file(self, name: str) -> web.Response:
+        if name not in self._files:
+            raise web.HTTPNotFound(text=f"the studio has no file {name!a}")
+        kind = KINDS[Path(name).suffix]
+        return web.Response(body=self._files[name], content_type=kind, charset="utf-8", headers=HEADERS)
+
+    async def about(self, request: web.Request) -> web.Response:
+        """Who acts, on what, and the shapes to draw it with."""
+        service = self.service
+        fingerprint = await self._compute(lambda: service.fingerprint)
+        policy = {
+            "name": service.spec.agent.policy,
+            "fingerprint": fingerprint,
+            "reaction": service.spec.agent.reaction,
+            "ahead_s": service.chunk_size / FPS,  # of the predicted picture
+        }
+        pool = {"pool": service.store.uri, **await _thread(self._pool)}
+        return web.json_response({"policy": policy, **pool, "shapes": shapes()})
+
+    def _pool(self) -> dict[str, int]:
+        view = self.service.pool.view()
+        return {"version": view.version, "n_episodes": len(view.episode_ids)}
+
+    async def events(self, request: web.Request) -> web.WebSocketResponse:
+        """Says when the pool has changed; while it is open the server is there."""
+        socket = web.WebSocketResponse(heartbeat=15, max_msg_size=1024)
+        await socket.prepare(request)
+        request.app[SOCKETS].add(socket)
+
+        async def tell() -> None:
+            sent: dict[str, int] = {}
+            while not socket.closed:
+                with suppress(
+                    RecapError, OSError
+                ):  # of the pool, or of a page that has just gone: look again
+                    now = await _thread(self._pool)
+                    if now != sent:
+                        await socket.send_json(now)
+                        sent = now
+                await asyncio.sleep(LOOK_S)
+
+        telling = asyncio.create_task(tell())
+        try:
+            async for _ in socket:  # nothing is expected; this sees it close
+                pass
+        finally:
+            telling.cancel()
+            request.app[SOCKETS].discard(socket)
+        return socket
+
+    async def coverage(self, request: web.Request) -> web.Response:
+        """What the pool covers of a block's tasks."""
+        block = block_named(request.query.get("block", "tee")).name
+        return web.json_response((await self._compute(lambda: self._survey(block))).to_json())
+
+    def _survey(self, block: str) -> Survey:
+        version = self.service.pool.view().version
+        known = self._surveys.get(block)
+        if known is None or known.version != version:
+            if self._retriever is None:
+                self._retriever = self.service.new_agent().retriever
+            known = self._surveys[block] = survey(self._retriever, block)
+        return known
+
+    async def results(self, request: web.Request) -> web.Response:
+        """Past evaluations."""
+        runs = await _thread(self._results.list)
+        return web.json_response({"folder": str(self._results.root), "runs": runs})
+
+    async def report(self, request: web.Request) -> web.StreamResponse:
+        """A page that lies beside an evaluation."""
+        file = await _thread(lambda: self._results.report(request.match_info["path"]))
+        return web.FileResponse(file, headers={**REPORT_HEADERS, "Content-Type": "text/html; charset=utf-8"})
+
+    async def _compute(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.worker, work)
+
+    async def close(self, app: web.Application) -> None:
+        """End the thread."""
+        self.worker.shutdown(wait=False, cancel_futures=True)
+
+
+def _page_files() -> dict[str, bytes]:
+    """The page's files by name."""
+    folder = files("recap_apps") / "studio" / "page"
+    return {f.name: f.read_bytes() for f in folder.iterdir() if Path(f.name).suffix in KINDS}
+
+
+async def _thread(work: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, work)

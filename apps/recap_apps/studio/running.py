@@ -1,0 +1,164 @@
+"""The frozen policy on a task, step by step: what it sees, retrieves, foresees and does."""
+
+from __future__ import annotations
+
+import math
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from recap.agent import Plan, RetrievalAgent
+from recap.pictures import encode_png
+from recap.policies.canonical import camera_image
+from recap.policies.policy import WamPolicy
+from recap.pool.store import Pool
+from recap.pool.view import PoolSource, PoolView
+from recap.retrieval.subtrajectories import in_demonstration
+from recap.suites import Options
+from recap.types import F64, U8, FrameRef, Retrieval
+from recap_apps.studio.task import DONE, SOLVED, Task, moment
+from recap_worlds.pusht.env import PushTEnv
+from recap_worlds.pusht.robot import IMAGE_SIZE
+from recap_worlds.pusht.tasks import MAX_STEPS
+
+PUSHER = "triangle"
+FORESEEN_SIZE = 192  # px, of the predicted picture
+FADED = 0.35  # what is left of the board around it
+SLOT = 0
+NewAgent: TypeAlias = Callable[[PoolSource, Options], RetrievalAgent]
+
+
+class Pinned:
+    """A pool that stays at one version."""
+
+    def __init__(self, view: PoolView) -> None:
+        self._view = view
+
+    def view(self) -> PoolView:
+        """That one."""
+        return self._view
+
+
+@dataclass
+class Lane:
+    """One episode: an agent on a board, with the pool at some version."""
+
+    agent: RetrievalAgent
+    env: PushTEnv
+    pool: PoolSource
+    t: int = 0
+    best: float = 0.0
+    n_plans: int = 0
+    is_over: bool = False
+    _plan: Plan | None = None
+
+    def advance(self) -> dict[str, Any]:
+        """The moment now and what is done about it; then the board moves on by one step."""
+        size = self.agent.image_size or IMAGE_SIZE
+        seen = self.env.observe(size)
+        here = moment(self.env)
+        self.best = max(self.best, here["coverage"])
+        shown = {"t": self.t, **here, "best": self.best, "camera": picture(seen.images["top"])}
+        if self.best > DONE or self.t >= MAX_STEPS:
+            self.is_over = True
+            return {**shown, **self._held(), "end": "solved" if self.best > SOLVED else "unsolved"}
+        action = self.agent.act([SLOT], [seen])[0]
+        found, plan = self.agent.retrieval(SLOT), self.agent.plan(SLOT)
+        shown |= self._held()
+        if found is not None:
+            shown["pool_version"] = found.pool_version
+            if found.matches and plan is not None and plan is not self._plan:
+                self.n_plans += 1
+                shown["plan"] = self._describe(plan, found)
+        self._plan = plan
+        self.env.step(action)
+        self.t += 1
+        return shown
+
+    def _held(self) -> dict[str, Any]:
+        """Whether there is nothing to act on."""
+        found = self.agent.retrieval(SLOT)
+        return {"holding": True} if found is None or not found.matches else {}
+
+    def _describe(self, plan: Plan, found: Retrieval) -> dict[str, Any]:
+        """The grounds of a decision."""
+        match, given, n = found.matches[0], plan.given, self.agent.n_action_steps
+        body = self.agent.robot().act
+        chunk = np.clip(body.out_of(given.frame, plan.chunk.actions.astype(np.float64))[:n], *body.bounds)
+        shown = body.out_of(given.frame, given.actions[0].astype(np.float64))[given.valid[0]]
+        view = self.agent.retriever.view_of(found)
+        ref, last = in_demonstration(view, given.refs[0]), in_demonstration(view, given.last_refs[0])
+        foreseen = self._foreseen(plan)
+        return {
+            "number": self.n_plans,
+            "episode": ref.episode_id,
+            "first": ref.t,
+            "last": last.t,
+            "distance": round(match.distance, 2),
+            "costs": {name: round(cost, 2) for name, cost in match.costs.items()},
+            "confidence": None if math.isnan(found.confidence) else round(found.confidence, 4),
+            "retrieved": shown.round(1).tolist(),
+            "executed": chunk.round(1).tolist(),
+            "frames": [_frame(view, given.refs[0]), _frame(view, given.last_refs[0])],
+            "foreseen": None if foreseen is None else picture(foreseen),
+            "ms": {name: round(value, 3) for name, value in found.timings_ms.items()},
+        }
+
+    def _foreseen(self, plan: Plan) -> U8 | None:
+        """The predicted picture laid over the faded board; None where a policy predicts none."""
+        policy, latents = self.agent.policy, plan.chunk.predicted_latents
+        if latents is None or not isinstance(policy, WamPolicy):
+            return None
+        board = self.env.draw(FORESEEN_SIZE).astype(np.float64)
+        faded = (255 - FADED * (255 - board)).astype(np.uint8)
+        drawn = policy.decode_frames(latents[:1])[0]
+        return camera_image(drawn, plan.given.frame, policy.config.image, policy.aligned, faded)
+
+
+class Run:
+    """The task from the same start with the pool at several versions, side by side."""
+
+    def __init__(
+        self, task: Task, pool: Pool, new_agent: NewAgent, versions: Sequence[int | None] = (None,)
+    ) -> None:
+        self.task = task
+        self.lanes: list[Lane] = []
+        for version in versions:  # None follows the newest
+            source: PoolSource = pool if version is None else Pinned(pool.view_at(version))
+            agent = new_agent(source, {"block": task.block})
+            agent.reset(SLOT, task)
+            self.lanes.append(Lane(agent, task.open(PUSHER), source))
+
+    @property
+    def goal(self) -> F64:
+        """Where the block should come to lie: (3,)."""
+        return np.array(self.lanes[0].env.goal_pose)
+
+    def views(self) -> list[PoolView]:
+        """The pool as each lane sees it now."""
+        return [lane.pool.view() for lane in self.lanes]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every episode has ended."""
+        return all(lane.is_over for lane in self.lanes)
+
+    def advance(self) -> list[dict[str, Any]]:
+        """One step of each episode that goes on; each with the number of its lane."""
+        moving = [(i, lane) for i, lane in enumerate(self.lanes) if not lane.is_over]
+        return [{"lane": i, **lane.advance()} for i, lane in moving]
+
+
+def picture(image: U8) -> str:
+    """An image that a page can show as it is."""
+    return "data:image/png;base64," + b64encode(encode_png(image)).decode()
+
+
+def _frame(view: PoolView, ref: FrameRef) -> str | None:
+    """A camera frame of the pool."""
+    episode = view.episode(ref.episode_id)
+    frames = next(iter(episode.images.values()), None)
+    return None if frames is None else picture(np.asarray(frames[ref.t], np.uint8))

@@ -1,0 +1,158 @@
+"""A demonstration by hand: the real physics follows a person's pointer and is recorded as it goes."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from recap.errors import InputError
+from recap.types import F64, Episode, Observation
+from recap_apps.studio.task import DONE, SOLVED, Task, moment
+from recap_worlds.pusht.drawing import BOARD_SIZE
+from recap_worlds.pusht.env import PushTEnv
+from recap_worlds.pusht.robot import IMAGE_SIZE
+from recap_worlds.pusht.tasks import ACTION_SPACE, FPS, INSTRUCTION
+
+MAX_FRAMES = 900  # a minute and a half of motion
+MIN_FRAMES = 10  # a second; less shows nothing
+MAX_STEP_PX = 14.0  # that the target moves in a control step: a little more than the expert's
+REST_PX = 0.5  # nearer to its target, and as slow, the disc is at rest
+MAX_NAME = 80  # characters
+PREFIX = "studio/"  # of the ids of what was taught here
+PUSHER = "disc"
+_PART = re.compile(r"@\d+-\d+$")  # so end the ids of sub-trajectories: no demonstration's may equal one
+
+
+@dataclass
+class Teaching:
+    """One demonstration in the making. Time runs while the disc is held, and until it is at rest."""
+
+    task: Task
+    held: bool = False
+    _env: PushTEnv = field(init=False)
+    _observations: list[Observation] = field(default_factory=list)
+    _actions: list[F64] = field(default_factory=list)
+    _coverage: list[float] = field(default_factory=list)  # before each action, and after the last
+
+    def __post_init__(self) -> None:
+        self._env = self.task.open(PUSHER)
+        self._target = np.array(self._env.agent.position, np.float64)
+        self._pointer = self._target.copy()
+        self._coverage.append(self._env.coverage())
+
+    def __len__(self) -> int:
+        return len(self._actions)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the goal is reached, or there is no more room."""
+        return self._coverage[-1] > DONE or len(self) >= MAX_FRAMES
+
+    @property
+    def last_action(self) -> F64:
+        """The newest action: (2,)."""
+        return self._actions[-1]
+
+    @property
+    def goal(self) -> F64:
+        """Where the block should come to lie: (3,)."""
+        return np.array(self._env.goal_pose)
+
+    def point(self, x: float, y: float) -> None:
+        """Where the person wants the disc to go; it is held from here on."""
+        if not (math.isfinite(x) and math.isfinite(y)):
+            raise InputError("a target is two finite numbers: give x and y")
+        self._pointer = np.clip([x, y], 0.0, BOARD_SIZE)
+        self.held = True
+
+    def release(self) -> None:
+        """The person lets go: the disc stays where it is."""
+        self._pointer, self.held = self._target.copy(), False
+
+    def tick(self) -> dict[str, Any] | None:
+        """One control step of 0.1 s, and what came of it; None while nothing moves."""
+        if self.is_over or (not self.held and self._is_resting()):
+            return None
+        way = self._pointer - self._target
+        far = float(np.hypot(*way))
+        # A robot's speed: a chunk that leaps is one that no policy can follow.
+        self._target = self._target + way * min(1.0, MAX_STEP_PX / far) if far > 0 else self._target
+        action = self._target.astype(np.float32).astype(np.float64)  # what is done is what is recorded
+        self._observations.append(self._env.observe(IMAGE_SIZE))
+        self._actions.append(action)
+        self._env.step(action)
+        self._coverage.append(self._env.coverage())
+        return self.moment()
+
+    def moment(self) -> dict[str, Any]:
+        """Where everything is now, after so many steps."""
+        over = "solved" if self._coverage[-1] > DONE else "full" if self.is_over else None
+        return {"t": len(self), **moment(self._env), "target": self._target.round(2).tolist(), "over": over}
+
+    def best_end(self) -> int:
+        """Where to end it: at its best coverage if that counts as success, else at its end."""
+        best = int(np.argmax(self._coverage))
+        return best if self._coverage[best] > SOLVED and best >= MIN_FRAMES else len(self)
+
+    def episode(self, name: str, first: int, last: int) -> Episode:
+        """Steps first … last - 1 as a demonstration like any other."""
+        if not 0 <= first < last <= len(self):
+            raise InputError(f"there are no steps {first} to {last}: it has {len(self)}")
+        if last - first < MIN_FRAMES:
+            raise InputError(f"{last - first} steps show too little: keep {MIN_FRAMES} or more")
+        kept = self._observations[first:last]
+        return Episode(
+            id=PREFIX + checked_name(name),
+            scene_id=self.task.scene_id,
+            task=INSTRUCTION,
+            embodiment=PUSHER,
+            fps=FPS,
+            timestamps=np.arange(last - first) / FPS,
+            proprio=np.array([o.proprio for o in kept], np.float32),
+            actions=np.array(self._actions[first:last], np.float32),
+            objects={"block": np.array([o.objects["block"] for o in kept], np.float32)},
+            goal=np.asarray(kept[0].goal, np.float32),
+            images={"top": [o.images["top"] for o in kept]},
+            action_space=ACTION_SPACE,
+            success=self._coverage[last] > SOLVED,
+            source="a person in the studio",
+            attributes={
+                "block": self.task.block,
+                "goal_angle": self.task.angle,
+                "noise": 0.0,
+                "seed": self.task.seed,
+                "speed": 1.0,
+                "style": 0,
+                "symmetry": self.task.symmetry,
+                "coverage": round(self._coverage[last], 4),
+            },
+        )
+
+    def _is_resting(self) -> bool:
+        position, velocity = self._env.agent.position, self._env.agent.velocity
+        away = math.hypot(position[0] - self._target[0], position[1] - self._target[1])
+        return away < REST_PX and math.hypot(*velocity) / FPS < REST_PX
+
+
+def checked_name(name: str) -> str:
+    """The name without spaces around it, if it can be one."""
+    name = name.strip()
+    if not name or len(name) > MAX_NAME:
+        raise InputError(f"a demonstration needs a name of 1 to {MAX_NAME} characters")
+    if not name.isprintable():
+        raise InputError("the name has a character that cannot be shown: type another")
+    if _PART.search(name):
+        raise InputError(f"'{name}' ends like a part of a demonstration: choose another name")
+    return name
+
+
+def free_name(task: Task, taken: frozenset[str]) -> str:
+    """A name for a demonstration of the task that no episode has."""
+    n = 1
+    while PREFIX + (name := f"{task}" if n == 1 else f"{task}, take {n}") in taken:
+        n += 1
+    return name

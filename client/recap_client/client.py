@@ -1,0 +1,163 @@
+"""A robot's side of the wire: what openpi's client does, with a connect timeout, resets and retries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from recap_client.errors import BusyError, InputError, ServerError, UnreachableError
+from recap_client.wire import decode_map, encode
+
+T = TypeVar("T")
+
+MAX_REPLY_BYTES = 64 * 2**20
+CLOSE_TIMEOUT_S = 1.0
+FIRST_WAIT_S, MAX_WAIT_S = 0.05, 2.0
+
+
+class PolicyClient:
+    """Speaks to a policy server; a lost connection is made anew, which begins a new episode there.
+
+    Args:
+        url: `ws://host:port`, or just `host:port`.
+        token: what the server asks for.
+        connect_timeout_s: for one attempt to connect.
+        reply_timeout_s: for one reply.
+        retries: how often a lost connection, or a busy server, is tried again before giving up.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        connect_timeout_s: float = 5.0,
+        reply_timeout_s: float = 30.0,
+        retries: int = 5,
+    ) -> None:
+        self.url = url if url.startswith(("ws://", "wss://")) else f"ws://{url.removeprefix('http://')}"
+        if "://" in url and not url.startswith(("ws://", "wss://", "http://")):
+            raise InputError(f"'{url}' is no address of a policy server: give ws://host:port")
+        self.connect_timeout_s, self.reply_timeout_s, self.retries = (
+            connect_timeout_s,
+            reply_timeout_s,
+            retries,
+        )
+        self.n_connects = 0
+        self._headers = {"Authorization": f"Api-Key {token}"} if token else {}
+        self._episode: dict[str, Any] = {}  # what the last reset asked for, to be asked for again
+        self._socket: Any = None
+        self._held = ExitStack()  # closes the socket
+        self._metadata: dict[str, Any] = {}
+        self._patiently(lambda: None)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the server said of itself."""
+        return self._metadata
+
+    def infer(self, observation: Mapping[str, Any]) -> dict[str, Any]:
+        """Actions for an observation."""
+        data = encode(dict(observation))
+        return self._patiently(lambda: self._exchange(data))
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        """Begin a new episode; options are those of the server's world, if it has such."""
+        given = {"seed": seed, "options": dict(options) if options else None}
+        self._episode = {"reset": True, **{key: value for key, value in given.items() if value is not None}}
+        data = encode(self._episode)
+        self._patiently(lambda: self._exchange(data))
+
+    def close(self) -> None:
+        """Leave."""
+        self._socket = None
+        self._held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        """Try, with longer and longer waits, as long as trying again may help."""
+        wait_s = FIRST_WAIT_S
+        for left in range(self.retries, -1, -1):
+            try:
+                if self._socket is None:
+                    self._connect()
+                return attempt()
+            except BusyError:
+                if not left:
+                    raise
+            except (OSError, EOFError) as error:  # timeouts are OSErrors
+                self.close()
+                if not left:
+                    why = " ".join(str(error).split()) or type(error).__name__
+                    raise UnreachableError(
+                        f"policy server {self.url} cannot be reached ({why}): is `recap serve` running?"
+                    ) from error
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, MAX_WAIT_S)
+        raise AssertionError
+
+    def _connect(self) -> None:
+        from websockets.exceptions import InvalidHandshake, InvalidURI, WebSocketException
+        from websockets.sync.client import connect
+
+        try:
+            self._socket = self._held.enter_context(
+                connect(
+                    self.url,
+                    additional_headers=self._headers,
+                    open_timeout=self.connect_timeout_s,
+                    close_timeout=CLOSE_TIMEOUT_S,
+                    compression=None,
+                    max_size=MAX_REPLY_BYTES,
+                    proxy=None,
+                )
+            )
+            self._metadata = decode_map(self._receive(), MAX_REPLY_BYTES)
+        except (InvalidURI, ValueError) as error:
+            raise InputError(f"'{self.url}' is no address of a policy server: give ws://host:port") from error
+        except InvalidHandshake as error:
+            status = getattr(getattr(error, "response", None), "status_code", None)
+            if status == 503:
+                raise BusyError(f"policy server {self.url} is busy: it has too many connections") from error
+            if status in (401, 403):
+                raise ServerError(
+                    f"policy server {self.url} refuses ({status}): check the token and the address"
+                ) from error
+            raise ConnectionError(" ".join(str(error).split())) from error
+        except WebSocketException as error:
+            raise ConnectionError(" ".join(str(error).split())) from error
+        self.n_connects += 1
+        if self._episode:
+            self._exchange(encode(self._episode))
+
+    def _exchange(self, data: bytes) -> dict[str, Any]:
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            self._socket.send(data)
+            reply = self._receive()
+        except ConnectionClosed as error:
+            raise ConnectionError(" ".join(str(error).split())) from error
+        if isinstance(reply, str):
+            if reply.startswith("busy"):
+                raise BusyError(f"policy server {self.url}: {reply}")
+            raise ServerError(f"policy server {self.url}: {reply}")
+        return decode_map(reply, MAX_REPLY_BYTES)
+
+    def _receive(self) -> Any:
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            return self._socket.recv(timeout=self.reply_timeout_s)
+        except ConnectionClosed as error:
+            raise ConnectionError(" ".join(str(error).split())) from error

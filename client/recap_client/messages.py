@@ -1,0 +1,49 @@
+"""Keys of a message, and an observation as a message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from recap_client.errors import InputError
+from recap_client.limits import F64
+
+IMAGE, WRIST, STATE, PROMPT = "observation/image", "observation/wrist_image", "observation/state", "prompt"
+IMAGES = "observation/images/"
+GOAL, TIME, OBJECTS = "observation/goal", "observation/time_s", "observation/objects/"
+EXECUTED, MISSED, RESET = "executed", "missed", "reset"
+
+
+def as_message(seen: Any) -> dict[str, Any]:
+    """A `recap.Observation`, or anything with its fields, as the wire has it."""
+    message: dict[str, Any] = {STATE: seen.proprio, PROMPT: seen.task}
+    if np.isfinite(seen.time_s):
+        message[TIME] = float(seen.time_s)
+    message |= {IMAGES + camera: image for camera, image in seen.images.items()}
+    if seen.goal is not None:
+        message[GOAL] = np.asarray(seen.goal)
+    return message | {OBJECTS + name: np.asarray(pose) for name, pose in seen.objects.items()}
+
+
+def held_columns(said: Mapping[str, Any]) -> list[int]:
+    """Which number of the state each number of an action is; of a server that does not say, the same one."""
+    columns = [int(column) for column in said.get("hold", range(int(said["action_dim"])))]
+    size = int(said.get("state_dim", said["action_dim"]))
+    if len(columns) != int(said["action_dim"]) or not all(-1 <= column < size for column in columns):
+        raise ValueError(f"hold {columns}")
+    return columns
+
+
+def position_in(message: Mapping[str, Any], said: Mapping[str, Any]) -> F64:
+    """The action that keeps the robot where its first observation shows it: (a,).
+
+    Args:
+        said: the server's metadata: `hold` says which number of the state each of an action is; -1: none.
+    """
+    state, size = np.asarray(message.get(STATE)), int(said.get("state_dim", said["action_dim"]))
+    if state.dtype.kind not in "iuf" or state.shape != (size,) or not np.isfinite(state).all():
+        raise InputError(f"the robot's '{STATE}' is {state.dtype} {state.shape}: give {size} finite numbers")
+    columns = np.array(held_columns(said), np.int64)
+    return np.where(columns >= 0, state.astype(np.float64)[columns], 0.0)

@@ -1,0 +1,310 @@
+"""A robot's control loop at a fixed rate: observe, ask ahead, act within limits, else hold."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from recap_client.errors import BusyError, InputError, ServerError, UnreachableError
+from recap_client.limits import F64, ActionLimits, limit_actions
+from recap_client.messages import EXECUTED, MISSED, as_message, held_columns, position_in
+from recap_client.realtime import N_BLEND, Answer, Asker, Infers, Latency, Timeline, ask_after
+
+
+@runtime_checkable
+class Robot(Protocol):
+    """What can be driven. It may also have `status()` (numbers to show), `done` and `close()`."""
+
+    def observe(self) -> Any:
+        """The moment: a `recap.Observation`, or a message as the wire has it."""
+        ...
+
+    def act(self, action: F64) -> None:
+        """Go towards a target; called once a period, and must return well within it."""
+        ...
+
+
+class Policy(Infers, Protocol):
+    """What drives it: a `PolicyClient`, made with few retries, since the loop has its own patience."""
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the server said of itself."""
+        ...
+
+
+@dataclass(frozen=True)
+class LoopSpec:
+    """How a robot is driven; None is as the server says."""
+
+    steps: int | None = None  # control periods; None until `done`, `stop` or Ctrl-C
+    rate_hz: float | None = None
+    box: tuple[float, float] | None = None  # within the server's own
+    speed: float = 1.0  # share of the server's largest steps
+    n_blend: int = N_BLEND
+    delay_s: float = 0.0  # added to every reply, to see what a slow one does
+    patience_s: float = 10.0  # how long a lost server is waited for, the robot holding
+
+    def __post_init__(self) -> None:
+        if self.rate_hz is not None and not 0.1 <= self.rate_hz <= 1000:
+            raise InputError(f"a rate of {self.rate_hz} Hz is out of range: give 0.1 to 1000")
+        if not 0 <= self.delay_s <= 60:
+            raise InputError(f"a delay of {self.delay_s} s is out of range: give 0 to 60 s")
+        if not 0 < self.speed <= 1:
+            raise InputError(f"a speed of {self.speed} is out of range: give more than 0, up to 1")
+        if self.steps is not None and self.steps < 1:
+            raise InputError(f"{self.steps} steps are none: give 1 or more")
+
+
+@dataclass(frozen=True)
+class LoopReport:
+    """How it went."""
+
+    reason: str  # why it ended: steps, done, stopped, or what went wrong
+    periods: int = 0
+    misses: int = 0  # periods without an action left, in which the robot held
+    overruns: int = 0  # periods that took longer than they may
+    replies: int = 0
+    held: int = 0  # replies that wanted to stay
+    failures: int = 0  # questions that got no reply: lost or busy
+    limited: int = 0  # actions that were moved into the box or slowed down
+    latency_p50_ms: float = float("nan")
+    latency_p99_ms: float = float("nan")
+    acceleration: float = float("nan")  # mean second difference of the targets, in the units of an action
+    jerk: float = float("nan")  # mean third difference
+    seconds: float = 0.0
+    status: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended otherwise than it was to."""
+        return self.reason not in ("steps", "done", "stopped")
+
+
+class RobotLoop:
+    """Drives a robot by a policy; `run` returns when it is over, and the robot then holds.
+
+    Args:
+        robot: its `observe` is called when a question is due, its `act` once a period.
+        policy: asked from a thread of the loop's own; the caller closes it.
+        watch: called after every period.
+    """
+
+    def __init__(
+        self,
+        robot: Robot,
+        policy: Policy,
+        spec: LoopSpec | None = None,
+        watch: Callable[[LoopReport], None] = lambda _: None,
+    ) -> None:
+        self.robot, self.policy, self.spec, self._watch = robot, policy, spec or LoopSpec(), watch
+        said = policy.metadata
+        try:
+            hz, self._horizon = float(said["control_hz"]), int(said["action_horizon"])
+            self._n_action_steps, self._action_dim = int(said["n_action_steps"]), int(said["action_dim"])
+            self._said, limits = said, ActionLimits.read(said)
+            held_columns(said)  # refuses what it could not hold by
+            if not (0 < hz < np.inf and 1 <= self._n_action_steps <= self._horizon):
+                raise ValueError(f"{self._n_action_steps} of {self._horizon} actions at {hz} Hz")
+        except (KeyError, TypeError, ValueError, InputError) as error:
+            raise ServerError(
+                f"the server does not say what a loop must know ({error}): is it `recap serve`?"
+            ) from error
+        self.rate_hz = self.spec.rate_hz or hz
+        # A step is a length a period: at a higher rate than the server's the same length would be faster.
+        self.limits = limits.scaled(self.spec.speed * min(1.0, hz / self.rate_hz))
+        if self.spec.box is not None:
+            self.limits = self.limits.within(*self.spec.box)
+        self.timeline = Timeline(self.spec.n_blend)
+        self.latency = Latency()
+        self.report = LoopReport("running")
+        self.targets: list[F64] = []
+        self._stopped = threading.Event()
+        self._latencies_ms: list[float] = []
+        self._at: F64 | None = None  # the target now
+        self._answered_at = 0  # actions taken when the last answered observation was made
+        self._answered_misses = 0
+        self._asked_misses = 0
+        self._lost_since: float | None = None
+
+    def stop(self) -> None:
+        """End after this period; from any thread, or a signal handler."""
+        self._stopped.set()
+
+    def run(self) -> LoopReport:
+        """Drive until it is over, then hold; what the robot raises is raised again, a lost server is not."""
+        asker = Asker(self.policy, self.spec.delay_s)
+        started = time.monotonic()
+        reason = "interrupted"
+        try:
+            reason = self._drive(asker)
+        except ServerError as error:
+            reason = " ".join(str(error).split())
+            self._rest()
+        except BaseException:
+            with suppress(Exception):  # what went wrong first is what counts
+                self._rest()
+            raise
+        else:
+            self._rest()
+        finally:
+            asker.close()
+            close = getattr(self.robot, "close", None)
+            if callable(close):
+                close()
+            self.report = self._finished(reason, time.monotonic() - started)
+        return self.report
+
+    def _drive(self, asker: Asker) -> str:
+        """Period after period; why it ended."""
+        period_s = 1 / self.rate_hz
+        self._ask(asker)
+        begun = self._await_first(asker, period_s)
+        if begun is not None:
+            return begun
+        due = time.monotonic()
+        while True:
+            self._receive(asker, asker.poll())
+            if not asker.is_waiting and self._wants_to_ask():
+                self._ask(asker)
+            self._act()
+            due += period_s
+            early_s = due - time.monotonic()
+            if early_s < 0:
+                self._count(overruns=1)
+                due -= early_s  # periods are never made up for by a burst of actions
+            if self.spec.steps is not None and self.report.periods >= self.spec.steps:
+                return "steps"
+            if getattr(self.robot, "done", False):
+                return "done"
+            if self._stopped.wait(max(0.0, early_s)):
+                return "stopped"
+
+    def _await_first(self, asker: Asker, period_s: float) -> str | None:
+        """The robot stands until it knows where to go; that is nobody's miss."""
+        while not len(self.timeline):
+            self._receive(asker, asker.wait(period_s))
+            if self._stopped.is_set():
+                return "stopped"
+            if not asker.is_waiting and not len(self.timeline):
+                self._ask(asker)
+                self._stopped.wait(period_s)
+        return None
+
+    def _wants_to_ask(self) -> bool:
+        delay = self.latency.periods(1 / self.rate_hz)
+        every = ask_after(self._horizon, self._n_action_steps, delay)
+        return not len(self.timeline) or self.timeline.n_taken - self._answered_at >= every
+
+    def _ask(self, asker: Asker) -> None:
+        seen = self.robot.observe()
+        message = dict(seen if isinstance(seen, Mapping) else as_message(seen))
+        if self._at is None:
+            self._at = position_in(message, self._said)
+        taken, missed = self.timeline.n_taken, self.report.misses
+        message |= {EXECUTED: taken - self._answered_at, MISSED: missed - self._answered_misses}
+        asker.ask(message, taken)
+        self._asked_misses = missed
+
+    def _receive(self, asker: Asker, answer: Answer | None) -> None:
+        """Join what has come; a lost or busy server is asked again until patience ends."""
+        if answer is None:
+            return
+        if isinstance(answer.error, UnreachableError | BusyError):
+            self._count(failures=1)
+            now = time.monotonic()
+            self._lost_since = now if self._lost_since is None else self._lost_since
+            if now - self._lost_since > self.spec.patience_s:
+                raise answer.error
+            return
+        if answer.error is not None:
+            raise answer.error
+        assert answer.reply is not None
+        chunk = self._checked(answer.reply)
+        self._lost_since = None
+        self._answered_at, self._answered_misses = answer.asked_at, self._asked_misses
+        self._latencies_ms.append(1000 * answer.latency_s)
+        self.latency.observe(answer.latency_s)
+        held = bool(answer.reply.get("held", False))
+        self._count(replies=1, held=int(held))
+        if held and self.timeline.last is not None:
+            self.timeline.stay(len(chunk), self._still)  # where it is by now, not where it was when it asked
+        else:
+            self.timeline.join(chunk, answer.asked_at)
+
+    def _checked(self, reply: Mapping[str, Any]) -> F64:
+        """The actions of a reply, of the shape that was promised and finite."""
+        actions = np.asarray(reply.get("actions"))
+        fits = actions.ndim == 2 and actions.shape[1] == self._action_dim and len(actions)
+        if not fits or actions.dtype.kind not in "iuf" or not np.isfinite(actions).all():
+            raise ServerError(
+                f"the server sends actions of {actions.dtype} {actions.shape}, or not finite: nothing is done"
+            )
+        return actions.astype(np.float64)
+
+    def _act(self) -> None:
+        """One period: the next action within the limits, or one that holds."""
+        assert self._at is not None
+        wanted = self.timeline.take()
+        if wanted is None:
+            self._count(misses=1)
+            target = self.timeline.last = self._still  # what comes next blends from there
+        else:
+            kept, n_limited = limit_actions(wanted[None], self._at, self.limits)
+            target = kept[0]
+            self._count(limited=n_limited)
+        self.robot.act(target.copy())
+        self._at = target
+        self.targets.append(target)
+        self._count(periods=1)
+        self._watch(self.report)
+
+    @property
+    def _still(self) -> F64:
+        """The action that holds: the last target again, or no change where actions are changes."""
+        assert self._at is not None
+        return np.zeros_like(self._at) if self.limits.relative else self._at
+
+    def _rest(self) -> None:
+        """Hold where it is, however it ended."""
+        if self._at is not None:
+            self.robot.act(self._still.copy())
+
+    def _count(self, **more: int) -> None:
+        counts = {key: getattr(self.report, key) + n for key, n in more.items()}
+        if "periods" in more:
+            counts["status"] = self._status()
+            counts["latency_p50_ms"] = _quantile(self._latencies_ms[-32:], 0.5)
+        self.report = replace(self.report, **counts)
+
+    def _status(self) -> Any:
+        status = getattr(self.robot, "status", None)
+        return dict(status()) if callable(status) else {}
+
+    def _finished(self, reason: str, seconds: float) -> LoopReport:
+        return replace(
+            self.report,
+            reason=reason,
+            seconds=seconds,
+            latency_p50_ms=_quantile(self._latencies_ms, 0.5),
+            latency_p99_ms=_quantile(self._latencies_ms, 0.99),
+            acceleration=roughness(self.targets, 2),
+            jerk=roughness(self.targets, 3),
+        )
+
+
+def roughness(targets: list[F64], order: int) -> float:
+    """Mean length of that difference of the targets; nan where there are too few."""
+    if len(targets) <= order:
+        return float("nan")
+    return float(np.linalg.norm(np.diff(np.array(targets), order, axis=0), axis=1).mean())
+
+
+def _quantile(values: list[float], q: float) -> float:
+    return float(np.quantile(values, q)) if values else float("nan")

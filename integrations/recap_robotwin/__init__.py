@@ -1,0 +1,1 @@
+"""ReCAP as a policy of a RoboTwin 2.0 checkout."""

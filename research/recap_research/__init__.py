@@ -1,0 +1,1 @@
+"""The evidence: sweeps, probes, reports and benchmarks; not part of the wheel."""

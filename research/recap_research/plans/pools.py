@@ -1,0 +1,63 @@
+"""The demonstrations of a plan: collected or chosen once, poses only, drawn when they are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from recap.errors import InputError
+from recap.pool.memory import MemoryView
+from recap.pool.packed import write_packed
+from recap.training.data import demonstrations, spread, where
+from recap.types import Episode
+from recap.workers import run_in_workers
+from recap_worlds.pusht.collecting import CollectSpec, Demo, demonstrate
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Some demonstrations of a pool that is there."""
+
+    of: str  # a standard pool, or a snapshot
+    n: int = 0  # in even steps over goals and scenes; 0: all
+    where: tuple[str, ...] = ()  # of which one holds, such as goal_angle=45; none: of all
+
+    def __post_init__(self) -> None:
+        if self.n < 0:
+            raise InputError(f"{self.n} demonstrations cannot be chosen: give 1 or more, or 0 for all")
+
+
+def collect_pools(specs: Mapping[str, CollectSpec | Selection], folder: Path, workers: int) -> list[str]:
+    """Collect those that are not there into snapshots, all by the same processes; their names."""
+    missing = {name: spec for name, spec in specs.items() if not _file(folder, name).exists()}
+    collected = {name: spec for name, spec in missing.items() if isinstance(spec, CollectSpec)}
+    items = [(name, spec, demo) for name, spec in collected.items() for demo in spec.demos()]
+    found: dict[str, dict[int, Episode]] = {name: {} for name in collected}
+    for name, number, episode in run_in_workers(_demonstrate, items, workers):
+        found[name][number] = episode
+    for name, episodes in found.items():
+        pack([episodes[number] for number in sorted(episodes)], _file(folder, name))
+    for name, spec in missing.items():
+        if isinstance(spec, Selection):
+            pack(spread(where(demonstrations(spec.of), spec.where), spec.n), _file(folder, name))
+    return list(missing)
+
+
+def _file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.safetensors"
+
+
+def pack(episodes: Sequence[Episode], file: Path) -> None:
+    """A snapshot without pictures."""
+    write_packed(MemoryView([replace(e, images={}) for e in episodes]), file, images=False)
+
+
+def seconds_of(episodes: Sequence[Episode]) -> float:
+    """How long they are together."""
+    return float(sum(len(episode) / episode.fps for episode in episodes))
+
+
+def _demonstrate(items: Iterator[tuple[str, CollectSpec, Demo]]) -> Iterator[tuple[str, int, Episode]]:
+    for name, spec, demo in items:
+        yield name, demo.index, demonstrate(spec, demo)

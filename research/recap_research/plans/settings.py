@@ -1,0 +1,75 @@
+"""What runs have in common and in what they differ, from their configs: whether a comparison is fair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recap.training.config import TrainConfig
+from recap_research.plans.plan import Plan, frame_of
+
+# Told even where they are equal.
+TOLD = (
+    "n_iterations",
+    "batch_size",
+    "learning_rate",
+    "warm_up",
+    "weight_decay",
+    "ema",
+    "action_loss",
+    "policy.inputs",
+    "policy.network.num_layers",
+    "augment.mirror",
+    "augment.state_noise",
+    "augment.image_dropout",
+)
+ASIDE = ("preset", "seed")
+
+
+def compare_settings(plan: Plan, names: Sequence[str]) -> list[list[str]]:
+    """Rows of a table: a head, a setting each, and how many others are equal in all of these families."""
+    families = {name.partition("/")[0] for name in names}
+    configs: dict[str, TrainConfig] = {}
+    for run in plan.runs:
+        if run.family in families:
+            configs.setdefault(run.family, run.config)
+    flat = {name: dict(_flat(config.to_json())) for name, config in configs.items()}
+    if not flat:
+        return []
+    keys = [
+        key for key in dict.fromkeys(key for values in flat.values() for key in values) if key not in ASIDE
+    ]
+    # A setting that came later is not written where it says nothing: all tasks, no shift.
+    differing = [key for key in keys if len({str(values.get(key, ())) for values in flat.values()}) > 1]
+    rows = [["setting", *(plan.labels[name] for name in flat)]]
+    rows.append(["frame", *(frame_of(configs[name].policy) for name in flat)])
+    for key in [*TOLD, *(key for key in differing if key not in TOLD)]:
+        rows.append([f"`{key}`", *(_text(values.get(key, ())) for values in flat.values())])
+    n_equal = len(set(keys) - set(differing) - set(TOLD))
+    rows.append([f"{n_equal} others", *("equal" for _ in flat)])
+    return rows
+
+
+def as_markdown(rows: Sequence[Sequence[str]]) -> str:
+    """The table; its first row is the head."""
+    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in value) or "all"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return ", ".join(Path(name).name.removesuffix(".safetensors") for name in value.split(","))
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

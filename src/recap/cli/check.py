@@ -1,0 +1,193 @@
+"""`recap check`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from recap.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from recap.pool.view import PoolView
+    from recap.robot import RobotSpec
+    from recap.training.check import Check
+    from recap.training.config import TrainConfig
+    from recap.types import Episode
+
+
+@click.command()
+@click.argument("target")
+@click.argument("pool")
+@click.option("--retrieval", metavar="NAME", help="How to retrieve.  [default: as the data allow]")
+@click.option(
+    "--horizons", default="1,2,4,8,16,32", show_default=True, metavar="N,N…", help="Chunk lengths to try."
+)
+@click.option(
+    "--moments", type=click.IntRange(4), default=3000, show_default=True, metavar="N", help="How many to ask."
+)
+@click.option(
+    "--map", "maps", multiple=True, metavar="FIELD=KEY", help="As for recap pool add, for both; repeatable."
+)
+@click.option(
+    "--worst", type=click.IntRange(0), default=5, show_default=True, metavar="N", help="Pairs to list."
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Also write JSON.")
+def check(
+    target: str,
+    pool: str,
+    retrieval: str | None,
+    horizons: str,
+    moments: int,
+    maps: tuple[str, ...],
+    worst: int,
+    json_file: Path | None,
+) -> int:
+    """See before any training whether a pool is worth retrieving from.
+
+    TARGET has demonstrations of the robot, POOL those of the other embodiment; each is a pool, a packed
+    snapshot, a standard pool, or a dataset that recap pool add would import. What is retrieved for moments
+    of the target is compared with what the robot did then, and with holding still. Seconds on a CPU. The
+    exit code is 1 when the check fails.
+
+    \b
+    Example:
+      recap check pusht-triangle pusht-9x100
+      recap check data/robot data/hands --map proprio=observation.state --json check.json
+    """
+    import json
+    import shlex
+
+    from recap.cli.importing import parse_mapping
+    from recap.cli.terminal import show
+    from recap.pool.opening import open_demonstrations
+    from recap.run_directory import write_whole
+    from recap.training.check import EVERYTHING, check_pool
+
+    mapping = parse_mapping(maps)
+    views = [open_demonstrations(place, mapping) for place in (target, pool)]
+    found = check_pool(
+        *views, names=(target, pool), retrieval=retrieval, horizons=_numbers(horizons), n_moments=moments
+    )
+    click.echo(
+        f"{found.n_target} target demonstrations, {found.n_pool} in the pool, {found.n_paired} paired by "
+        f"scene; retrieval {found.retrieval}"
+    )
+    if found.retrieval == EVERYTHING:
+        click.echo(f"Moments are compared by: {', '.join(found.compared)}.")
+        if not any(name.startswith("object ") for name in found.compared):
+            click.echo("No object has its pose on both sides: " + _instead(found.compared))
+    show(_table(found))
+    best = found.best
+    click.echo(
+        f"\nThe check {found.verdict}. Against holding still, over {best.horizon} actions: as retrieved "
+        f"{best.ratio:.2f}, moved to the robot {best.corrected_ratio:.2f} [{best.low:.2f}, {best.high:.2f}]."
+    )
+    click.echo(f"Recommended chunk_size: {found.chunk_size}.")
+    if best.corrected > 0:
+        click.echo(
+            f"A perfect retriever would leave {best.perfect / best.corrected:.0%} of that residual at this "
+            "length; the rest is what better retrieval could save."
+        )
+    poor = [str(row.horizon) for row in found.rows if row.corrected_ratio >= 1]
+    if poor and not found.verdict.startswith("fails"):
+        click.echo(
+            f"At lengths {', '.join(poor)} it is no nearer than holding still: more demonstrations help."
+        )
+    if not found.n_paired:
+        click.echo("Nothing is paired: no scene is on both sides, so 'as paired' says what 'corrected' says.")
+    _list_pairs(found, worst)
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        words = ["recap", "check", target, pool, "--horizons", horizons, "--moments", str(moments)]
+        words += [] if retrieval is None else ["--retrieval", retrieval]
+        words += [word for one in maps for word in ("--map", one)]
+        body = {**found.to_json(), "command": shlex.join(words)}
+        write_whole(json_file, json.dumps(body, indent=1) + "\n")
+        click.echo(f"Results: {json_file}")
+    click.echo(f"({found.wall_s:.1f} s)")
+    if found.verdict.startswith("fails"):
+        click.echo("Next: look at the features with recap retrieve POOL --at … --explain, or align the two")
+        return 1
+    click.echo(_next_step(views[0], found))
+    return 0
+
+
+def _next_step(target: PoolView, found: Check) -> str:
+    """How to train on these data, by a suite's recipe where one is for such a robot."""
+    from recap.training.check import robot_of
+    from recap.training.presets import preset
+
+    if found.verdict.startswith("is doubtful"):
+        return "Next: more demonstrations, poses or a camera that both sides have; then this command again"
+    first, robot = target.episode(target.episode_ids[0]), robot_of(target)
+    config = _recipe(robot, first)
+    if config is None and not first.images and not first.objects:
+        return "Next: a camera or poses of objects, for a policy has to see more than the robot itself"
+    name = "small --robot robot.yaml" if config is None else config.preset
+    length = f"--set policy.chunk_size={found.chunk_size}"
+    if found.chunk_size < (config or preset("small", robot=robot)).policy.n_action_steps:
+        length += f" --set policy.n_action_steps={found.chunk_size}"
+    return f"Next: recap train {name} --target {found.target} --pool {found.pool} {length}"
+
+
+def _recipe(robot: RobotSpec, first: Episode) -> TrainConfig | None:
+    """The recipe of a suite that fits robot and data, a small one where there is one."""
+    from recap.retrieval.presets import find_retrieval
+    from recap.robot import difference
+    from recap.suites import suites
+
+    fitting = []
+    for config in (config for suite in suites().values() for config in suite.training_presets().values()):
+        describer, _ = find_retrieval(config.policy.retrieval_name, config.policy.robot)
+        known = describer.requires.missing(first.objects, first.goal) is None
+        if known and difference(config.policy.robot, robot) is None:
+            fitting.append(config)
+    small = (config for config in fitting if config.preset.endswith("-small"))
+    return next(small, next(iter(fitting), None))
+
+
+def _instead(compared: Sequence[str]) -> str:
+    if any(name.startswith("picture ") for name in compared):
+        return "pictures stand in, by where their colours and edges are."
+    return "nothing says where things are, so expect little; add poses or a camera that both have."
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"cannot read --horizons '{text}': give lengths, such as 1,4,8") from None
+
+
+def _table(found: Check) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    ratios = ("retrieved\n/ still", "corrected\n/ still \\[95 %]")
+    names = ("chunk", "still", "retrieved", "corrected", "as\npaired", "perfect", *ratios)
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in found.rows:
+        numbers = (row.still, row.residual, row.corrected, row.paired, row.perfect)
+        ratio = f"{row.corrected_ratio:.2f} \\[{row.low:.2f}, {row.high:.2f}]"
+        table.add_row(str(row.horizon), *(f"{x:.3g}" for x in numbers), f"{row.ratio:.2f}", ratio)
+    note = (
+        f"RMS in units of the actions over {found.n_moments} moments; holding still: {found.still}. "
+        "Corrected: moved to begin where the robot is. As paired: with the scene's twin, as training has it."
+    )
+    return Group(table, "", note)
+
+
+def _list_pairs(found: Check, worst: int) -> None:
+    flagged = found.misaligned
+    click.echo(f"Pairs that are probably mis-aligned: {len(flagged)} of {len(found.pairs)}.")
+    for pair in found.pairs[: max(worst, len(flagged))]:
+        mark = "mis-aligned  " if pair.misaligned else ""
+        stuck = f", stuck on one moment for {pair.plateau} looks" if pair.plateau > 3 else ""
+        click.echo(f"  {mark}{pair.episode_id}: ratio {pair.ratio:.2f}, mostly {pair.matched_id}{stuck}")

@@ -1,0 +1,131 @@
+"""Options that several commands share, made from the configuration's own fields."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import fields
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import click
+
+from recap.agent_config import AgentConfig
+from recap.errors import InputError
+
+if TYPE_CHECKING:
+    from recap.types import Scalar
+
+# Field of `AgentConfig` -> what its option does. A field without a line here has no option.
+HELP = {
+    "settings_of": "Replay with this policy's settings: its equal control.",
+    "retrieval": "How to retrieve, by name.  [default: the policy's, or the env's]",
+    "subtrajectories": "Retrieve parts of demonstrations too.  [default: the policy's]",
+    "n_candidates": "Trajectories that stage 1 keeps.  [default: the retrieval's]",
+    "n_action_steps": "Actions of a chunk to execute.  [default: the policy's]",
+    "reaction": "To nothing retrieved or low confidence: hold, stop, ignore.",
+    "min_confidence": "Below it, react.",
+    "matching": "What a policy is given: retrieved, random, none.",
+    "residual": "Without it what is retrieved is executed as it is.",
+    "residual_halflife": "Distance of a match at which the residual counts half; 0: it counts whole.",
+    "denoising_steps": "Of a policy.  [default: its own]",
+    "temperature": "Of a policy's noise.  [default: its own]",
+    "sampler": "Of a policy: euler or unipc.  [default: its own]",
+    "device": "Where a policy computes.",
+    "mask": "Block a policy's attention: retrieved@3, sham@all.",
+    "noise_seed": "Other noise, the same starts.",
+}
+DOTTED = "recap.dotted"  # in what a click context keeps
+SHORT = {"n_candidates": "candidates", "n_action_steps": "action-steps"}
+
+
+def agent_options(*left_out: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: the command gets `agent`, a function of the policy's name that returns an AgentConfig."""
+    chosen = [field for field in fields(AgentConfig) if field.name in HELP and field.name not in left_out]
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            given = {field.name: kwargs.pop(field.name) for field in chosen}
+            settings = {name: value for name, value in given.items() if value is not None}
+            return command(*args, agent=lambda policy: AgentConfig(policy, **settings), **kwargs)
+
+        for field in reversed(chosen):
+            run = _option(field.name, field.default)(run)
+        return run
+
+    return decorate
+
+
+def _option(name: str, default: Any) -> Callable[[Any], Any]:
+    hint = get_type_hints(AgentConfig)[name]
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    (kind, *_) = [option for option in options if option is not NoneType]
+    flag = SHORT.get(name, name.replace("_", "-"))
+    if kind is bool:
+        return click.option(f"--{flag}/--no-{flag}", name, default=default, help=HELP[name])
+    plain = str if get_origin(kind) is Literal else kind
+    shown = default is not None and default != ""
+    return click.option(
+        f"--{flag}", name, type=plain, default=default or None, show_default=shown, help=HELP[name]
+    )
+
+
+class DottedCommand(click.Command):
+    """A command that takes `--PREFIX.NAME VALUE` for whatever options a world or a robot has."""
+
+    def __init__(self, *args: Any, prefix: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.prefix = prefix
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the dotted options out before click reads the rest."""
+        left: list[str] = []
+        waiting = list(args)
+        while waiting:
+            word = waiting.pop(0)
+            if word == "--":  # arguments alone come after it
+                left += [word, *waiting]
+                break
+            if not word.startswith(f"--{self.prefix}."):
+                left.append(word)
+                continue
+            option, sign, value = word.partition("=")
+            if not sign:
+                if not waiting or waiting[0].startswith("--"):
+                    raise click.UsageError(f"option {option} needs a value")
+                value = waiting.pop(0)
+            name = option.removeprefix(f"--{self.prefix}.").replace("-", "_")
+            ctx.meta.setdefault(DOTTED, {})[name] = as_scalar(value)
+        return super().parse_args(ctx, left)
+
+
+def dotted() -> dict[str, Scalar]:
+    """The options that were given as `--PREFIX.NAME VALUE`."""
+    return dict(click.get_current_context().meta.get(DOTTED, {}))
+
+
+def as_scalar(text: str) -> Scalar:
+    """A number or a truth where the text is one."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def named_numbers(given: tuple[str, ...], option: str) -> dict[str, float]:
+    """`NAME=VALUE` pairs as numbers by name."""
+    found = {}
+    for pair in given:
+        name, sign, value = pair.partition("=")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            sign = ""
+        if not sign or not name:
+            raise InputError(f"cannot read {option} '{pair}': give NAME=NUMBER")
+    return found

@@ -1,0 +1,63 @@
+"""Whether a demonstration has the numbers, cameras and objects of those that are in a pool already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.errors import InputError
+from recap.pool.view import PoolView
+from recap.robot import Body, RobotSpec, infer_robot
+from recap.types import Episode
+
+N_COMPARED = 16
+
+
+def refuse_other_layout(view: PoolView, episodes: Sequence[Episode]) -> None:
+    """Raise an InputError that names what differs, before anything is written.
+
+    Actions and proprioception must be as wide as the pool's description says, or its first demonstration. A
+    camera must be there that the others have, and an object that the others of the same task have: tasks
+    differ in their objects. Embodiments may differ, and what is there beyond that does not matter.
+    """
+    ids = view.episode_ids
+    # The first and the newest stand for all: a large pool is not read for a few demonstrations more.
+    there = [view.episode(name) for name in dict.fromkeys((*ids[:N_COMPARED], *ids[-N_COMPARED:]))]
+    robot: RobotSpec | None = getattr(view, "robot", None)
+    if robot is None and there:
+        robot = infer_robot(there[0])
+    if robot is None:
+        return
+    known = set(ids)
+    for episode in episodes:
+        why = None if episode.id in known else _difference(robot, there, episode)
+        if why is not None:
+            text = f"episode {episode.id!a} is not laid out as the pool is: {why}"
+            raise InputError(text, code="pool.layout")
+
+
+def _difference(robot: RobotSpec, there: Sequence[Episode], episode: Episode) -> str | None:
+    """What differs, in words."""
+    vectors: tuple[tuple[str, NDArray[np.float32], Body], ...] = (
+        ("actions", episode.actions, robot.act),
+        ("proprioception", episode.proprio, robot.body),
+    )
+    for what, values, body in vectors:
+        shape = np.shape(values)[1:]
+        if shape != (body.size,):
+            features = ", ".join(f"{feature.name} {feature.size}" for feature in body.features)
+            return f"{what} of {_numbers(shape)} a step, not {body.size} ({features})"
+    for camera in robot.cameras:
+        if camera not in episode.images and all(camera in other.images for other in there):
+            return f"camera '{camera}' is missing"
+    alike = [other for other in there if other.task == episode.task]
+    for name in alike[0].objects if alike else ():
+        if name not in episode.objects and all(name in other.objects for other in alike):
+            return f"object '{name}' is missing"
+    return None
+
+
+def _numbers(shape: tuple[int, ...]) -> str:
+    return f"{shape[0]} numbers" if len(shape) == 1 else f"shape {shape}"

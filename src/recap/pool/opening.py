@@ -1,0 +1,61 @@
+"""Pools and datasets by name or place: those of installed suites, packed snapshots, live pools, datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from recap.errors import DatasetError, InputError, did_you_mean
+from recap.pool.memory import MemoryPool
+from recap.pool.packed import PackedPool
+from recap.pool.view import PoolSource, PoolView
+from recap.suites import suites
+
+
+def pool_names() -> dict[str, str]:
+    """Pools that come with installed suites: name -> what is in it."""
+    return {name: text for suite in suites().values() for name, text in suite.pools().items()}
+
+
+def open_pool(name: str) -> PoolSource:
+    """A suite's pool by name, a `.safetensors` snapshot, a live pool, or a dataset, which does not grow."""
+    for suite in suites().values():
+        if name in suite.pools():
+            return suite.open_pool(name)
+    if name.endswith(".safetensors"):
+        packed = PackedPool.open(Path(name))
+        dressed = (suite.dress(packed) for suite in suites().values())
+        return next((pool for pool in dressed if pool is not None), packed)
+    if "/" not in name and not Path(name).exists():
+        raise InputError(f"there is no pool '{name}': {did_you_mean(name, pool_names())}, or give a path")
+    if "://" not in name and Path(name).exists():
+        dataset = _dataset(Path(name), None)
+        if dataset is not None:
+            return dataset
+    from recap.pool.store import Pool
+
+    return Pool.open(name)
+
+
+def open_demonstrations(place: str, mapping: Mapping[str, str] | None = None) -> PoolView:
+    """A pool's newest version, or the episodes of a dataset, read by that mapping."""
+    if mapping and "://" not in place and Path(place).exists():
+        dataset = _dataset(Path(place), mapping)
+        if dataset is not None:
+            return dataset.view()
+    return open_pool(place).view()
+
+
+def _dataset(path: Path, mapping: Mapping[str, str] | None) -> MemoryPool | None:
+    """The episodes of a dataset in any format that is imported; None where it is a live pool."""
+    from recap.pool.importers import detect_format, open_source
+
+    try:
+        detect_format(path)
+    except DatasetError:
+        from recap.pool.store import MARK  # Lance, which files can do without
+
+        if mapping or not (path / MARK).exists():
+            raise  # it says what was expected there
+        return None
+    return MemoryPool(list(open_source(path, mapping=mapping or {})))

@@ -1,0 +1,54 @@
+"""All objects of a scene in space, side by side: 7 numbers each, xyz and a quaternion, w first."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.geometry3 import matrix_to_quaternion, quaternion_to_matrix
+from recap.types import F64, Episode, Frames
+
+SPACE_DIM = 7
+
+
+def names_of(episode: Frames) -> list[str]:
+    """Its objects in space: the main one first, the others by name, however they were stored."""
+    names = [name for name, value in episode.objects.items() if value.shape[1] == SPACE_DIM]
+    main = episode.attributes.get("main_object", names[0] if names else "")
+    return sorted(names, key=lambda name: (name != main, name))
+
+
+def objects_of(episode: Frames, t: int | slice) -> F64:
+    """Every object's pose, in the order of `names_of`: (7 n,) of one frame, (t, 7 n) of several."""
+    poses = [episode.objects[name][t] for name in names_of(episode)]
+    if not poses:
+        return np.zeros(0) if isinstance(t, int) else np.zeros((len(episode.timestamps[t]), 0))
+    return np.concatenate(poses, axis=-1).astype(np.float64)
+
+
+def carried_objects(demonstration: Episode, frames: NDArray[np.int64], query: Frames, t: int) -> F64:
+    """(h, 7 n) the query's objects, as if they moved from now on as the demonstration's do.
+
+    What the demonstration does not know stays where it is; the turn between the scenes is about z.
+    """
+    now = objects_of(query, t)
+    rows = np.tile(now, (len(frames), 1))
+    for number, name in enumerate(names_of(query)):
+        shown = demonstration.objects.get(name)
+        if shown is None or shown.shape[1] != SPACE_DIM or not (np.diff(shown[frames], axis=0) != 0).any():
+            continue
+        columns = slice(SPACE_DIM * number, SPACE_DIM * (number + 1))
+        rows[:, columns] = _moved_alike(np.asarray(shown[frames], np.float64), now[columns])
+    return rows
+
+
+def _moved_alike(shown: F64, here: F64) -> F64:
+    """(h, 7): a thing that is `here`, moved as `shown` (h, 7) is from its first row on."""
+    turns, turned = quaternion_to_matrix(shown[:, 3:]), quaternion_to_matrix(here[3:])
+    between = turned @ turns[0].T
+    angle = np.arctan2(between[1, 0] - between[0, 1], between[0, 0] + between[1, 1])
+    c, s = np.cos(angle), np.sin(angle)
+    heading = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
+    places = here[:3] + (shown[:, :3] - shown[0, :3]) @ heading.T
+    since = heading @ turns @ turns[0].T @ heading.T
+    return np.concatenate([places, matrix_to_quaternion(since @ turned)], axis=1)

@@ -1,0 +1,165 @@
+"""Sub-trajectories: wherever an object came to rest could have been the goal.
+
+A demonstration shows how to reach its goal, and on the way how to reach every place where the object rested
+for a moment. Cut there, with the rest as its goal, each part is a demonstration of its own. Near the goal,
+where whole demonstrations have little to show, such parts do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from recap.geometry import wrap_angle
+from recap.lazy import LazySequence
+from recap.pool.derived import assemble, describe
+from recap.pool.view import Describer, PoolSource, PoolView
+from recap.types import F32, F64, U8, Descriptors, Episode, FrameRef, Span
+
+N_STILL = 3  # steps of rest that end a motion of the object
+LEAD = 25  # steps before a motion that belong to it
+MIN_LENGTH = 7
+
+
+def in_demonstration(view: PoolView, ref: FrameRef) -> FrameRef:
+    """The same moment of the demonstration that a sub-trajectory was cut from."""
+    span = view.episode(ref.episode_id).cut_from
+    return ref if span is None else FrameRef(span.episode_id, span.begin + ref.t)
+
+
+@dataclass(frozen=True)
+class Subtrajectories:
+    """Where demonstrations are cut: an object in the plane moves, and rests again."""
+
+    object_name: str
+    still: float  # a step that moves it less is rest; in the unit of its position
+    min_moved: float  # a motion that moved it less shows nothing
+    turn_radius: float  # a turn counts as the way of a point so far out
+
+    def of(self, episode: Episode) -> list[Episode]:
+        """The motions of a demonstration but for the last, each with where it left the object as its goal."""
+        if self.object_name not in episode.objects or episode.objects[self.object_name].shape[1] != 3:
+            return []
+        poses = np.asarray(episode.objects[self.object_name], np.float64)
+        moving = np.linalg.norm(self._lengths(np.diff(poses, axis=0)), axis=1) > self.still
+        parts: list[Episode] = []
+        t, last_rest = 0, 0
+        while t < len(moving):
+            if not moving[t]:
+                t += 1
+                continue
+            begin = t
+            while t < len(moving) and moving[t : t + N_STILL].any():
+                t += 1
+            moved = np.linalg.norm(self._lengths(poses[begin : t + 1] - poses[begin]), axis=1).max()
+            if moved < self.min_moved:
+                continue
+            first = max(last_rest, begin - LEAD)
+            if t < len(moving) - 2 and t + 1 - first >= MIN_LENGTH:  # the last one has the goal itself
+                parts.append(_part(episode, first, t, poses[t]))
+            last_rest = t
+        return parts
+
+    def _lengths(self, steps: F64) -> F64:
+        """Differences of poses with turns as lengths."""
+        turned = (steps[:, 2] + np.pi) % (2 * np.pi) - np.pi
+        return np.column_stack([steps[:, :2], self.turn_radius * turned])
+
+
+def _part(episode: Episode, first: int, rest: int, goal: F64) -> Episode:
+    end = rest + 1
+    actions = episode.actions[first:end].copy()
+    if actions.shape[1] == episode.proprio.shape[1]:
+        actions[-2:] = episode.proprio[rest]  # it ends here: what would have come next is not held
+    return replace(
+        episode,
+        id=f"{episode.id}@{first}-{rest}",
+        timestamps=episode.timestamps[first:end],
+        proprio=episode.proprio[first:end],
+        actions=actions,
+        objects={name: values[first:end] for name, values in episode.objects.items()},
+        images={camera: _Cut(frames, first, end - first) for camera, frames in episode.images.items()},
+        goal=np.array([goal[0], goal[1], wrap_angle(float(goal[2]))], np.float32),
+        cut_from=Span(episode.id, first, end),
+    )
+
+
+class _Cut(LazySequence[U8]):
+    """Some frames of a film, decoded when they are looked at; the goal in them is the whole one's."""
+
+    def __init__(self, frames: Sequence[U8], first: int, length: int) -> None:
+        self._frames, self._first, self._length = frames, first, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def _item(self, number: int) -> U8:
+        return self._frames[self._first + number]
+
+
+class SubtrajectoryPool:
+    """A pool with the sub-trajectories of its demonstrations beside them; it follows the newest version."""
+
+    def __init__(self, source: PoolSource, cut: Subtrajectories) -> None:
+        self.source, self.cut = source, cut
+        self._view: SubtrajectoryView | None = None
+
+    def view(self) -> SubtrajectoryView:
+        """The newest version."""
+        inner = self.source.view()
+        if self._view is None or self._view.inner is not inner:
+            self._view = SubtrajectoryView(inner, self.cut, self._view)
+        return self._view
+
+
+class SubtrajectoryView:
+    """One version of it; what is known of a demonstration's parts is kept from the version before."""
+
+    def __init__(self, inner: PoolView, cut: Subtrajectories, before: SubtrajectoryView | None) -> None:
+        self.inner = inner
+        self.version = inner.version
+        self.robot = getattr(inner, "robot", None)
+        self._parts: dict[str, list[Episode]] = {}
+        for episode_id in inner.episode_ids:
+            known = before is not None and episode_id in before._parts
+            same = (
+                known and before is not None and before.inner.episode(episode_id) is inner.episode(episode_id)
+            )
+            if same and before is not None:
+                self._parts[episode_id] = before._parts[episode_id]
+            else:
+                self._parts[episode_id] = cut.of(inner.episode(episode_id))
+        whole = set(inner.episode_ids)  # a demonstration may be named as a part would be
+        self._by_id = {p.id: p for parts in self._parts.values() for p in parts if p.id not in whole}
+        self.episode_ids = (*inner.episode_ids, *self._by_id)
+        self._rows: dict[str, dict[str, dict[str, F32]]] = {}
+        if before is not None:
+            for fingerprint, rows in before._rows.items():
+                kept = {i: r for i, r in rows.items() if before._by_id.get(i) is self._by_id.get(i)}
+                self._rows[fingerprint] = kept
+        self._descriptors: dict[str, Descriptors] = {}
+
+    def episode(self, episode_id: str) -> Episode:
+        """A demonstration, or a part of one."""
+        return self._by_id[episode_id] if episode_id in self._by_id else self.inner.episode(episode_id)
+
+    def descriptors(self, describer: Describer) -> Descriptors:
+        """Those of the pool, and after them those of the parts."""
+        fingerprint = describer.fingerprint
+        if fingerprint not in self._descriptors:
+            whole = self.inner.descriptors(describer)
+            rows = self._rows.setdefault(fingerprint, {})
+            for episode_id, part in self._by_id.items():
+                if episode_id not in rows:
+                    rows[episode_id] = dict(describe(describer, part))
+            ids = tuple(self._by_id)
+            more = assemble(describer, ids, [rows[episode_id] for episode_id in ids])
+            self._descriptors[fingerprint] = Descriptors(
+                fingerprint,
+                self.episode_ids,
+                np.concatenate([whole.starts, whole.starts[-1] + more.starts[1:]]),
+                {name: np.concatenate([whole.terms[name], more.terms[name]]) for name in whole.terms},
+            )
+        return self._descriptors[fingerprint]

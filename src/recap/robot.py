@@ -1,0 +1,429 @@
+"""What every number of a robot means: one description that pool, checkpoint and wire carry alike.
+
+A feature has a kind. The table `KINDS` says of each kind how it moves with a frame, whether a chunk of it is
+relative to the present, and onto which values it is projected. Everything else follows from the table.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap import config as configs
+from recap.errors import InputError, one_of
+from recap.geometry import into_frame, out_of_frame
+from recap.geometry3 import orthonormal6, quaternion_to_matrix
+from recap.types import F32, F64, Episode
+
+ActionMode: TypeAlias = Literal["absolute", "delta"]
+Fit: TypeAlias = Literal["resize", "letterbox", "crop"]
+ObjectKind: TypeAlias = Literal["pose2", "pose3", "box"]
+POSE_SIZES: Mapping[str, int] = {"pose2": 3, "pose3": 7, "box": 4}
+PLANE, SPACE = 3, 7  # numbers of a frame: x, y, angle; xyz and a quaternion, w first
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a number of that kind is.
+
+    Args:
+        letters: one a number, as statistics and augmentation know them: X Y Z a position, r a 6-D rotation,
+            g a gripper, J a joint, a an angle, u anything else. Small x y z j: relative to another.
+        sizes: how many numbers there may be; none: any number.
+        unit: unless a feature has its own.
+        limits: unless a feature has its own.
+    """
+
+    letters: str
+    sizes: tuple[int, ...] = ()
+    unit: str = ""
+    limits: tuple[float, float] | None = None
+
+
+KINDS: Mapping[str, Kind] = {
+    "position": Kind("XYZ", (2, 3), "m"),
+    "rotation6d": Kind("r", (6,)),
+    "angle": Kind("a", (), "rad"),
+    "gripper": Kind("g", (), "", (0.0, 1.0)),
+    "joint": Kind("J", (), "rad"),
+    "scalar": Kind("u"),
+}
+RELATIVE = str.maketrans("XYZJ", "xyzj")
+
+
+@dataclass(frozen=True)
+class Feature:
+    """Some numbers that belong together."""
+
+    name: str
+    kind: str
+    size: int = 0  # 0: the kind's own, or 1
+    unit: str = ""  # empty: the kind's own
+    limits: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        one_of("kind", self.kind, tuple(KINDS))
+        kind = KINDS[self.kind]
+        if not self.size:
+            if len(kind.sizes) > 1:
+                raise InputError(f"feature '{self.name}' ({self.kind}) lacks its size: give 2 or 3")
+            object.__setattr__(self, "size", kind.sizes[0] if kind.sizes else 1)
+        if self.size < 1 or (kind.sizes and self.size not in kind.sizes):
+            allowed = " or ".join(map(str, kind.sizes)) or "1 or more"
+            raise InputError(
+                f"feature '{self.name}' ({self.kind}) has {self.size} numbers: it should have {allowed}"
+            )
+        object.__setattr__(self, "unit", self.unit or kind.unit)
+        object.__setattr__(self, "limits", self.limits or kind.limits)
+        if self.limits is not None and not self.limits[0] < self.limits[1]:
+            raise InputError(f"feature '{self.name}' has limits {self.limits}: give the lower one first")
+
+    @property
+    def letters(self) -> str:
+        """One a number."""
+        letters = KINDS[self.kind].letters
+        return letters[: self.size] if len(letters) > 1 else letters * self.size
+
+
+@dataclass(frozen=True)
+class CameraSpec:
+    """A camera."""
+
+    size: tuple[int, int] | None = None  # height, width of its images; none: any
+    fit: Fit = "resize"  # how an image becomes square: squeezed, with borders, or cut
+
+
+@dataclass(frozen=True)
+class ObjectSpec:
+    """An object whose pose is known."""
+
+    kind: ObjectKind = "pose3"
+    symmetry: int = 1  # how many turns of it look alike
+    source: str = "recorded"  # where its pose comes from: recorded, or a pose estimator by name
+
+    @property
+    def size(self) -> int:
+        """Numbers of a pose."""
+        return POSE_SIZES[self.kind]
+
+
+@dataclass(frozen=True)
+class Kinematics:
+    """A model that turns joints into tool poses."""
+
+    model: str  # an URDF or MJCF file
+    tip: str
+    joints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Body:
+    """The features of proprioception or of an action, laid side by side."""
+
+    features: tuple[Feature, ...]
+    changes: bool = False  # whether they are changes (delta) rather than values
+
+    def __post_init__(self) -> None:
+        names = [feature.name for feature in self.features]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InputError(f"feature '{twice[0]}' is given twice: give each feature once")
+
+    @cached_property
+    def size(self) -> int:
+        """How many numbers there are."""
+        return sum(feature.size for feature in self.features)
+
+    @cached_property
+    def letters(self) -> str:
+        """One a number; of changes, those of what is relative."""
+        letters = "".join(feature.letters for feature in self.features)
+        return letters.translate(RELATIVE) if self.changes else letters
+
+    @cached_property
+    def spans(self) -> tuple[tuple[Feature, slice], ...]:
+        """Each feature with its columns."""
+        found, at = [], 0
+        for feature in self.features:
+            found.append((feature, slice(at, at + feature.size)))
+            at += feature.size
+        return tuple(found)
+
+    @cached_property
+    def positions(self) -> tuple[int, ...]:
+        """Where each 3-D position begins: the tools."""
+        return tuple(at.start for f, at in self.spans if f.kind == "position" and f.size == 3)
+
+    @cached_property
+    def is_planar(self) -> bool:
+        """Whether its positions are in a plane, and no other number of it turns or is mirrored."""
+        kinds = {(f.kind, f.size if f.kind == "position" else 0) for f in self.features}
+        return ("position", 2) in kinds and kinds <= {("position", 2), ("gripper", 0), ("scalar", 0)}
+
+    def into(self, frame: F64, values: F64) -> F64:
+        """Rows (..., size) of the world expressed in a frame (3,) or (7,); what does not move stays."""
+        return self._moved(frame, values, inverse=True)
+
+    def out_of(self, frame: F64, values: F64) -> F64:
+        """The inverse of `into`."""
+        return self._moved(frame, values, inverse=False)
+
+    def _moved(self, frame: F64, values: F64, inverse: bool) -> F64:
+        out = np.array(values, np.float64)
+        if len(frame) == PLANE:
+            move = into_frame if inverse else out_of_frame
+            turning = np.array([0.0, 0.0, frame[2]])
+            for feature, at in self.spans:
+                if feature.kind == "position":
+                    two = slice(at.start, at.start + 2)
+                    out[..., two] = move(frame, out[..., two])
+                elif feature.kind == "rotation6d":
+                    for axis in (at.start, at.start + 3):
+                        out[..., axis : axis + 2] = move(turning, out[..., axis : axis + 2])
+                elif feature.kind == "angle":  # a heading in the plane
+                    out[..., at] += -frame[2] if inverse else frame[2]
+            return out
+        turn = quaternion_to_matrix(frame[3:])
+        turn = turn.T if inverse else turn
+        for feature, at in self.spans:
+            if feature.kind == "position" and feature.size == 3:
+                xyz = out[..., at]
+                out[..., at] = _turned(turn, xyz - frame[:3]) if inverse else _turned(turn, xyz) + frame[:3]
+            elif feature.kind == "rotation6d":
+                for axis in (at.start, at.start + 3):
+                    out[..., axis : axis + 3] = _turned(turn, out[..., axis : axis + 3])
+        return out
+
+    def origin(self, now: F32) -> F32:
+        """What is subtracted to make rows relative to `now` (..., size): positions and joints."""
+        moving = np.isin(np.array(list(self.letters)), list("XYZJ"))
+        return np.asarray(np.where(moving, now, 0), np.float32)
+
+    def project(self, values: F32, base: F32) -> F32:
+        """The nearest valid rows (H, size): rotations are rotations, grippers within limits.
+
+        Args:
+            base: (H, size), used where a rotation is degenerate.
+        """
+        out = np.array(values, np.float32)
+        for feature, at in self.spans:
+            if feature.kind == "rotation6d":
+                out[:, at] = orthonormal6(out[:, at], base[:, at])
+            elif feature.kind == "gripper" and feature.limits is not None:
+                out[:, at] = np.clip(out[:, at], *feature.limits)
+        return out
+
+    @cached_property
+    def bounds(self) -> tuple[F64, F64]:
+        """The least and the greatest value of each number."""
+        low, high = np.full(self.size, -math.inf), np.full(self.size, math.inf)
+        for feature, at in self.spans:
+            if feature.limits is not None:
+                low[at], high[at] = feature.limits
+        return low, high
+
+
+_PARTS = re.compile(r"XYZ|XY|r{6}|.")
+_KIND_OF = {"XYZ": "position", "XY": "position", "r" * 6: "rotation6d"}
+_KIND_OF |= {"g": "gripper", "J": "joint", "a": "angle"}
+
+
+@lru_cache(maxsize=256)
+def body_of(letters: str) -> Body:
+    """The body that letters describe, for terms, which know letters alone."""
+    parts = _PARTS.findall(letters)
+    return Body(
+        tuple(
+            Feature(str(number), _KIND_OF.get(part, "scalar"), len(part)) for number, part in enumerate(parts)
+        )
+    )
+
+
+def _turned(turn: F64, xyz: F64) -> F64:
+    product: F64 = (turn @ xyz[..., None])[..., 0]
+    return product
+
+
+@dataclass(frozen=True)
+class RobotSpec:
+    """A robot as data: what it measures, what it is commanded by, what it sees."""
+
+    name: str
+    control_hz: float
+    proprio: tuple[Feature, ...]
+    action: tuple[Feature, ...] = ()  # none: as proprioception
+    action_mode: ActionMode = "absolute"
+    max_step: Mapping[str, float] = field(default_factory=dict)  # feature -> largest change a control period
+    cameras: Mapping[str, CameraSpec] = field(default_factory=dict)
+    objects: Mapping[str, ObjectSpec] = field(default_factory=dict)
+    goal: ObjectKind | None = None  # the kind of the pose that a task asks for
+    kinematics: Kinematics | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.control_hz < math.inf:
+            raise InputError(f"robot '{self.name}' has control_hz {self.control_hz}: give more than 0")
+        if not self.proprio:
+            raise InputError(f"robot '{self.name}' has no proprio feature: give at least one")
+        object.__setattr__(self, "action", self.action or self.proprio)
+        names = {feature.name for feature in self.action}
+        for name, step in self.max_step.items():
+            one_of("feature in max_step", name, sorted(names))
+            if not step > 0:
+                raise InputError(f"max_step of '{name}' is {step}: give more than 0")
+        self.body  # noqa: B018 - refuses doubled names
+        self.act  # noqa: B018
+
+    @cached_property
+    def body(self) -> Body:
+        """Proprioception."""
+        return Body(self.proprio)
+
+    @cached_property
+    def act(self) -> Body:
+        """An action."""
+        return Body(self.action, self.action_mode == "delta")
+
+    @cached_property
+    def measured(self) -> NDArray[np.int64]:
+        """Of each number of an action, which number of proprioception it commands; -1: none is known."""
+        found = np.full(self.act.size, -1)
+        known = {feature.name: at for feature, at in self.body.spans}
+        for feature, at in self.act.spans if self.action_mode == "absolute" else ():
+            there = known.get(feature.name, slice(0, 0))
+            if there.stop - there.start == feature.size:
+                found[at] = np.arange(there.start, there.stop)
+        return found
+
+    @property
+    def is_metric(self) -> bool:
+        """Whether positions are in metres, or joints in radians."""
+        return any(f.unit in ("m", "rad") for f in (*self.proprio, *self.action))
+
+    @property
+    def object_kind(self) -> ObjectKind | None:
+        """Of its objects, which are all of one kind; none where it has none."""
+        kinds = {spec.kind for spec in self.objects.values()}
+        return min(kinds) if kinds else None
+
+    def object_size(self, name: str) -> int | None:
+        """Numbers of that object's pose; `*` among the objects stands for every other name."""
+        spec = self.objects.get(name) or self.objects.get("*")
+        return None if spec is None else spec.size
+
+    def hold(self, proprio: F32 | F64) -> F64:
+        """(..., a): what keeps the robot where it is, (..., p); numbers of no known position are 0."""
+        here = np.asarray(proprio, np.float64)[..., self.measured]
+        return np.asarray(np.where(self.measured >= 0, here, 0.0))
+
+    @cached_property
+    def max_steps(self) -> tuple[tuple[slice, float], ...]:
+        """Columns of an action with the largest length of their change."""
+        return tuple((at, self.max_step[f.name]) for f, at in self.act.spans if f.name in self.max_step)
+
+
+def read_robot(values: object, what: str) -> RobotSpec:
+    """A robot from plain values: `action` may be a list of features, or `{like: proprio, mode, max_step}`."""
+    if not isinstance(values, dict):
+        raise InputError(f"{what} is no description of a robot: give name, control_hz, proprio, …")
+    known = dict(values)
+    action = known.get("action")
+    if isinstance(action, dict):
+        beyond = sorted(set(action) - {"like", "mode", "max_step", "features"})
+        if beyond:
+            raise InputError(f"{what} has an unknown key 'action.{beyond[0]}': give like, mode or max_step")
+        if action.get("like", "proprio") != "proprio":
+            raise InputError(f"{what} has action.like {action['like']!r}: only proprio can be meant")
+        known["action"] = action.get("features", known.get("proprio"))
+        renamed = {"mode": "action_mode", "max_step": "max_step"}
+        known |= {renamed[key]: action[key] for key in renamed if key in action}
+    return configs.read(RobotSpec, known, what)
+
+
+def load_robot(path: str | Path) -> RobotSpec:
+    """The robot that a `robot.yaml` describes."""
+    return read_robot(configs.load_file(Path(path)), str(path))
+
+
+def difference(wanted: RobotSpec, given: RobotSpec) -> str | None:
+    """Why a pool of robot `given` does not fit what was trained for `wanted`; None where it fits.
+
+    Features must agree in name, kind, size and unit. Camera sizes, rate, limits and kinematics may differ.
+    """
+    if wanted.action_mode != given.action_mode:
+        return f"actions are {given.action_mode}, not {wanted.action_mode}"
+    for what, ours, theirs in (
+        ("action", wanted.action, given.action),
+        ("proprio", wanted.proprio, given.proprio),
+    ):
+        for a, b in zip(ours, theirs, strict=False):
+            if (a.name, a.kind, a.size, a.unit) != (b.name, b.kind, b.size, b.unit):
+                return f"{what} feature {_shown(b)} is not {_shown(a)}"
+        if len(ours) != len(theirs):
+            longer = ours if len(ours) > len(theirs) else theirs
+            extra = longer[min(len(ours), len(theirs))]
+            return f"{what} feature {_shown(extra)} is {'missing' if longer is ours else 'unknown'}"
+    return None
+
+
+def _shown(feature: Feature) -> str:
+    unit = f" {feature.unit}" if feature.unit else ""
+    return f"'{feature.name}' ({feature.kind}, {feature.size}{unit})"
+
+
+def infer_robot(episode: Episode, name: str = "") -> RobotSpec:
+    """The description that a demonstration's numbers suggest, for data that come without one."""
+    from recap.geometry3 import ARM_DIM, arm_starts
+
+    def features(values: F32) -> tuple[Feature, ...]:
+        starts = arm_starts(values)
+        if starts:
+            names = ("left", "right") if len(starts) == 2 else ("tool",)
+            return tuple(f for number in range(len(starts)) for f in arm_features(names[number]))
+        size = values.shape[1]
+        if size == 2:
+            return (Feature("position", "position", 2, "px"),)
+        return (Feature("state", "scalar", size),) if size else ()
+
+    assert ARM_DIM == 10
+    kinds = {size: kind for kind, size in POSE_SIZES.items()}
+    objects = {
+        key: ObjectSpec(kinds[poses.shape[1]], int(episode.attributes.get("symmetry", 1)))  # type: ignore[arg-type]
+        for key, poses in episode.objects.items()
+        if poses.shape[1] in kinds
+    }
+    goal: Any = None if episode.goal is None else kinds.get(len(episode.goal))
+    return RobotSpec(
+        name or episode.embodiment or "robot",
+        float(episode.fps),
+        features(episode.proprio),
+        features(episode.actions),
+        cameras={camera: CameraSpec() for camera in episode.images},
+        objects=objects,
+        goal=goal,
+    )
+
+
+def arm_features(name: str) -> tuple[Feature, ...]:
+    """An arm in tool space: 10 numbers."""
+    return (
+        Feature(f"{name}.position", "position", 3, "m"),
+        Feature(f"{name}.rotation", "rotation6d"),
+        Feature(f"{name}.gripper", "gripper"),
+    )
+
+
+def with_cameras(robot: RobotSpec, cameras: Sequence[str]) -> RobotSpec:
+    """The robot with these cameras, which are refused where it lacks one."""
+    for camera in cameras:
+        if camera not in robot.cameras:
+            known = ", ".join(robot.cameras) or "none"
+            raise InputError(f"robot '{robot.name}' has no camera '{camera}': it has {known}")
+    return replace(robot, cameras={camera: robot.cameras[camera] for camera in cameras})

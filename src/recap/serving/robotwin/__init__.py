@@ -1,1 +1,0 @@
-"""ReCAP inside RoboTwin's own evaluation loop."""

@@ -1,0 +1,182 @@
+"""Before any training: is what the pool shows near enough to what the robot does to be worth correcting?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from recap.errors import InputError
+from recap.features.describer import TermDescriber
+from recap.features.language import HashedWords
+from recap.features.terms import ImageFeature, Instruction, ObjectPoses, Proprio, Term
+from recap.features.vision import PatchEncoder
+from recap.pool.view import PoolView
+from recap.retrieval.config import RetrievalConfig, with_scales
+from recap.retrieval.presets import Retrieval, find_retrieval
+from recap.robot import RobotSpec, infer_robot
+from recap.suites import suites
+from recap.training.residuals import HorizonRow, PairRow, Residuals
+from recap.types import Episode
+
+HORIZONS = (1, 2, 4, 8, 16, 32)
+N_MOMENTS = 3000  # asked about, spread over all target episodes
+WEAK, NO_GOOD = 0.9, 1.0  # ratios to holding still from which the check is doubtful, and fails
+DRIFT = 2.0  # the error may double within a chunk that is recommended
+MIN_TARGET = 2  # demonstrations, between which the interval draws
+EVERYTHING = "everything"  # the retrieval of data that are no suite's own
+TASK_WEIGHT = 100.0  # another task is further than any pose
+
+
+@dataclass(frozen=True)
+class Check:
+    """What the data promise."""
+
+    target: str
+    pool: str
+    n_target: int
+    n_pool: int
+    n_moments: int
+    retrieval: str
+    compared: tuple[str, ...]  # terms by which moments are compared
+    n_paired: int  # target demonstrations whose scene the pool has too
+    versions: tuple[int, int]  # of target and pool
+    still: str  # what holding still means here
+    rows: tuple[HorizonRow, ...]
+    chunk_size: int
+    verdict: str
+    pairs: tuple[PairRow, ...]  # worst first
+    wall_s: float
+
+    @property
+    def best(self) -> HorizonRow:
+        """At the recommended chunk length."""
+        return next(row for row in self.rows if row.horizon == self.chunk_size)
+
+    @property
+    def misaligned(self) -> list[str]:
+        """Target demonstrations to look at, or leave out."""
+        return [pair.episode_id for pair in self.pairs if pair.misaligned]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"kind": "check", **asdict(self), "misaligned": self.misaligned}
+
+
+def robot_of(view: PoolView) -> RobotSpec:
+    """As the pool describes it, or as its first demonstration suggests."""
+    described: RobotSpec | None = getattr(view, "robot", None)
+    return described or infer_robot(view.episode(view.episode_ids[0]))
+
+
+def choose_retrieval(target: Episode, shown: Episode) -> Retrieval:
+    """A suite's own where the data are its kind; otherwise everything that both sides have, in one frame.
+
+    Pictures are looked at only where no object's pose is known on both sides.
+    """
+    for suite in suites().values():
+        name = suite.retrieval_for(target, shown)
+        if name is not None:
+            return find_retrieval(name)
+    if target.proprio.shape[1] != shown.proprio.shape[1]:
+        raise InputError(
+            f"the target has {target.proprio.shape[1]}-D proprioception and the pool "
+            f"{shown.proprio.shape[1]}-D: map both to the same numbers with --map"
+        )
+    terms: dict[str, Term] = {
+        "proprio": Proprio("u" * target.proprio.shape[1]),
+        "task": Instruction(HashedWords()),
+    }
+    for name in sorted(target.objects.keys() & shown.objects.keys()):
+        if target.objects[name].shape[1] == shown.objects[name].shape[1]:
+            terms[f"object {name}"] = ObjectPoses((name,), (0, target.objects[name].shape[1]))
+    cameras = sorted(target.images.keys() & shown.images.keys())
+    if cameras and not any(name.startswith("object ") for name in terms):
+        terms |= {f"picture {name}": ImageFeature(PatchEncoder(), name) for name in cameras}
+    weights = {name: TASK_WEIGHT if name == "task" else 1.0 for name in terms}
+    scales = {"task": 1.0}
+    config = RetrievalConfig(
+        EVERYTHING, scene_weights=weights, weights=weights, scales=scales, auto_scale=True
+    )
+    return TermDescriber(terms), config
+
+
+def check_pool(
+    target: PoolView,
+    pool: PoolView,
+    *,
+    names: tuple[str, str] = ("target", "pool"),
+    retrieval: str | None = None,
+    horizons: Sequence[int] = HORIZONS,
+    n_moments: int = N_MOMENTS,
+) -> Check:
+    """Retrieve for moments of the target as a policy would, and compare what each then does."""
+    started = time.monotonic()
+    if not target.episode_ids or not pool.episode_ids:
+        raise InputError(
+            f"{names[bool(target.episode_ids)]} holds no demonstrations: there is nothing to compare"
+        )
+    if not horizons or min(horizons) < 1:
+        raise InputError("a chunk has at least one action: give horizons of 1 or more")
+    first, shown = target.episode(target.episode_ids[0]), pool.episode(pool.episode_ids[0])
+    if first.actions.shape[1] != shown.actions.shape[1]:
+        raise InputError(
+            f"the target has {first.actions.shape[1]}-D actions and the pool {shown.actions.shape[1]}-D: "
+            "map both to the same action space with --map"
+        )
+    robot = robot_of(target)
+    chosen = choose_retrieval(first, shown) if retrieval is None else find_retrieval(retrieval, robot)
+    describer, config = chosen
+    if len(target.episode_ids) < MIN_TARGET:
+        raise InputError(
+            f"{names[0]} holds one demonstration, which tells nothing of how others differ: give "
+            f"{MIN_TARGET} or more, ten for an interval to trust"
+        )
+    if config.auto_scale:
+        config = with_scales(config, pool.descriptors(describer))
+    measure = Residuals(target, pool, describer, config, robot, max(horizons), n_moments)
+    rows = tuple(measure.row(h) for h in sorted(set(horizons)))
+    chunk = _recommend(rows)
+    pairs = measure.pairs(chunk)
+    return Check(
+        names[0],
+        names[1],
+        len(target.episode_ids),
+        len(pool.episode_ids),
+        len(measure.moments),
+        config.name,
+        tuple(describer.terms),
+        measure.n_paired,
+        (target.version, pool.version),
+        measure.still,
+        rows,
+        chunk,
+        _verdict(next(row for row in rows if row.horizon == chunk)),
+        pairs,
+        time.monotonic() - started,
+    )
+
+
+def _recommend(rows: Sequence[HorizonRow]) -> int:
+    """The longest chunk over which what is retrieved keeps up: a rule of thumb.
+
+    A longer chunk says more against holding still, and asks for fewer looks; but what is retrieved drifts
+    away, and the policy has to correct that without looking.
+    """
+    useful = [row for row in rows if row.corrected_ratio < WEAK and row.high < NO_GOOD]
+    useful = [row for row in useful if row.ratio < WEAK] or useful
+    near = [row.horizon for row in useful if row.corrected <= DRIFT * useful[0].corrected + 1e-6]
+    return max(near) if near else min(rows, key=lambda row: row.corrected_ratio).horizon
+
+
+def _verdict(row: HorizonRow) -> str:
+    """Both as it is retrieved and moved to begin where the robot is, it must be nearer than holding still."""
+    if row.corrected_ratio >= NO_GOOD:
+        return "fails: what is retrieved is no nearer than holding still"
+    if row.high >= NO_GOOD or row.corrected_ratio >= WEAK:
+        return "is doubtful: what is retrieved is hardly nearer than holding still"
+    if row.ratio >= WEAK:
+        how = "no" if row.ratio >= NO_GOOD else "hardly"
+        return f"is doubtful: unless moved to the robot, what is retrieved is {how} nearer than holding still"
+    return "passes: what is retrieved is nearer than holding still"

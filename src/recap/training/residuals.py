@@ -1,0 +1,291 @@
+"""How far what is retrieved is from what the robot does: by chunk length, and pair by pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.errors import InputError
+from recap.features.describer import TermDescriber
+from recap.pool.view import PoolView
+from recap.retrieval.config import RetrievalConfig
+from recap.retrieval.index import nearest_frames, squared_distances
+from recap.retrieval.pairs import stand_out
+from recap.retrieval.retriever import Retriever
+from recap.robot import RobotSpec
+from recap.types import F32, F64
+
+N_PERFECT = 200  # moments for which every chunk of the pool is tried
+MAX_POOL_FRAMES = 60_000  # searched for the perfect match
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class HorizonRow:
+    """How far off, RMS over a chunk of that length, in units of the actions."""
+
+    horizon: int
+    still: float  # by holding still
+    residual: float  # by what is retrieved, the pair's own scene left out: what a policy meets at test time
+    corrected: float  # the same moved to begin where the robot is: what any policy could see and take off
+    paired: float  # corrected, with the scene's twin allowed, as training pairs are
+    perfect: float  # corrected, by the pool's chunk that fits best, known afterwards: no retriever beats it
+    ratio: float  # residual / still
+    corrected_ratio: float  # corrected / still
+    low: float  # 95 % of the corrected ratio, a bootstrap over target episodes
+    high: float
+
+
+@dataclass(frozen=True)
+class PairRow:
+    """One target demonstration against its matches."""
+
+    episode_id: str
+    matched_id: str  # the demonstration that most of its matches come from
+    residual: float
+    ratio: float  # to the error of holding still, over all demonstrations
+    plateau: int  # longest run of looks that got the same moment
+    misaligned: bool
+
+
+class Residuals:
+    """The moments, their matches, and the chunks of both sides in their canonical frames."""
+
+    def __init__(
+        self,
+        target: PoolView,
+        pool: PoolView,
+        describer: TermDescriber,
+        config: RetrievalConfig,
+        robot: RobotSpec,
+        horizon: int,
+        n_moments: int,
+    ) -> None:
+        self.target, self.pool, self.config, self.horizon = target, pool, config, horizon
+        self.robot = robot
+        self.retriever = Retriever(_Fixed(pool), describer, config)
+        self.index = self.retriever.index()
+        if not self.index.episode_ids:
+            raise InputError(
+                f"retrieval '{config.name}' can use no demonstration of the pool: they lack what it reads"
+            )
+        self.moments = _spread(target, n_moments)
+        self.episode_of = np.array([number for number, _ in self.moments])
+        self.true, self.valid, held = self._chunks(target, target.episode_ids, self.moments)
+        self.held, self.still = held, ""
+        self._hold_still()
+        self.matches = {twin: self._match(describer, twin) for twin in (False, True)}
+        self.shown: dict[bool, F64] = {}  # twin allowed -> (n, H, a)
+        self.offset: dict[bool, F64] = {}  # (n, 1, a) from where the match stood to where the robot is
+        for twin, rows in self.matches.items():
+            moments = [self._moment(int(row)) for row in rows]
+            actions, _, theirs = self._chunks(pool, self.index.episode_ids, moments)
+            self.shown[twin] = actions
+            self.offset[twin] = self.rest - theirs[self.still] if self.still in theirs else 0 * self.rest
+        self._pool_chunks: tuple[F64, I64] | None = None
+
+    def _moment(self, row: int) -> tuple[int, int]:
+        """The number of an episode of the index, and the frame."""
+        number = int(np.searchsorted(self.index.begins, row, side="right")) - 1
+        return number, row - int(self.index.begins[number])
+
+    def _chunks(
+        self, view: PoolView, ids: Sequence[str], moments: Sequence[tuple[int, int]]
+    ) -> tuple[F64, NDArray[np.bool_], dict[str, F64]]:
+        """Actions (n, H, a) in the frame of each moment, which of them are there, and ways to hold still.
+
+        Args:
+            moments: numbers of `ids`, and frames.
+        """
+        valid: list[NDArray[np.bool_]] = []
+        actions: list[F64] = []
+        proprio: list[F64] = []
+        previous: list[F64] = []
+        for number, t in moments:
+            episode = view.episode(ids[number])
+            ahead = t + np.arange(self.horizon)
+            valid.append(ahead < len(episode))
+            ahead = np.minimum(ahead, len(episode) - 1)
+            raw = (episode.actions[ahead], episode.proprio[t : t + 1], episode.actions[max(t - 1, 0)][None])
+            rows = [np.asarray(row, np.float64) for row in raw]
+            if not self.config.aligner.in_world:
+                frame = self.config.aligner.frame(episode, t)
+                bodies = (self.robot.act, self.robot.body, self.robot.act)
+                rows = [body.into(frame, row) for body, row in zip(bodies, rows, strict=True)]
+            for place, row in zip((actions, proprio, previous), rows, strict=True):
+                place.append(row)
+        width = actions[0].shape[1]
+        held = {"the action before": np.stack(previous)}
+        if proprio[0].shape[1] >= width:
+            held["where it is"] = np.stack(proprio)[..., :width]
+        return np.stack(actions), np.stack(valid), held
+
+    def _hold_still(self) -> None:
+        """Positions are held by asking for the present one, other actions by the one before, or by none."""
+        spread = _rms(self.true[:, :1] - self.true[:, :1].mean(axis=0), self.valid[:, :1])
+        for name in ("where it is", "the action before"):
+            if name in self.held and _rms(self.true[:, :1] - self.held[name], self.valid[:, :1]) < spread:
+                self.still, self.rest = name, self.held[name]
+                return
+        self.still, self.rest = "no action", np.zeros_like(self.true[:, :1])
+
+    def _match(self, describer: TermDescriber, twin: bool) -> I64:
+        """The pool row that retrieval gives for each moment."""
+        rows = np.full(len(self.moments), -1, np.int64)
+        nothing, none = np.zeros(0, np.int64), np.zeros(0)
+        terms: dict[int, dict[str, F32]] = {}
+        for i, (number, t) in enumerate(self.moments):
+            episode = self.target.episode(self.target.episode_ids[number])
+            if number not in terms:
+                terms = {number: describer.describe(episode)}
+            asked = self.index.frame_layout.lay_out(
+                {n: v[t : t + 1] for n, v in terms[number].items()}
+            ).ravel()
+            hidden = {episode.id} | (set() if twin else {episode.scene_id})
+            first = {n: v[:1] for n, v in terms[number].items()}
+            goal = None if episode.goal is None or len(episode.goal) != 3 else episode.goal.astype(np.float64)
+            scene = self.index.lay_out_scene(first)
+            candidates = self.retriever.nearest_scenes(self.index, [scene], goal, 1, frozenset(hidden))
+            found, _ = nearest_frames(
+                self.index.frames,
+                asked,
+                self.index.begins,
+                self.index.ends,
+                candidates,
+                nothing,
+                none,
+                0.0,
+                1,
+            )
+            rows[i] = found[0]
+        if (rows < 0).any():
+            raise InputError(
+                "every demonstration of the pool has the target's own scene: give a pool with others"
+            )
+        return rows
+
+    @property
+    def n_paired(self) -> int:
+        """Target demonstrations whose scene the pool has too."""
+        there = set(self.index.scene_ids)
+        return sum(self.target.episode(name).scene_id in there for name in self.target.episode_ids)
+
+    def error(self, guess: F64, horizon: int) -> F64:
+        """Squared error of a guess (n, H or 1, a), summed over a chunk: (n,)."""
+        apart = self.true[:, :horizon] - guess[:, :horizon]
+        return np.asarray((np.square(apart) * self.valid[:, :horizon, None]).sum(axis=(1, 2)))
+
+    def n_numbers(self, horizon: int) -> F64:
+        """How many numbers a chunk has that are there: (n,)."""
+        return np.asarray(self.valid[:, :horizon].sum(axis=1) * self.true.shape[2], np.float64)
+
+    def row(self, horizon: int) -> HorizonRow:
+        """All moments at one length."""
+        still, residual = self.error(self.rest, horizon), self.error(self.shown[False], horizon)
+        corrected, paired = (self.error(self.shown[t] + self.offset[t], horizon) for t in (False, True))
+        low, high = self._interval(corrected, still)
+        n = self.n_numbers(horizon).sum()
+        sums = [part.sum() for part in (still, residual, corrected, paired)]
+        a, b, c, d = (float(np.sqrt(part / n)) for part in sums)
+        perfect = self._perfect(horizon)
+        least = max(a, 1e-9)  # where nothing ever moves
+        return HorizonRow(horizon, a, b, c, d, perfect, b / least, c / least, low, high)
+
+    def _interval(self, residual: F64, rest: F64) -> tuple[float, float]:
+        """Of the ratio, over target episodes drawn anew."""
+        numbers, at = np.unique(self.episode_of, return_inverse=True)
+        sums = np.stack([np.bincount(at, part) for part in (residual, rest)])  # (2, episodes)
+        drawn = np.random.default_rng(0).integers(len(numbers), size=(2000, len(numbers)))
+        above, below = (part[drawn].sum(axis=1) for part in sums)
+        low, high = np.percentile(np.sqrt(above / np.maximum(below, 1e-12)), (2.5, 97.5))
+        return float(low), float(high)
+
+    def _perfect(self, horizon: int) -> float:
+        """RMS of the pool's chunk that fits best when moved to begin here, the scene's own left out."""
+        chunks, episodes = self._every_chunk()
+        part = np.ascontiguousarray(chunks[:, :horizon].reshape(len(chunks), -1), np.float32)
+        scenes = np.array(self.index.scene_ids)[episodes]
+        total, n = 0.0, 0
+        few = np.unique(np.linspace(0, len(self.moments) - 1, min(len(self.moments), N_PERFECT)).astype(int))
+        for i in few:
+            number = self.moments[i][0]
+            width = int(self.valid[i, :horizon].sum()) * self.true.shape[2]
+            asked = (self.true[i, :horizon] - self.rest[i]).ravel()[:width].astype(np.float32)
+            whole = part if width == part.shape[1] else np.ascontiguousarray(part[:, :width])
+            away = squared_distances(whole, asked)
+            away[scenes == self.target.episode(self.target.episode_ids[number]).scene_id] = np.inf
+            total, n = total + float(away.min()), n + width
+        return float(np.sqrt(total / max(n, 1)))
+
+    def _every_chunk(self) -> tuple[F64, I64]:
+        """Chunks of the pool from where each begins, or as many as are searched, and whose they are."""
+        if self._pool_chunks is None:
+            n = int(self.index.ends[-1])
+            rows = np.unique(np.linspace(0, n - 1, min(n, MAX_POOL_FRAMES)).astype(np.int64))
+            moments = [self._moment(int(row)) for row in rows]
+            chunks, _, held = self._chunks(self.pool, self.index.episode_ids, moments)
+            self._pool_chunks = (
+                chunks - held[self.still] if self.still in held else chunks,
+                np.array([e for e, _ in moments]),
+            )
+        return self._pool_chunks
+
+    def pairs(self, horizon: int) -> tuple[PairRow, ...]:
+        """Each target demonstration as it would be trained on, worst first."""
+        rest, count = self.error(self.rest, horizon), self.n_numbers(horizon)
+        residual = self.error(self.shown[True] + self.offset[True], horizon)
+        still = max(float(np.sqrt(rest.sum() / count.sum())), 1e-9)
+        found = []
+        for number in np.unique(self.episode_of):
+            mine = self.episode_of == number
+            rows = self.matches[True][mine]
+            matched = np.array([self._moment(int(row))[0] for row in rows])
+            usual = int(np.bincount(matched).argmax())
+            value = float(np.sqrt(residual[mine].sum() / max(count[mine].sum(), 1.0)))
+            ids = self.target.episode_ids[number], self.index.episode_ids[usual]
+            found.append(PairRow(*ids, value, value / still, _longest_run(rows), False))
+        ratios = np.array([pair.ratio for pair in found])
+        found = [
+            replace(pair, misaligned=bool(far)) for pair, far in zip(found, stand_out(ratios), strict=True)
+        ]
+        return tuple(sorted(found, key=lambda pair: -pair.residual))
+
+
+class _Fixed:
+    """A view as a source."""
+
+    def __init__(self, view: PoolView) -> None:
+        self._view = view
+
+    def view(self) -> PoolView:
+        """Always this one."""
+        return self._view
+
+
+def _spread(view: PoolView, n_moments: int) -> list[tuple[int, int]]:
+    """Moments at even distances in every episode: at least four each, so that pairs can be ranked."""
+    each = max(4, n_moments // len(view.episode_ids))
+    found = []
+    for number, episode_id in enumerate(view.episode_ids):
+        length = len(view.episode(episode_id))
+        n = min(each, length)
+        # In the middle of equal parts: first and last frames, which hold still by themselves, count no more
+        # than any other.
+        found += [(number, int(t)) for t in (np.arange(n) + 0.5) * length / n]
+    return found
+
+
+def _rms(values: F64, valid: NDArray[np.bool_]) -> float:
+    return float(np.sqrt(np.square(values)[valid].mean())) if valid.any() else 0.0
+
+
+def _longest_run(rows: I64) -> int:
+    longest = run = 1
+    for a, b in pairwise(rows.tolist()):
+        run = run + 1 if a == b else 1
+        longest = max(longest, run)
+    return longest

@@ -1,0 +1,138 @@
+"""Dual-arm demonstrations from the scripted experts to datasets, one a task: LeRobot's or RoboTwin's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recap.errors import InputError, RecapError, RunDirectoryError, one_of
+from recap.types import Episode
+from recap_worlds.dualarm.robots import robot_named
+from recap_worlds.dualarm.tasks import check_collection_seeds, task_named
+
+if TYPE_CHECKING:
+    from recap.pool.robotwin_write import Layout
+    from recap_worlds.dualarm.env import DualArmEnv
+
+MAX_DEMOS = 1_000_000
+N_SCENES = 5  # and then in another scene
+NEXT_SCENE = 10_000_000  # whose seed is that much higher
+
+
+@dataclass(frozen=True)
+class DualArmDemo:
+    """One demonstration to collect."""
+
+    index: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class DualArmSpec:
+    """What to collect of one task; two embodiments with the same seeds start from the same scenes."""
+
+    task: str
+    embodiment: str
+    episodes: int
+    split: str = "clean"
+    first_seed: int = 100_000
+    image_size: int = 128  # 0: no images
+
+    def __post_init__(self) -> None:
+        task_named(self.task)
+        robot_named(self.embodiment)
+        one_of("split", self.split, ("clean", "randomised"))
+        if not 1 <= self.episodes <= MAX_DEMOS:
+            raise InputError(f"{self.episodes} episodes cannot be collected: give 1 to {MAX_DEMOS}")
+        if self.image_size and (self.image_size % 2 or not 16 <= self.image_size <= 1024):
+            raise InputError(
+                f"image size {self.image_size} cannot be filmed: give 0, or an even number from 16 to 1024"
+            )
+        check_collection_seeds(self.first_seed, self.episodes)
+
+    def demos(self) -> list[DualArmDemo]:
+        """All of them; each has its own seed."""
+        return [DualArmDemo(i, self.first_seed + i) for i in range(self.episodes)]
+
+
+def collect_dualarm(
+    spec: DualArmSpec, out: Path, *, workers: int = 1, progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Collect what is missing and write the dataset `out`; the same call resumes after a stop."""
+    from recap_worlds.staging import collect_lerobot
+
+    make = partial(_demonstrations, spec)
+    collect_lerobot(
+        asdict(spec), spec.demos(), make, out, spec.embodiment, workers=workers, progress=progress
+    )
+
+
+def collect_robotwin(
+    spec: DualArmSpec,
+    out: Path,
+    *,
+    layout: Layout = "release",
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """The same as RoboTwin 2.0 has it; `out` is `DIR/TASK/CONFIG`, whose names it gives the episodes."""
+    from recap.pool.robotwin_write import LAYOUTS, assemble_robotwin, staged_robotwin
+    from recap_worlds.staging import collect_staged
+
+    one_of("layout", layout, LAYOUTS)
+    for place in out.parents[:2]:
+        if is_lerobot(place):
+            raise RunDirectoryError(f"{place} is a LeRobot dataset: give another --out for RoboTwin's files")
+    collect_staged(
+        {**asdict(spec), "layout": layout},
+        spec.demos(),
+        partial(_stage_robotwin, spec, layout),
+        out,
+        staged_robotwin,
+        assemble_robotwin,
+        workers=workers,
+        progress=progress,
+    )
+
+
+def is_lerobot(folder: Path) -> bool:
+    """Whether a LeRobot dataset is there."""
+    return (folder / "meta/info.json").is_file()
+
+
+def _stage_robotwin(
+    spec: DualArmSpec, layout: Layout, staging: Path, demos: Iterator[DualArmDemo]
+) -> Iterator[int]:
+    from recap.pool.robotwin_write import stage_robotwin
+
+    for index, episode in _demonstrations(spec, demos):
+        stage_robotwin(staging, index, layout, episode)
+        yield index
+
+
+def _demonstrations(spec: DualArmSpec, demos: Iterator[DualArmDemo]) -> Iterator[tuple[int, Episode]]:
+    from recap_worlds.dualarm.env import DualArmEnv
+
+    env = DualArmEnv(spec.task, spec.embodiment, split=spec.split, image_size=0)
+    for demo in demos:
+        yield demo.index, _successful(spec, demo, env)
+    env.close()
+
+
+def _successful(spec: DualArmSpec, demo: DualArmDemo, env: DualArmEnv) -> Episode:
+    """A demonstration that succeeds, of the demo's scene or, where the expert cannot, of another one."""
+    from recap_worlds.dualarm.collection import demonstrate_patiently
+
+    for scene in range(N_SCENES):
+        seed = demo.seed + scene * NEXT_SCENE
+        episode = demonstrate_patiently(
+            spec.task, spec.embodiment, seed, spec.image_size, spec.split, env=env
+        )
+        if episode.success:
+            return episode
+    raise RecapError(
+        f"the expert failed in {N_SCENES} scenes of {spec.task} (seed {demo.seed}): start at another --seed"
+    )

@@ -1,0 +1,27 @@
+"""Scenes in which it matters where a thing points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from recap_worlds.dualarm.objects import Place
+from recap_worlds.dualarm.tasks.task import Area, scattered
+
+
+def in_mirror(
+    areas: Mapping[str, Area], *, apart: float = 0.0
+) -> Callable[[np.random.Generator], Mapping[str, Place]]:
+    """Draw each thing from its area until all are `apart`, and half the time swap left and right.
+
+    A heading is swapped too, so that what points to the middle of the table still does.
+    """
+    draw = scattered(areas, apart=apart)
+
+    def arrange(rng: np.random.Generator) -> Mapping[str, Place]:
+        swapped = rng.random() < 0.5
+        places = draw(rng)
+        return {k: Place(-p.x, p.y, 180 - p.yaw) for k, p in places.items()} if swapped else places
+
+    return arrange

@@ -1,0 +1,70 @@
+"""Pools of PushT that come along: poses only, whose camera frames are drawn when they are looked at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from recap.pool.derived import assemble, describe
+from recap.pool.packed import PackedPool
+from recap.pool.view import Describer
+from recap.types import Descriptors, Episode
+from recap_worlds.pusht.pushers import PUSHERS
+from recap_worlds.pusht.rendering import RenderedFrames
+from recap_worlds.pusht.robot import IMAGE_SIZE
+
+# name -> what is in it; `python research/scripts/build_standard_pools.py` makes them anew.
+STANDARD_POOLS = {
+    "pusht-9x100": "the disc at 9 goals, -60 to 60 degrees by 15, 100 demonstrations each",
+    "pusht-triangle": "the triangle at -45 and +45 degrees, 100 each, from the scenes of pusht-9x100",
+    "pusht-25x40": "the disc at 25 goals, -60 to 60 degrees by 5, 40 demonstrations each",
+}
+ASSETS = Path(__file__).parents[1] / "assets"
+
+
+class StandardPool:
+    """A packed pool of poses whose camera frames are drawn when they are looked at."""
+
+    def __init__(self, packed: PackedPool) -> None:
+        self._packed = packed
+        self.version = packed.version
+        self.episode_ids = packed.episode_ids
+        self._episodes: dict[str, Episode] = {}
+        self._descriptors: dict[str, Descriptors] = {}
+
+    def view(self) -> StandardPool:
+        """Itself: it never changes."""
+        return self
+
+    def episode(self, episode_id: str) -> Episode:
+        """One of them."""
+        if episode_id not in self._episodes:
+            bare = self._packed.episode(episode_id)
+            self._episodes[episode_id] = replace(bare, images={"top": RenderedFrames(bare, IMAGE_SIZE)})
+        return self._episodes[episode_id]
+
+    def descriptors(self, describer: Describer) -> Descriptors:
+        """Every frame described, drawn for it where the describer looks at images."""
+        fingerprint = describer.fingerprint
+        if fingerprint not in self._descriptors:
+            rows = [describe(describer, self.episode(name)) for name in self.episode_ids]
+            self._descriptors[fingerprint] = assemble(describer, self.episode_ids, rows)
+        return self._descriptors[fingerprint]
+
+
+def open_standard(name: str) -> StandardPool:
+    """One of them."""
+    return StandardPool(PackedPool.open(ASSETS / f"{name}.safetensors"))
+
+
+def can_be_drawn(packed: PackedPool) -> bool:
+    """Whether it is of PushT and was packed without its pictures."""
+    if not packed.episode_ids:
+        return False
+    first = packed.episode(packed.episode_ids[0])
+    return not first.images and is_drawable(first)
+
+
+def is_drawable(episode: Episode) -> bool:
+    """Whether it is of PushT, so that a frame can be drawn from its poses."""
+    return "block" in episode.objects and episode.goal is not None and episode.embodiment in PUSHERS

@@ -1,0 +1,75 @@
+"""A simulated robot: PushT with a camera, in the process of whoever drives it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from recap.types import F64, U8, Observation
+from recap_worlds.pusht.env import PushTEnv
+
+DEFAULT_SIZE = 96  # px of a camera, where the server does not say
+
+
+class PushTRobot:
+    """The board under a camera; it knows its own position, and nothing else that is not in the picture.
+
+    Args:
+        camera_size: px a side of the picture it sends.
+    """
+
+    def __init__(
+        self,
+        camera_size: int = DEFAULT_SIZE,
+        *,
+        pusher: str = "triangle",
+        angle: float = 20.0,
+        block: str = "tee",
+        seed: int = 500,
+    ) -> None:
+        self.env = PushTEnv(pusher, angle, block=block)
+        _, info = self.env.reset(seed=seed)
+        self.camera_size = camera_size
+        self.options = {"block": block}  # what the server's world should be set to
+        self.coverage = self.best = float(info["coverage"])
+        self.done = False
+
+    @classmethod
+    def for_server(
+        cls,
+        metadata: Mapping[str, Any],
+        *,
+        pusher: str = "triangle",
+        angle: float = 20.0,
+        block: str = "tee",
+        seed: int = 500,
+    ) -> PushTRobot:
+        """One whose camera suits a server."""
+        size = int(metadata.get("camera_size", DEFAULT_SIZE))
+        robot = cls(size, pusher=pusher, angle=angle, block=block, seed=seed)
+        known = metadata.get("option_names", robot.options)
+        robot.options = {name: value for name, value in robot.options.items() if name in known}
+        return robot
+
+    def observe(self) -> Observation:
+        """Its position and a picture; no pose."""
+        return self.env.observe(self.camera_size, with_poses=False)
+
+    def act(self, action: F64) -> None:
+        """One period of physics towards the target."""
+        _, _, ended, _, info = self.env.step(action)
+        self.coverage = float(info["coverage"])
+        self.best = max(self.best, self.coverage)
+        self.done = self.done or ended
+
+    def status(self) -> Mapping[str, float]:
+        """How much of the goal is covered, now and at best."""
+        return {"coverage": self.coverage, "best": self.best}
+
+    def picture(self) -> U8:
+        """The board for a video, with the target marked."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Put it away."""
+        self.env.close()

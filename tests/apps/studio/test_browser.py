@@ -1,0 +1,394 @@
+"""The studio in a real browser, through its real sockets."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from opened import Opened
+from pages import Watched, drag_as_expert, hold_key, tab_to, take_picture
+from playwright.sync_api import Browser, expect, sync_playwright
+
+from recap.pool.store import Pool
+from recap_worlds.pusht.collecting import CollectSpec, demonstrate
+
+TASK = "block=tee&angle=30&start=151"  # the disc needs about 50 steps for it
+AUDIT = (Path(__file__).parent / "audit.js").read_text("utf-8")
+PATIENCE_MS = 25_000  # of a page on a busy machine
+CHROMIUM = os.environ.get("RECAP_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
+
+if not Path(CHROMIUM).exists():
+    WHY = "browser tests need Debian's package chromium: run make system as root"
+    if os.environ.get("CI") == "true":
+        pytest.fail(WHY, pytrace=False)
+    pytest.skip(WHY, allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=PATIENCE_MS)
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Past evaluations: those of a folder that is named, or small ones made here."""
+    if "RECAP_SCREENSHOT_RUNS" in os.environ:
+        return Path(os.environ["RECAP_SCREENSHOT_RUNS"])
+    from recap.assembly import AgentConfig
+    from recap.evaluation.runner import evaluate
+    from recap.evaluation.spec import EvalSpec
+
+    folder = tmp_path_factory.mktemp("runs")
+    for pusher in ("disc", "triangle"):
+        spec = EvalSpec(
+            AgentConfig("hold"),
+            "pusht",
+            {"pusher": pusher},
+            tasks=("-30", "30"),
+            seeds=(500, 501),
+            max_steps=20,
+        )
+        evaluate(spec, folder / f"hold-{pusher}", workers=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory: pytest.TempPathFactory, runs: Path) -> Iterator[Opened]:
+    """The shipped policy on a live pool."""
+    place = tmp_path_factory.mktemp("studio") / "pool"
+    Pool.create(place)
+    with Opened(place, "pusht-nano", runs) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def emptied(request: pytest.FixtureRequest) -> None:
+    """Whatever a test before has left in the pool is taken out."""
+    if "studio" in request.fixturenames:
+        store = request.getfixturevalue("studio").service.store
+        store.remove(store.ids())
+
+
+def open_page(
+    browser: Browser, url: str, width: int = 1366, height: int = 860, scheme: str = "light"
+) -> Watched:
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=width < 500
+    )
+    context.set_default_timeout(PATIENCE_MS)
+    watched = Watched(context.new_page())
+    watched.page.goto(url)
+    return watched
+
+
+def test_the_whole_story(browser: Browser, studio: Opened) -> None:
+    empty = studio.service.store.version
+    watched = open_page(browser, f"{studio.url}#run?{TASK}&before=none")
+    page = watched.page
+
+    # An empty pool: the frozen triangle holds, and says so.
+    expect(page.locator(".badge").first).to_have_text("Holding: nothing to retrieve")
+    triangle = page.locator("#run-lanes .pusher").first
+    before = triangle.get_attribute("transform")
+    page.get_by_role("button", name="Play", exact=True).click()
+    expect(page.locator("#run-transport .time")).to_contain_text(re.compile(r"step ([6-9]|\d\d) of"))
+    page.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
+    assert triangle.get_attribute("transform") == before
+
+    # A demonstration, dragged with the mouse.
+    page.get_by_role("link", name="Teach", exact=True).click()
+    expect(page.locator("#teach-hint")).to_contain_text("Drag the disc")
+    drag_as_expert(watched, "tee")
+    expect(page.locator("#teach-review")).to_be_visible()
+    last = watched.last("moment")
+    assert last is not None
+    assert last["over"] == "solved"
+    take_picture(page, "studio-teach")
+    page.get_by_label("Name", exact=True).fill("my first")
+    page.get_by_role("button", name="Add to pool").click()
+    expect(page.locator("#teach-added")).to_contain_text(f"my first is in the pool, as version {empty + 1}")
+    assert studio.service.store.ids() == ("studio/my first",)
+    take_picture(page, "studio-added")
+
+    # The same start, before and after: the one holds, the other uses it.
+    page.get_by_role("link", name="Watch the triangle use it").click()
+    expect(page.locator("#run-lanes .lane")).to_have_count(2)
+    page.get_by_label("Speed").select_option("40")
+    page.get_by_role("button", name="Play", exact=True).click()
+    now = page.locator("#run-lanes .lane").nth(1)
+    expect(page.locator("#run-transport .time")).to_contain_text(
+        re.compile(r"step (4[0-9]|[5-9]\d|\d{3}) of")
+    )
+    page.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
+    expect(page.locator("#run-lanes .badge").first).to_have_text("Holding: nothing to retrieve")
+    expect(now.locator(".from")).to_contain_text("From my first")
+    assert now.locator(".pusher").get_attribute("transform") != before
+    assert page.locator("#run-lanes .pusher").first.get_attribute("transform") == before
+    take_picture(page, "studio-run")
+
+    # Its retrieved frames are that demonstration's, to the byte.
+    where = now.locator("a.source").get_attribute("href") or ""
+    assert where.startswith("#pool/studio%2Fmy%20first?t=")
+    t = int(where.split("t=")[1])
+    shown = now.locator("a.source img").first.get_attribute("src") or ""
+    kept = page.evaluate(
+        """async (t) => {
+            const answer = await fetch(`/api/pool/studio%2Fmy%20first/thumbnail?t=${t}`);
+            const bytes = new Uint8Array(await answer.arrayBuffer());
+            return btoa(String.fromCharCode(...bytes));
+        }""",
+        t,
+    )
+    assert shown == f"data:image/png;base64,{kept}"
+
+    # Step on, scrub back.
+    count = page.locator("#run-transport .time")
+    was = int((count.text_content() or "").split()[1])
+    page.get_by_role("button", name="Step forward").click()
+    expect(count).to_contain_text(f"step {was + 1} of {was + 1}")
+    page.get_by_label("Step", exact=True).fill("0")
+    expect(count).to_contain_text(f"step 0 of {was + 1}")
+    expect(now.locator(".pusher")).to_have_attribute("transform", before or "")
+
+    # The retrieved frame leads to the demonstration; delete it, take that back, roll back instead.
+    now.locator("a.source").click()
+    expect(page.get_by_role("dialog")).to_contain_text("my first")
+    page.get_by_role("button", name="Delete").click()
+    expect(page.locator("#toast")).to_contain_text("Deleted my first")
+    expect(page.locator("#pool-grid")).to_contain_text("The pool is empty")
+    assert len(studio.service.store) == 0
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator("#pool-grid .demo")).to_have_count(1)
+    assert studio.service.store.ids() == ("studio/my first",)
+    page.get_by_role("button", name=f"Roll back to version {empty}", exact=True).click()
+    expect(page.locator("#pool-grid")).to_contain_text("The pool is empty")
+    assert len(studio.service.store) == 0
+    assert watched.errors == []
+    page.context.close()
+
+
+def test_everything_works_by_keyboard_and_a_hostile_name_stays_a_name(
+    browser: Browser, studio: Opened
+) -> None:
+    hostile = '<img src=x onerror="window.broken=1"><b>&amp;'
+    watched = open_page(browser, f"{studio.url}#teach?{TASK}")
+    page = watched.page
+    expect(page.locator("#teach-hint")).to_contain_text("Drag the disc")
+    page.goto(f"{studio.url}#results")
+    expect(page.locator("#results")).to_be_visible()
+    # Where Tab begins after a jump within the page is the browser's choice, so the link is focused itself.
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")  # skips the head of the page, and stays in the view
+    expect(page.locator("#main")).to_be_focused()
+    expect(page.locator("#results")).to_be_visible()
+    page.goto(f"{studio.url}#teach?{TASK}")
+    tab_to(page, "#teach-board svg")
+    ring = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert ring == "solid"
+    hold_key(page, "ArrowRight", 1.0)
+    hold_key(page, "ArrowDown", 0.4)
+    page.keyboard.press("Enter")
+    expect(page.locator("#teach-review")).to_be_visible()
+    moved = watched.last("moment")
+    scene = watched.last("scene")
+    assert moved is not None
+    assert scene is not None
+    assert moved["pusher"][0] > scene["pusher"][0] + 40
+    expect(page.locator("#teach-task")).to_have_js_property("inert", True)  # no dial to lose it by
+    tab_to(page, "#teach-review .name input")
+    page.keyboard.press("Control+a")
+    page.keyboard.type(" ")
+    page.keyboard.press("Enter")
+    expect(page.locator("#teach-problem")).to_contain_text("needs a name")
+    page.keyboard.press("Control+a")
+    page.keyboard.type(hostile)
+    page.keyboard.press("Enter")
+    expect(page.locator("#teach-added")).to_contain_text(hostile)
+    assert studio.service.store.ids() == (f"studio/{hostile}",)
+    assert page.evaluate("document.activeElement.textContent") == "Watch the triangle use it"
+
+    # The dial is a slider.
+    page.get_by_role("button", name="Teach another").focus()
+    page.keyboard.press("Enter")
+    dial = page.locator("#teach [role=slider]")
+    dial.focus()
+    page.keyboard.press("ArrowRight")
+    expect(dial).to_have_attribute("aria-valuenow", "31")
+    page.keyboard.press("PageUp")
+    expect(dial).to_have_attribute("aria-valuetext", "+46°")
+
+    # Everywhere the name is shown, it is text.
+    page.goto(f"{studio.url}#pool")
+    expect(page.locator("#pool-grid .title")).to_have_text(hostile)
+    page.locator("#pool-grid .demo").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog").locator("h2")).to_have_text(hostile)
+    expect(page.locator("dialog video")).to_have_js_property("readyState", 4)
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.get_by_role("button", name=re.compile("What changed in version")).first.click()
+    expect(page.locator(".diff:visible")).to_contain_text(hostile)
+    page.goto(f"{studio.url}#run?{TASK}&before=none")
+    expect(page.locator("#run-lanes .from")).to_contain_text(hostile)
+    assert page.evaluate("window.broken") is None
+    assert page.locator('img[src="x"]').count() == 0
+    assert watched.errors == []
+    page.context.close()
+
+
+def test_the_pool_is_looked_through_and_says_what_it_lacks(
+    browser: Browser, tmp_path: Path, runs: Path
+) -> None:
+    pool = Pool.create(tmp_path / "pool")
+    tees = CollectSpec("disc", (-60.0, -30.0, 0.0, 30.0, 60.0), 1)
+    pool.add([demonstrate(tees, demo) for demo in tees.demos()])
+    cups = CollectSpec("disc", (15.0,), 2, block="cup", first_seed=100_050)
+    pool.add([demonstrate(cups, demo) for demo in cups.demos()])
+    pool.tag("before-friday", 2)
+    with Opened(tmp_path / "pool", runs=runs) as opened:
+        watched = open_page(browser, f"{opened.url}#pool")
+        page = watched.page
+        expect(page.locator("#pool-grid .demo")).to_have_count(7)
+        for image in page.locator("#pool-grid img").all():
+            expect(image).to_have_js_property("naturalWidth", 96)
+        take_picture(page, "studio-pool")
+
+        expect(page.locator("#pool-unusable")).to_be_hidden()
+        first = demonstrate(tees, tees.demos()[0])
+        opened.service.store.add([replace(first, id="studio/<b>blind", task="look", objects={})])
+        expect(page.locator("#pool-unusable")).to_have_text(
+            "1 demonstration cannot be used: <b>blind (has no object 'block')"
+        )
+        opened.service.store.remove(["studio/<b>blind"])
+        expect(page.locator("#pool-unusable")).to_be_hidden()
+
+        page.locator("#pool-filters").get_by_label("Block").select_option("cup")
+        expect(page.locator("#pool-grid .demo")).to_have_count(2)
+        page.locator("#pool-filters").get_by_label("Block").select_option("")
+        page.locator("#pool-filters").get_by_label("Tag").select_option("before-friday")
+        expect(page.locator("#pool-grid .demo")).to_have_count(5)
+        page.locator("#pool-filters").get_by_label("Tag").select_option("")
+        page.get_by_label("Name contains").fill("/+60/")
+        expect(page.locator("#pool-grid .demo")).to_have_count(1)
+
+        page.locator("#pool-grid .demo").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.locator(".trail")).to_have_attribute("points", re.compile(r"\d"))
+        expect(dialog.locator("video")).to_have_js_property("readyState", 4)
+        dialog.get_by_label("Step", exact=True).fill("20")
+        expect(dialog.locator("output")).to_contain_text("step 20 of")
+        assert 1.9 < dialog.locator("video").evaluate("film => film.currentTime") < 2.2
+        take_picture(page, "studio-demonstration")
+        dialog.get_by_role("button", name="Close").click()
+
+        # What it covers worst is one click from being taught.
+        worst = page.locator(".next li").first
+        words = worst.locator("span").nth(1).text_content() or ""
+        goal, start = words.split(", start ")
+        worst.get_by_role("link").click()
+        expect(page.locator("#teach [role=slider]")).to_have_attribute("aria-valuetext", goal)
+        expect(page.locator("#teach").get_by_label("Start", exact=True)).to_have_value(start)
+        expect(page.locator("#teach-hint")).to_contain_text("Drag the disc")
+        assert watched.errors == []
+        page.context.close()
+
+
+def test_past_evaluations_are_shown_with_their_intervals(
+    browser: Browser, studio: Opened, runs: Path
+) -> None:
+    watched = open_page(browser, f"{studio.url}#results")
+    page = watched.page
+    n = len(list(runs.glob("*/eval_info.json")))
+    expect(page.locator("tbody tr")).to_have_count(n)
+    expect(page.locator(".chart")).to_have_count(2)
+    for tick in page.locator("tbody input").all():
+        tick.check()
+    expect(page.locator(".chart .band")).to_have_count(n)
+    page.get_by_role("radio", name="0.95").check()
+    expect(page.locator(".chart").first).to_have_attribute("aria-label", re.compile("above 0.95"))
+    page.get_by_role("radio", name="0.85").check()
+    take_picture(page, "studio-results")
+    assert watched.errors == []
+    page.context.close()
+
+
+@pytest.mark.parametrize("view", ["teach", "run", "pool", "results"])
+def test_a_phone_shows_it_without_scrolling_sideways(browser: Browser, studio: Opened, view: str) -> None:
+    watched = open_page(browser, f"{studio.url}#{view}", 375, 740)
+    page = watched.page
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    take_picture(page, f"studio-{view}-phone")
+    assert watched.errors == []
+    page.context.close()
+
+
+def test_a_finger_leads_the_disc(browser: Browser, studio: Opened) -> None:
+    watched = open_page(browser, f"{studio.url}#teach?{TASK}", 375, 740)
+    page = watched.page
+    expect(page.locator("#teach-hint")).to_contain_text("Drag the disc")
+    scene = watched.last("scene")
+    assert scene is not None
+    finger = page.context.new_cdp_session(page)
+
+    def touch(kind: str, *places: tuple[float, float]) -> None:
+        points = [{"x": x, "y": y} for x, y in places]
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    x, y = watched.on_board(380, 120)  # far from the disc, which the finger must not hide
+    touch("touchStart", (x, y))
+    for i in range(12):
+        touch("touchMove", (x + 4 * i, y))
+        page.wait_for_timeout(60)
+    touch("touchEnd")
+    expect(page.locator("#teach-hint")).to_contain_text("Recording")
+    moved = watched.last("moment")
+    assert moved is not None
+    assert moved["pusher"][0] > scene["pusher"][0] + 20
+    assert abs(moved["pusher"][1] - scene["pusher"][1]) < 10
+    assert page.evaluate("scrollY") == 0
+    page.get_by_role("button", name="Start over").click()
+    expect(page.locator("#teach-hint")).to_contain_text("Drag the disc")
+    page.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_can_be_read_and_controls_have_names(browser: Browser, studio: Opened, scheme: str) -> None:
+    watched = open_page(browser, studio.url, scheme=scheme)
+    page = watched.page
+    for view in ("teach", "run", "pool", "results"):
+        page.goto(f"{studio.url}#{view}")
+        expect(page.locator(f"#{view} h1")).to_be_visible()
+        page.wait_for_load_state("networkidle")
+        assert page.evaluate(AUDIT) == {"faint": [], "nameless": []}, view
+    page.context.close()
+
+
+def test_the_page_says_when_the_server_is_gone_and_comes_back(
+    browser: Browser, tmp_path: Path, runs: Path
+) -> None:
+    Pool.create(tmp_path / "pool")
+    with Opened(tmp_path / "pool", runs=runs) as opened:
+        watched = open_page(browser, f"{opened.url}#pool")
+        page = watched.page
+        expect(page.locator("#pool-grid")).to_contain_text("The pool is empty")
+        opened.stop()
+        expect(page.get_by_role("alert").first).to_contain_text("The server is gone")
+        take_picture(page, "studio-gone")
+        opened.start()
+        expect(page.locator("#gone")).to_be_hidden()
+        page.get_by_role("link", name="Teach", exact=True).click()
+        expect(page.locator("#teach-hint")).to_contain_text("Drag the disc")
+        # What Chromium itself says of a lost connection is all there is.
+        assert [e for e in watched.errors if "WebSocket" not in e and "ERR_CONNECTION" not in e] == []
+        page.context.close()

@@ -1,0 +1,101 @@
+"""What is shown on the way, with a terminal and without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from recap.cli import terminal
+from recap.cli.train import _bars
+
+
+class Clock:
+    """Shows what it is set to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(terminal, "time", made)
+    return made
+
+
+def at(clock: Clock, report: Callable[[int, int], None], seconds: float, done: int, total: int = 20) -> None:
+    clock.now = 100.0 + seconds
+    report(done, total)
+
+
+def test_without_a_terminal_there_is_a_line_every_few_seconds(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with terminal.progress_bar("episodes") as report:
+        for seconds, done in ((0, 0), (1, 2), (4.9, 3)):
+            at(clock, report, seconds, done)
+        assert capsys.readouterr() == ("", "")
+        at(clock, report, 5, 5)
+        assert capsys.readouterr() == ("", "episodes: 5 of 20, 1.0 a second, 15 s left\n")
+        at(clock, report, 9.9, 6)
+        assert capsys.readouterr().err == ""
+        at(clock, report, 20, 10)
+        assert capsys.readouterr() == ("", "episodes: 10 of 20, 0.5 a second, 20 s left\n")
+
+
+def test_what_was_done_before_does_not_count_as_speed(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with terminal.progress_bar("episodes") as report:
+        at(clock, report, 0, 10)
+        at(clock, report, 5, 10)
+        at(clock, report, 10, 15)
+    assert capsys.readouterr().err.splitlines() == [
+        "episodes: 10 of 20, 0.0 a second",
+        "episodes: 15 of 20, 0.5 a second, 10 s left",
+    ]
+
+
+def test_what_ends_soon_says_nothing(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with terminal.progress_bar("episodes") as report:
+        at(clock, report, 1, 20)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_each_stage_of_a_training_has_its_own_estimate(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with _bars(True) as report:
+        assert report is not None
+        for seconds, what, done in ((0, "moments", 0), (6, "moments", 6), (50, "iterations", 0)):
+            clock.now = 100.0 + seconds
+            report(what, done, 20)
+        clock.now = 155.0
+        report("iterations", 10, 20)
+    assert capsys.readouterr().err.splitlines() == [
+        "moments: 6 of 20, 1.0 a second, 14 s left",
+        "iterations: 10 of 20, 2.0 a second, 5 s left",
+    ]
+    with _bars(False) as report:
+        assert report is None, "only the main process shows anything"
+
+
+def test_on_a_terminal_there_is_a_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    with terminal.progress_bar("episodes") as report:
+        report(3, 20)
+        report(20, 20)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "a second" not in captured.err
+
+
+def test_a_line_is_there_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.say("Loading …")
+    assert capsys.readouterr() == ("", "Loading …\n")

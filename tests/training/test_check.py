@@ -1,0 +1,266 @@
+"""The check of a pool on data whose answer is known."""
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from recap.cli.check import check as command
+from recap.errors import DatasetError, InputError
+from recap.pool.memory import MemoryPool
+from recap.pool.opening import open_demonstrations
+from recap.pool.packed import write_packed
+from recap.pool.view import PoolView
+from recap.training.check import Check, _verdict, check_pool, choose_retrieval
+from recap.training.residuals import HorizonRow
+from recap.types import Episode
+
+N_STEPS = 60
+
+
+def walk(
+    name: str, seed: int, noise: float = 0.0, scene: str | None = None, turn_at: int = 10_000
+) -> Episode:
+    """An arm of three joints on a smooth way of its own; after `turn_at` steps from each moment it strays."""
+    rng = np.random.default_rng(seed)
+    time = np.arange(N_STEPS + 1)[:, None]
+    way = np.sin(time / 9 + rng.uniform(0, 6, 3)) * rng.uniform(0.5, 1.5, 3)
+    way += noise * np.random.default_rng(seed + 1000).normal(size=way.shape)
+    return Episode(
+        id=name,
+        scene_id=scene or name,
+        task="sway",
+        embodiment="arm",
+        fps=10.0,
+        timestamps=np.arange(N_STEPS) / 10,
+        proprio=way[:-1].astype(np.float32),
+        actions=way[1:].astype(np.float32),
+    )
+
+
+def view(*episodes: Episode) -> PoolView:
+    return MemoryPool(episodes).view()
+
+
+def gate(target: PoolView, pool: PoolView, horizons: tuple[int, ...] = (1, 4, 8)) -> Check:
+    return check_pool(target, pool, horizons=horizons, n_moments=200)
+
+
+def test_a_pool_that_shows_the_same_holds_at_every_length() -> None:
+    target = view(*(walk(f"t{i}", i) for i in range(6)))
+    pool = view(*(walk(f"p{i}", i, noise=0.001) for i in range(6)))
+    found = gate(target, pool)
+    assert found.verdict.startswith("passes")
+    assert found.chunk_size == 8
+    assert found.still == "where it is"
+    assert found.retrieval == "everything"
+    for row in found.rows:
+        assert row.ratio < 0.05
+        assert row.perfect <= row.corrected + 1e-6
+        assert row.low <= row.corrected_ratio <= row.high
+    assert found.misaligned == []
+
+
+def test_a_pool_that_has_nothing_to_do_with_it_does_not() -> None:
+    target = view(*(walk(f"t{i}", i) for i in range(6)))
+    rng = np.random.default_rng(7)
+    strange = [
+        replace(e, actions=rng.normal(0, 2, e.actions.shape).astype(np.float32))
+        for e in (walk(f"p{i}", 50 + i) for i in range(6))
+    ]
+    found = gate(target, view(*strange))
+    assert found.verdict.startswith("fails")
+    assert all(row.corrected_ratio > 1 for row in found.rows)
+
+
+def snippets(episode: Episode) -> list[Episode]:
+    """From each moment of it a demonstration that does the same for 8 steps and then something else."""
+    found = []
+    for t in range(N_STEPS):
+        ahead = np.minimum(t + np.arange(16), N_STEPS - 1)
+        actions = episode.actions[ahead] + np.float32(0.01)
+        actions[8:] += 3
+        elsewhere = np.full((16, 3), 50, np.float32)
+        elsewhere[0] = episode.proprio[t]
+        name, times = f"{episode.id}-{t}", episode.timestamps[:16]
+        found.append(
+            replace(episode, id=name, scene_id=name, timestamps=times, proprio=elsewhere, actions=actions)
+        )
+    return found
+
+
+def test_the_recommended_chunk_ends_where_the_pool_strays() -> None:
+    target = [walk(f"t{i}", i) for i in range(2)]
+    pool = view(*(part for episode in target for part in snippets(episode)))
+    found = gate(view(*target), pool, (1, 2, 4, 8, 12, 16))
+    assert found.chunk_size == 8
+    assert found.best.residual == pytest.approx(0.01, abs=0.003)
+    assert found.rows[-1].residual > 1
+
+
+def test_a_twin_counts_for_training_and_not_for_the_check() -> None:
+    target = view(*(walk(f"t{i}", i, scene=f"s{i}") for i in range(4)))
+    pool = view(*(walk(f"p{i}", i, noise=0.001, scene=f"s{i}") for i in range(4)))
+    row = gate(target, pool).rows[-1]
+    assert row.paired < 0.1 * row.corrected
+
+
+def test_mis_aligned_pairs_are_listed_worst_first() -> None:
+    target = [walk(f"t{i}", i) for i in range(12)]
+    target[7] = replace(target[7], actions=target[7].actions[::-1].copy())  # recorded backwards
+    pool = view(*(walk(f"p{i}", i, noise=0.02) for i in range(12)))
+    found = gate(view(*target), pool)
+    assert found.misaligned == ["t7"]
+    assert found.pairs[0].episode_id == "t7"
+    ranked = [pair.residual for pair in found.pairs]
+    assert ranked == sorted(ranked, reverse=True)
+    assert found.to_json()["misaligned"] == ["t7"]
+
+
+def test_differences_are_no_positions_to_hold() -> None:
+    def steps(name: str, seed: int) -> Episode:
+        one = walk(name, seed)
+        jumps = np.random.default_rng(seed).normal(0, 1, one.actions.shape)
+        return replace(one, actions=jumps.astype(np.float32), proprio=one.proprio + 10)
+
+    found = gate(view(*(steps(f"t{i}", i) for i in range(3))), view(*(steps(f"p{i}", i) for i in range(3))))
+    assert found.still == "no action"
+    assert found.rows[0].still == pytest.approx(1.0, abs=0.15)
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    one = walk("t", 0)
+    with pytest.raises(InputError, match="action space"):
+        gate(view(one), view(replace(walk("p", 1), actions=one.actions[:, :2])))
+    with pytest.raises(InputError, match="proprioception"):
+        gate(view(one), view(replace(walk("p", 1), proprio=one.proprio[:, :2])))
+    with pytest.raises(InputError, match="holds no demonstrations"):
+        gate(view(one), view())
+    with pytest.raises(InputError, match="own scene"):
+        gate(view(one, walk("s", 2)), view(replace(walk("p", 1), scene_id="t")))
+    with pytest.raises(InputError, match="target holds one demonstration"):
+        gate(view(one), view(walk("p", 1)))
+
+
+def pictured(name: str, seed: int, scene: str | None = None) -> Episode:
+    """A bright spot where the arm is to go, and proprioception that says nothing."""
+    one = walk(name, seed, scene=scene)
+    frames = np.zeros((N_STEPS, 32, 32, 3), np.uint8)
+    spots = np.clip(16 + 8 * one.actions[:, :2], 2, 29).astype(int)
+    for t, (x, y) in enumerate(spots):
+        frames[t, y - 2 : y + 3, x - 2 : x + 3] = 255
+    return replace(one, images={"top": frames}, proprio=np.zeros_like(one.proprio))
+
+
+def test_where_no_pose_is_known_pictures_stand_in() -> None:
+    def found(camera: str) -> Check:
+        target = [pictured(f"t{i}", i) for i in range(4)]
+        pool = [pictured(f"p{i}", i) for i in range(4)]
+        pool = [replace(one, images={camera: one.images["top"]}) for one in pool]
+        return gate(view(*target), view(*pool))
+
+    seen, blind = found("top"), found("elsewhere")
+    assert seen.compared == ("proprio", "task", "picture top")
+    assert blind.compared == ("proprio", "task")
+    assert seen.best.corrected < 0.5 * blind.best.corrected
+
+
+def test_no_retriever_beats_the_perfect_one_and_moments_are_no_lottery() -> None:
+    target = view(*(walk(f"t{i}", i) for i in range(6)))
+    pool = view(*(walk(f"p{i}", 20 + i) for i in range(6)))
+    few, many = (check_pool(target, pool, horizons=(1, 8), n_moments=n) for n in (24, 200))
+    for row in (*few.rows, *many.rows):
+        assert row.perfect <= row.corrected + 1e-6
+    assert few.rows[1].corrected_ratio == pytest.approx(many.rows[1].corrected_ratio, rel=0.2)
+
+
+def test_pairs_are_counted_by_scene(tmp_path: Path) -> None:
+    target = [walk(f"t{i}", i, scene=f"s{i}") for i in range(3)]
+    assert gate(view(*target), view(*(walk(f"p{i}", i, scene=f"s{i + 1}") for i in range(3)))).n_paired == 2
+    files = [str(tmp_path / f"{name}.safetensors") for name in ("target", "pool")]
+    write_packed(view(*target), Path(files[0]))
+    write_packed(view(*(walk(f"p{i}", i) for i in range(3))), Path(files[1]))
+    told = CliRunner().invoke(command, [*files, "--horizons", "4"], standalone_mode=False).output
+    assert "3 in the pool, 0 paired by scene" in told
+    assert "Nothing is paired: no scene is on both sides" in told
+    assert "Moments are compared by: proprio, task." in told
+    assert "nothing says where things are" in told
+
+
+def test_a_directory_of_something_else_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear", "utf-8")
+    with pytest.raises(DatasetError, match="is of no known format"):
+        open_demonstrations(str(tmp_path))
+
+
+def test_the_command_reads_files_and_writes_json(tmp_path: Path) -> None:
+    for name, first in (("target", 0), ("pool", 0)):
+        episodes = [walk(f"{name}{i}", first + i, noise=0.001 * (name == "pool")) for i in range(3)]
+        write_packed(view(*episodes), tmp_path / f"{name}.safetensors")
+    files = [str(tmp_path / f"{name}.safetensors") for name in ("target", "pool")]
+    assert open_demonstrations(files[0]).episode_ids == ("target0", "target1", "target2")
+    result = CliRunner().invoke(
+        command,
+        [*files, "--horizons", "1,4", "--moments", "40", "--json", str(tmp_path / "out.json")],
+        standalone_mode=False,
+    )
+    assert result.return_value == 0, result.output
+    assert "The check passes" in result.output
+    assert "Recommended chunk_size: 4" in result.output
+    body = json.loads((tmp_path / "out.json").read_text("utf-8"))
+    assert (body["kind"], body["retrieval"], body["chunk_size"]) == ("check", "everything", 4)
+    assert shlex.split(body["command"])[:4] == ["recap", "check", *files]
+
+
+@pytest.mark.parametrize("ratio", [0.5, 0.95, 1.3])
+@pytest.mark.parametrize("corrected", [0.5, 0.95, 1.3])
+def test_the_verdict_follows_both_figures(ratio: float, corrected: float) -> None:
+    row = HorizonRow(8, 1.0, ratio, corrected, 0.4, 0.1, ratio, corrected, corrected - 0.02, corrected + 0.02)
+    verdict = _verdict(row).partition(":")[0]
+    worst = max(ratio, corrected)
+    assert verdict == ("fails" if corrected > 1 else "passes" if worst < 0.9 else "is doubtful")
+
+
+def test_the_next_command_is_one_for_this_robot(tmp_path: Path) -> None:
+    files = [str(tmp_path / f"{name}.safetensors") for name in ("target", "pool")]
+    for file in files:
+        write_packed(view(*(walk(f"{Path(file).stem}{i}", i) for i in range(3))), Path(file))
+    told = CliRunner().invoke(command, [*files, "--horizons", "4"], standalone_mode=False).output
+    assert "recap train" not in told.splitlines()[-1], "there is nothing to see but the robot itself"
+    for file in files:
+        episodes = [pictured(f"{Path(file).stem}{i}", i) for i in range(3)]
+        write_packed(view(*episodes), Path(file))
+    told = CliRunner().invoke(command, [*files, "--horizons", "4"], standalone_mode=False).output
+    wanted = f"recap train small --robot robot.yaml --target {files[0]} --pool {files[1]}"
+    assert told.splitlines()[-1].endswith(f"{wanted} --set policy.chunk_size=4 --set policy.n_action_steps=4")
+    known = (
+        CliRunner()
+        .invoke(
+            command,
+            ["pusht-triangle", "pusht-9x100", "--horizons", "8", "--moments", "8"],
+            standalone_mode=False,
+        )
+        .output
+    )
+    wanted = "recap train pusht-small --target pusht-triangle --pool pusht-9x100 --set policy.chunk_size=8"
+    assert known.splitlines()[-1].endswith(wanted)
+
+
+def test_a_suite_says_how_its_own_data_are_retrieved() -> None:
+    target, pool = (open_demonstrations(name) for name in ("pusht-triangle", "pusht-9x100"))
+    first, shown = (found.episode(found.episode_ids[0]) for found in (target, pool))
+    assert choose_retrieval(first, shown)[1].name == "pusht-object"
+    assert choose_retrieval(first, replace(shown, goal=None))[1].name == "everything"
+
+
+def test_demonstrations_that_retrieval_cannot_use_are_left_out() -> None:
+    target = [walk(f"t{i}", i) for i in range(3)]
+    pool = [walk(f"p{i}", i, noise=0.001) for i in range(3)]
+    odd = walk("odd", 9)
+    found = gate(view(*target), view(pool[0], replace(odd, proprio=odd.proprio[:, :2]), *pool[1:]))
+    assert found.verdict.startswith("passes")
+    assert {pair.matched_id for pair in found.pairs} == {"p0", "p1", "p2"}

@@ -1,0 +1,151 @@
+"""Robots whose actions are not laid out like their proprioception, or are changes: trained and acted out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from recap.agent import RetrievalAgent
+from recap.errors import InputError
+from recap.policies.checkpoint import from_pretrained
+from recap.policies.vectors import letters_of, vectors_of
+from recap.pool.memory import MemoryPool, MemoryView
+from recap.retrieval.conditioning import build_conditioning
+from recap.retrieval.retriever import Retriever
+from recap.robot import Feature, ObjectSpec, RobotSpec
+from recap.training.batches import NO_AUGMENT, BatchSource
+from recap.training.config import TrainConfig
+from recap.training.data import TrainingData, build_data, training_retrieval
+from recap.training.presets import preset
+from recap.training.trainer import train
+from recap.types import Episode, FrameRef, Observation
+
+ARM, HAND = Feature("tool", "position", 3), Feature("hand", "gripper")
+CUBE = {"cube": ObjectSpec("pose3")}
+ROBOTS = {
+    "the other way round": RobotSpec("a", 10.0, (ARM, HAND), (HAND, ARM), objects=CUBE),
+    "more actions than measured": RobotSpec("b", 10.0, (ARM,), (ARM, HAND), objects=CUBE),
+    "changes": RobotSpec("c", 10.0, (ARM, HAND), (ARM, HAND), "delta", objects=CUBE),
+    "measured otherwise": RobotSpec("d", 10.0, (Feature("q", "joint", 4),), (ARM, HAND), objects=CUBE),
+}
+N = 14
+
+
+def demonstration(robot: RobotSpec, seed: int) -> Episode:
+    """A tool that goes to the cube and closes its hand."""
+    rng = np.random.default_rng(seed)
+    cube = rng.uniform([-0.2, 0.2, 0.0], [0.2, 0.5, 0.1])
+    tool = np.linspace(rng.uniform([-0.1, -0.1, 0.2], [0.1, 0.1, 0.4]), cube, N + 1)
+    hand = np.linspace(1, 0, N + 1)[:, None]
+    known = {"tool": tool, "hand": hand, "q": rng.normal(size=(1, 4)) + np.hstack([tool, hand])}
+    here = np.hstack([known[f.name][:-1] for f in robot.proprio])
+    after = np.hstack([known[f.name][1:] for f in robot.action])
+    before = np.hstack([known[f.name][:-1] for f in robot.action])
+    return Episode(
+        id=f"{robot.name}-{seed}",
+        scene_id=f"scene-{seed}",
+        task="take the cube",
+        embodiment=robot.name,
+        fps=10.0,
+        timestamps=np.arange(N) / 10,
+        proprio=here.astype(np.float32),
+        actions=(after - before if robot.action_mode == "delta" else after).astype(np.float32),
+        objects={"cube": np.tile([*cube, 1, 0, 0, 0], (N, 1)).astype(np.float32)},
+    )
+
+
+def recipe(robot: RobotSpec, *changes: str) -> TrainConfig:
+    usual = ("n_iterations=2", "validate_every=2", "save_every=2", "pairs.leave_out=false", "held_out=0.2")
+    return preset("debug", [*usual, *changes], robot)
+
+
+def built(config: TrainConfig) -> TrainingData:
+    robot = config.policy.robot
+    target, pool = ([demonstration(robot, s) for s in seeds] for seeds in (range(6), range(10, 16)))
+    return build_data(target, pool, config)
+
+
+@pytest.fixture(params=ROBOTS)
+def robot(request: pytest.FixtureRequest) -> RobotSpec:
+    return ROBOTS[request.param]
+
+
+def test_with_nothing_retrieved_a_residual_is_over_holding_still(robot: RobotSpec) -> None:
+    config = recipe(robot)
+    demo = demonstration(robot, 0)
+    retrieval = replace(training_retrieval(config, [])[1], chunk_size=config.policy.chunk_size)
+    empty = build_conditioning(MemoryView([]), [], demo, 3, retrieval, robot)
+    found = vectors_of(empty, config.policy)
+    np.testing.assert_allclose(found.base, np.tile(robot.hold(demo.proprio[3]), (8, 1)), atol=1e-6)
+    data = built(config)
+    source = BatchSource(data.train, torch.zeros(0), data.statistics, config.policy, torch.device("cpu"))
+    augment = replace(NO_AUGMENT, retrieval_dropout=1.0)
+    batch = source.take(torch.arange(len(source)), augment, torch.Generator().manual_seed(0))
+    action = batch.values["action"] * source._std["action"] + source._mean["action"]
+    here = robot.hold(data.train.fixed["proprio"][:, : robot.body.size])
+    np.testing.assert_allclose(action.numpy(), data.train.actions - np.tile(here, 8), atol=1e-5)
+
+
+def test_steps_are_relative_to_what_they_command(robot: RobotSpec) -> None:
+    """Centimetres, wherever on the table: changes as they are, positions from where the tool is."""
+    policy = recipe(robot).policy
+    demo = demonstration(robot, 0)
+    retrieval = replace(training_retrieval(recipe(robot), [])[1], chunk_size=policy.chunk_size)
+    given = build_conditioning(MemoryView([demo]), [FrameRef(demo.id, 2)], demo, 2, retrieval, robot)
+    found = vectors_of(given, policy)
+    column = robot.act.letters.lower().index("x")
+    steps = found.vectors["retrieved_action"][: 8 * 4].reshape(8, 4)[:, column : column + 3]
+    tool = demo.actions[2:10, column : column + 3]
+    measured = robot.hold(demo.proprio[2])[column : column + 3]
+    np.testing.assert_allclose(steps, tool - measured, atol=1e-6)
+    letters = letters_of(policy)["retrieved_action"][column : column + 3]
+    assert letters == ("XYZ" if (robot.name == "d") else "xyz"), "what is not measured is relative to nothing"
+
+
+def test_what_is_shifted_is_what_lies_somewhere(robot: RobotSpec) -> None:
+    """Everything aside: absolute positions go along, changes and what is relative do not."""
+    config = recipe(robot)
+    data = built(config)
+    source = BatchSource(data.train, torch.zeros(0), data.statistics, config.policy, torch.device("cpu"))
+    column = robot.act.letters.lower().index("x")
+    name = "retrieved_action"
+
+    def chunk(shift: float) -> np.ndarray:
+        augment = replace(NO_AUGMENT, shift=shift, image_dropout=1.0)
+        batch = source.take(torch.arange(len(source)), augment, torch.Generator().manual_seed(0))
+        values = batch.values[name] * source._std[name] + source._mean[name]
+        return np.asarray(values[:, column])
+
+    moved = np.abs(chunk(0.1) - chunk(0.0)).max()
+    assert (moved > 0.01) == (robot.name == "d")
+
+
+def test_a_policy_is_trained_kept_and_acts(robot: RobotSpec, tmp_path: Path) -> None:
+    config = recipe(robot)
+    outcome = train(config, tmp_path / "run", data=built(config), device="cpu")
+    policy = from_pretrained(outcome.last)
+    assert policy.config.robot == robot
+    pool = [demonstration(robot, s) for s in range(10, 16)]
+    describer, retrieval = training_retrieval(config, pool)
+    assert retrieval.scales == policy.stamp.scales
+    agent = RetrievalAgent(Retriever(MemoryPool(pool), describer, retrieval), policy)
+    agent.reset(0, None)
+    demo = demonstration(robot, 0)
+    seen = Observation(
+        demo.proprio[0], demo.task, 0.0, objects={"cube": demo.objects["cube"][0].astype(np.float64)}
+    )
+    action = agent.act([0], [seen])
+    assert action.shape == (1, robot.act.size)
+    assert np.isfinite(action).all()
+
+
+def test_a_planar_robot_is_turned_only_where_its_steps_lie_in_the_world() -> None:
+    plane = RobotSpec("plane", 10.0, (Feature("tool", "position", 2),), objects={"cube": ObjectSpec("pose2")})
+    assert preset("debug", ["augment.turn=30", "policy.relative=false"], plane).augment.turn == 30
+    for robot, changes in ((plane, ()), (replace(plane, action_mode="delta"), ("policy.relative=false",))):
+        with pytest.raises(InputError, match=r"augment\.turn=0"):
+            preset("debug", ["augment.turn=30", *changes], robot)
