@@ -283,7 +283,7 @@ def snapshots() -> list[tuple[str, set[float]]]:
 
 
 def progression(task: Task) -> None:
-    """One live pool that grows; the policy is evaluated after each helping, and each is a tag."""
+    """One live pool that grows; the policy is evaluated after each addition, and each is a tag."""
     from recap.pool.store import Pool  # the others need no Lance
 
     source = open_pool("pusht-25x40").view()

@@ -1,4 +1,4 @@
-"""A typed door to numba: compiled once, cached on disk beside the module."""
+"""numba with types: compiled once, cached on disk beside the module."""
 
 from __future__ import annotations
 

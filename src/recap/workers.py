@@ -126,7 +126,7 @@ def _serve(pipe: Connection, work: Callable[[Iterator[Any]], Iterator[Any]]) -> 
         try:
             for result in work(ask()):
                 pipe.send((result,))
-        except (RecapError, OSError) as error:
+        except (RecapError, OSError, ModuleNotFoundError) as error:
             pipe.send(error)
 
 

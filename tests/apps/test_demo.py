@@ -27,7 +27,7 @@ from recap.types import EpisodeResult
 from recap.video import VideoFrames, video_length
 from recap_apps.demo.report import LEGEND, conclusion, next_steps, page, table_rows
 from recap_apps.demo.run import empty_pool, film_seed, run_demo
-from recap_apps.demo.spec import ANGLE, HELPINGS, KEYS, N_SEEDS, DemoResult, DemoSpec, Stage, gain
+from recap_apps.demo.spec import ADDITIONS, ANGLE, KEYS, N_SEEDS, DemoResult, DemoSpec, Stage, gain
 from recap_apps.demo.teaching import collect
 from recap_worlds.pusht.collecting import Demo
 from recap_worlds.pusht.env import PushTEnv
@@ -52,7 +52,7 @@ def make_policy(path: Path, config: PolicyConfig = TINY_CONFIG) -> Path:
 
 def spec_for(policy: Path, **changes: object) -> DemoSpec:
     return replace(
-        DemoSpec(str(policy), helpings=(1, 2), n_seeds=2, max_steps=12),
+        DemoSpec(str(policy), additions=(1, 2), n_seeds=2, max_steps=12),
         **changes,  # type: ignore[arg-type]
     )
 
@@ -109,8 +109,8 @@ def test_demonstrations_are_in_order_however_the_workers_finish(monkeypatch: pyt
     monkeypatch.setattr("recap_apps.demo.teaching.run_in_workers", backwards)
     told: list[tuple[int, int]] = []
     found: list[object] = list(collect(DemoSpec().collection(0, 96), 3, lambda *n: told.append(n)))
-    assert found == [f"episode {i}" for i in range(HELPINGS[0])]
-    assert told[-1] == (HELPINGS[0], HELPINGS[0])
+    assert found == [f"episode {i}" for i in range(ADDITIONS[0])]
+    assert told[-1] == (ADDITIONS[0], ADDITIONS[0])
 
 
 def test_the_files_are_well_formed(shown: tuple[DemoResult, Path]) -> None:
@@ -181,7 +181,7 @@ def test_the_same_place_again_begins_with_an_empty_pool_and_loses_nothing(
 def test_a_policy_without_pictures_has_a_film_too(tmp_path: Path) -> None:
     config = replace(TINY_CONFIG, inputs="S", future_image=False)
     policy = make_policy(tmp_path / "policy", config)
-    run_demo(spec_for(policy, block="zed", angle=-15.0, helpings=(1,), n_seeds=1), tmp_path / "out")
+    run_demo(spec_for(policy, block="zed", angle=-15.0, additions=(1,), n_seeds=1), tmp_path / "out")
     frame = VideoFrames(tmp_path / "out" / "demo.mp4", 0, 1, 20.0)[0]
     assert frame.shape[1] == 2 * TILE
 
@@ -252,9 +252,9 @@ def test_what_to_try_next_keeps_the_policy_and_is_safe_to_paste() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"helpings": ()}, "helpings ''"),
-        ({"helpings": (10, 0)}, "helpings '10,0'"),
-        ({"helpings": (10_000,)}, "at most 2000"),
+        ({"additions": ()}, "additions ''"),
+        ({"additions": (10, 0)}, "additions '10,0'"),
+        ({"additions": (10_000,)}, "at most 2000"),
         ({"n_seeds": 0}, "0 seeds"),
         ({"n_seeds": 101}, "give 1 to 100"),
         ({"block": "teee"}, "did you mean 'tee'"),
@@ -308,8 +308,10 @@ def test_the_command_tells_the_story(
 
     monkeypatch.setattr("recap_apps.demo.run.run_demo", short)
     out = tmp_path / "out"
-    assert run("--policy", "p", "--helpings", "1,2", "--seeds", "2", "--angle", "377", "--out", str(out)) == 0
-    assert asked == [DemoSpec("p", angle=17.0, helpings=(1, 2), n_seeds=2)]
+    assert (
+        run("--policy", "p", "--additions", "1,2", "--seeds", "2", "--angle", "377", "--out", str(out)) == 0
+    )
+    assert asked == [DemoSpec("p", angle=17.0, additions=(1, 2), n_seeds=2)]
     told = capsys.readouterr().out
     assert "0/2 [0, 66]" in told
     assert str(out / "index.html") in told
@@ -320,7 +322,7 @@ def test_the_command_tells_the_story(
 def test_the_help_tells_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--help") == 0
     told = capsys.readouterr().out
-    for value in (f"{ANGLE:g}", ",".join(map(str, HELPINGS)), N_SEEDS):
+    for value in (f"{ANGLE:g}", ",".join(map(str, ADDITIONS)), N_SEEDS):
         assert f"[default: {value}]" in told
 
 
@@ -329,7 +331,7 @@ def test_the_help_tells_the_defaults(capsys: pytest.CaptureFixture[str]) -> None
     [
         (["--angle", "17,18"], "names 2: give one angle"),
         (["--angle", "up"], "unknown number 'up'"),
-        (["--helpings", "ten"], "such as 10,40"),
+        (["--additions", "ten"], "such as 10,40"),
         (["--block", "tree"], "did you mean 'tee'"),
         (["--policy", "nowhere/at/all"], "no checkpoint in nowhere/at/all"),
     ],
@@ -358,7 +360,7 @@ def test_replay_beside_the_policy_has_its_settings(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr("recap_apps.demo.run.run_trials", noted)
     config = replace(TINY_CONFIG, inputs="S", n_action_steps=3, subtrajectories=True)
-    run_demo(spec_for(make_policy(tmp_path / "policy", config), helpings=(1,)), tmp_path / "out")
+    run_demo(spec_for(make_policy(tmp_path / "policy", config), additions=(1,)), tmp_path / "out")
     policy, replay = made[-2:]
     assert replay == {key: value for key, value in policy.items() if not key.startswith("policy.")}
     assert replay["n_action_steps"] == 3

@@ -134,3 +134,19 @@ def test_errors_are_a_tree_one_can_draw() -> None:
         "InputError",
         "RunDirectoryError",
     }
+
+
+@pytest.mark.parametrize("words", [[], ["pool"]])
+def test_a_bare_command_prints_readable_help(words: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-m", "recap", *words], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stdout.startswith("Usage: recap")
+    assert len(done.stdout.splitlines()) > 10
+
+
+def test_a_missing_package_names_the_extra_that_brings_it() -> None:
+    from recap.cli.one_line import extra_of
+
+    assert extra_of("mujoco.viewer") == "dualarm"
+    assert extra_of("gym_pusht") == "pusht"
+    assert extra_of("no_such_module") is None

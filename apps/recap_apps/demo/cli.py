@@ -13,7 +13,7 @@ from recap.errors import InputError
 @click.command()
 @click.option("--block", default="tee", show_default=True, help="tee, ell, zed, plus or cup.")
 @click.option("--angle", metavar="DEGREES", help="The goal's.  [default: 30]")
-@click.option("--helpings", metavar="N,N…", help="Demonstrations to append, in turn.  [default: 10,40]")
+@click.option("--additions", metavar="N,N…", help="Demonstrations to append, in turn.  [default: 10,40]")
 @click.option("--seeds", type=int, metavar="N", help="How many starts.  [default: 8]")
 @click.option(
     "--policy",
@@ -29,7 +29,7 @@ from recap.errors import InputError
 def demo(
     block: str,
     angle: str | None,
-    helpings: str | None,
+    additions: str | None,
     seeds: int | None,
     policy: str,
     workers: int | None,
@@ -44,14 +44,14 @@ def demo(
     \b
     Example:
       recap demo
-      recap demo --angle 17 --helpings 20,80
+      recap demo --angle 17 --additions 20,80
       recap demo --block ell --out demo-ell
     """
     from recap.cli.ranges import parse_numbers
     from recap.cli.terminal import progress_bar, show
     from recap_apps.demo.report import FILM, PAGE, STILL, conclusion, next_steps, render_stages
     from recap_apps.demo.run import POOL, Voice, run_demo
-    from recap_apps.demo.spec import ANGLE, HELPINGS, N_SEEDS, DemoSpec
+    from recap_apps.demo.spec import ADDITIONS, ANGLE, N_SEEDS, DemoSpec
     from recap_worlds.pusht.tasks import wrapped
 
     angles = (ANGLE,) if angle is None else parse_numbers(angle)
@@ -61,7 +61,7 @@ def demo(
         policy=policy,
         block=block,
         angle=wrapped(angles[0]),
-        helpings=HELPINGS if helpings is None else _sizes(helpings),
+        additions=ADDITIONS if additions is None else _sizes(additions),
         n_seeds=N_SEEDS if seeds is None else seeds,
     )
     voice = Voice(click.echo, progress_bar)
@@ -84,5 +84,5 @@ def _sizes(text: str) -> tuple[int, ...]:
         return tuple(int(item) for item in text.split(","))
     except ValueError:
         raise InputError(
-            f"helpings '{text}' are no numbers: give sizes with commas between, such as 10,40"
+            f"additions '{text}' are no numbers: give sizes with commas between, such as 10,40"
         ) from None

@@ -171,7 +171,7 @@ retrieved frames">
 the task: {task}. Its pool was empty, and it was set to act on its weights alone.</li>
 <li>The disc, another pusher, showed the task: demonstrations by a scripted expert, from other starts,
 were appended to the live pool.</li>
-<li>The same starts were rolled out again after each helping.</li>
+<li>The same starts were rolled out again after each addition.</li>
 </ol>
 {table(ABSORBED, absorbed)}
 <p class="note">Absorbed: from the call that adds them to the first retrieval that uses one. Demos used: how

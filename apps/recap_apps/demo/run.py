@@ -129,8 +129,8 @@ class _Run:
         say(EMPTY_POOL)
         stages = [self._stage(None, 0)]
         say(_standing(stages, spec))
-        for helping in range(len(spec.helpings)):
-            absorbed = self._append(helping)
+        for addition in range(len(spec.additions)):
+            absorbed = self._append(addition)
             stages.append(self._stage(absorbed, stages[-1].n_demonstrations + len(absorbed.ids)))
             say(_standing(stages, spec))
         vars(policy).pop("fingerprint")  # it is kept from the first time, and must be computed anew
@@ -140,16 +140,16 @@ class _Run:
         say(f"Fingerprint of the weights: {last}, as before. Nothing was trained.")
         return DemoResult(spec, (first, last), count, n_bytes, tuple(stages), film_seed(stages))
 
-    def _append(self, helping: int) -> Absorbed:
-        """Collect a helping, add it to the pool, and ask for it."""
-        spec = self.spec.collection(helping, self.policy.config.image.camera_size)
+    def _append(self, addition: int) -> Absorbed:
+        """Collect a addition, add it to the pool, and ask for it."""
+        spec = self.spec.collection(addition, self.policy.config.image.camera_size)
         started = time.perf_counter()
         with self.voice.bar(f"{spec.per_angle} demonstrations") as progress:
             episodes = collect(spec, self.workers, progress)
         collect_s = time.perf_counter() - started
         now = observation_at(episodes[0], 0)
         query = Query((now,), now, self.context)
-        # Once in memory, so that the first helping is not charged with what numba compiles.
+        # Once in memory, so that the first addition is not charged with what numba compiles.
         Retriever(MemoryPool(episodes), self.retriever.describer, self.retriever.config).retrieve(query)
         began = time.perf_counter()
         version = self.pool.add(episodes)

@@ -19,7 +19,7 @@ ENV = "pusht"
 POLICY = "pusht-nano"
 BLOCK = "tee"
 ANGLE = 30.0  # degrees; a goal that training has not seen
-HELPINGS = (10, 40)
+ADDITIONS = (10, 40)
 N_SEEDS = 8
 
 LEARNER, TEACHER = "triangle", "disc"
@@ -36,15 +36,15 @@ class DemoSpec:
     policy: str = POLICY  # a shipped name or a path
     block: str = BLOCK
     angle: float = ANGLE
-    helpings: tuple[int, ...] = HELPINGS  # how many demonstrations are appended, one after the other
+    additions: tuple[int, ...] = ADDITIONS  # how many demonstrations are appended, one after the other
     n_seeds: int = N_SEEDS
     max_steps: int = MAX_STEPS
 
     def __post_init__(self) -> None:
-        if not self.helpings or min(self.helpings) < 1 or sum(self.helpings) > MAX_DEMONSTRATIONS:
-            given = ",".join(map(str, self.helpings))
+        if not self.additions or min(self.additions) < 1 or sum(self.additions) > MAX_DEMONSTRATIONS:
+            given = ",".join(map(str, self.additions))
             raise InputError(
-                f"helpings '{given}' cannot be appended: give sizes from 1 up with commas between, such as "
+                f"additions '{given}' cannot be appended: give sizes from 1 up with commas between, such as "
                 f"10,40, at most {MAX_DEMONSTRATIONS} together"
             )
         if not 1 <= self.n_seeds <= MAX_SEEDS:
@@ -68,21 +68,21 @@ class DemoSpec:
             max_steps=self.max_steps,
         )
 
-    def collection(self, helping: int, image_size: int) -> CollectSpec:
-        """What the teacher shows in that helping: scenes that nothing else has."""
+    def collection(self, addition: int, image_size: int) -> CollectSpec:
+        """What the teacher shows in that addition: scenes that nothing else has."""
         return CollectSpec(
             TEACHER,
             (self.angle,),
-            self.helpings[helping],
+            self.additions[addition],
             block=self.block,
-            first_seed=FIRST_POOL_SEED + sum(self.helpings[:helping]),
+            first_seed=FIRST_POOL_SEED + sum(self.additions[:addition]),
             image_size=image_size,
         )
 
 
 @dataclass(frozen=True)
 class Absorbed:
-    """A helping, and how long it took until it was in use."""
+    """A addition, and how long it took until it was in use."""
 
     ids: tuple[str, ...]
     collect_s: float

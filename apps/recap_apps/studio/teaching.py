@@ -49,7 +49,7 @@ class Teaching:
 
     @property
     def is_over(self) -> bool:
-        """Whether the goal is reached, or there is no more room."""
+        """Whether the goal is reached, or there are too many frames."""
         return self._coverage[-1] > DONE or len(self) >= MAX_FRAMES
 
     @property

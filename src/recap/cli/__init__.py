@@ -99,6 +99,9 @@ def main(args: Sequence[str] | None = None) -> None:
     def run() -> object:
         try:
             return cli.main(arguments, prog_name="recap", standalone_mode=False)
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message())  # a bare command asks what there is
+            return 0
         except click.ClickException as error:
             raise InputError(error.format_message()) from error
         except click.Abort:

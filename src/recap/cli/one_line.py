@@ -55,11 +55,13 @@ def extra_of(module: str) -> str | None:
         needed = requires("recap-robot") or []
     except PackageNotFoundError:
         return None
+    extras: dict[str, list[str]] = {}
     for line in needed:
         found = re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", line)
-        if found and found[1].lower() == name:
-            return found[2]
-    return None
+        if found:
+            extras.setdefault(found[2], []).append(found[1].lower())
+    bringing = [extra for extra, names in extras.items() if name in names]
+    return min(bringing, key=lambda extra: len(extras[extra]), default=None)  # the one that brings least
 
 
 def run_script(main: Callable[[], object]) -> NoReturn:

@@ -155,7 +155,7 @@ def _line(report: LoopReport) -> str:
 
 
 def _summarise(report: LoopReport) -> None:
-    ended = "failed" if report.failed else report.reason  # why it failed is told last
+    ended = "failed" if report.failed else report.reason  # why it failed is printed last
     known = "".join(f", {key} {value:.3f}" for key, value in report.status.items())
     click.echo(f"Ended: {ended} after {report.periods} periods, {report.seconds:.1f} s{known}")
     click.echo(

@@ -20,6 +20,7 @@ from recap.types import F64, Observation
 
 if TYPE_CHECKING:
     from recap.evaluation.spec import EvalSpec
+    from recap.robot import RobotSpec
 
 AGENTS = (EXPERT, REPLAY, HOLD)
 
@@ -82,16 +83,24 @@ class PerEpisode:
 
 
 class HoldAgent:
-    """Keeps the robot where it is: what success costs nothing."""
+    """Keeps the robot where it is: what success costs nothing.
+
+    Args:
+        robot: what its numbers mean; without it actions are taken for positions, as proprioception has them.
+    """
 
     image_size: int | None = None
+
+    def __init__(self, robot: RobotSpec | None = None) -> None:
+        self.robot = robot
 
     def reset(self, slot: int, trial: Trial) -> None:
         """Nothing to remember."""
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
-        """Where each is already: for a robot whose actions are absolute, like its proprioception."""
-        return np.array([o.proprio for o in observations], np.float64)
+        """Where each is already."""
+        here = [o.proprio if self.robot is None else self.robot.hold(o.proprio) for o in observations]
+        return np.array(here, np.float64)
 
 
 class PixelPoses:
@@ -156,7 +165,7 @@ def inner_agent(agent: Agent) -> Agent:
 def find_factory(name: str) -> Factory:
     """The function that makes the agent of that name, or an InputError that helps; makes nothing yet."""
     if name == HOLD:
-        return lambda spec: HoldAgent()
+        return lambda spec: HoldAgent(_robot_of(spec))
     if name == EXPERT:
         return lambda spec: spec.suite.expert(spec.options)
     if name == REPLAY or (name not in AGENTS and names_checkpoint(name)):
@@ -215,6 +224,13 @@ def _batched(name: str, agent: Any, make: Callable[[], Any]) -> Agent:
     return agent  # type: ignore[no-any-return]
 
 
+def _robot_of(spec: EvalSpec) -> RobotSpec | None:
+    """Who acts in the spec's env; a foreign environment does not say."""
+    with suppress(InputError):
+        return spec.suite.robot(spec.options)
+    return None
+
+
 def _retrieving(spec: EvalSpec) -> Agent:
     """Replay, or a policy, over the spec's pool."""
     from recap.agent import refuse_other_robot
@@ -225,10 +241,7 @@ def _retrieving(spec: EvalSpec) -> Agent:
     place = spec.pool or suite.default_pool
     if place is None:
         raise InputError(f"env '{spec.env}' has no pool of its own: give --pool")
-    pool = open_pool(place)
-    robot = None
-    with suppress(InputError):  # a foreign environment does not say: then the pool does
-        robot = suite.robot(spec.options)
+    pool, robot = open_pool(place), _robot_of(spec)
     own = policy_config(spec.agent)
     why = None if own is None or robot is None else difference(own.robot, robot)
     if why is not None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TILE = 240  # px, of one picture in the film; twice that where it is the only one
 CAPTION = 24  # px, of a line of text
 N_MOMENTS = 6  # of an episode in the still
-CRF = 26  # of the film: the last at which the eye sees no loss in drawn boards, at two thirds of the size
+CRF = 26  # of the film: the last at which no loss is seen in drawn scenes, at two thirds of the size
 N_HOLD = 15  # frames that the last picture stays
 N_TOGETHER = 16  # predicted pictures decoded at once
 INK, GOOD, PAPER = (60, 60, 60), (20, 120, 60), 255
@@ -84,7 +84,7 @@ class Shown:
     """An episode's pictures, and what is written over them."""
 
     label: str
-    ending: str  # how it came out, told with the last picture
+    ending: str  # how it came out, shown with the last picture
     solved: bool
     reel: Reel
 

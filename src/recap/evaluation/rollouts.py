@@ -38,6 +38,8 @@ def run_trials(
                 failure: str | None = None
                 try:
                     finished = batch.advance(joining)
+                except ModuleNotFoundError:
+                    raise  # of an extra that is not installed: no episode could run
                 except Exception:
                     failure = traceback.format_exc()
                 if failure is not None:

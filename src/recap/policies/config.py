@@ -213,7 +213,7 @@ class PolicyConfig:
     network: AnyNetworkConfig = field(default_factory=NetworkConfig)  # its kind is the backbone
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     text: str = "words"  # the instruction's encoder; none: it is not read
-    n_action_steps: int = 8  # of a chunk that are executed, unless told otherwise
+    n_action_steps: int = 8  # of a chunk that are executed, unless set otherwise
     subtrajectories: bool = False  # whether parts of demonstrations are retrieved too
     n_objects: int = 1  # in space: those after them are not seen
     relative_object_poses: bool = False  # retrieved objects relative to where they are now; only in space

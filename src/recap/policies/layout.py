@@ -112,19 +112,19 @@ def build_layout(config: PolicyConfig) -> Layout:
     def seen(name: str, cameras: tuple[str, ...], **marks: bool) -> list[Slot]:
         return [Slot(f"{name}/{c}", "image", **marks) for c in cameras] if config.sees else []
 
-    def told(name: str, **marks: bool) -> Slot:
+    def vector(name: str, **marks: bool) -> Slot:
         return Slot(name, "vector", width=widths[name], **marks)
 
     slots: list[Slot] = []
     if config.retrieval:
         for i in range(config.n_retrieved_frames):
             slots += seen(f"retrieved_frame_{i}", image.retrieved, retrieved=True)
-        slots += [told("retrieved_proprio", retrieved=True), told("retrieved_action", retrieved=True)]
-    slots += [*seen("frame", image.cameras), told("proprio"), told("action", denoised=True)]
+        slots += [vector("retrieved_proprio", retrieved=True), vector("retrieved_action", retrieved=True)]
+    slots += [*seen("frame", image.cameras), vector("proprio"), vector("action", denoised=True)]
     if config.future_image:
         slots += seen("future_frame", image.future, denoised=True)
     if config.future_state:
-        slots.append(told("future_proprio", denoised=True))
+        slots.append(vector("future_proprio", denoised=True))
     size, patch = config.latent_size, config.network.patch
     while not config.sees and image.channels * size**2 < max(slot.width for slot in slots):
         size += patch  # without images a slot is as small as its widest vector allows

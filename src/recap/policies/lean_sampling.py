@@ -185,7 +185,7 @@ class LeanSampler:
         walk = self._one_by_one if self.compiled else self.walk
         found = walk(batch, start, config.n_steps)
         for slot in self.model.denoised:
-            origin = self.model.told_from(batch, slot)
+            origin = self.model.origin_of(batch, slot)
             if isinstance(origin, Tensor):
                 found[slot.name] = found[slot.name] + origin
         return found

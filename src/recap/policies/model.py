@@ -96,7 +96,7 @@ class SlotModel(nn.Module, ABC):
 
     def losses(self, batch: Batch, noise: dict[str, Tensor], level: Tensor) -> dict[str, Tensor]:
         """Flow-matching loss of each denoised slot, a row a sample: (B,)."""
-        clean = {s.name: batch.values[s.name] - self.told_from(batch, s) for s in self.denoised}
+        clean = {s.name: batch.values[s.name] - self.origin_of(batch, s) for s in self.denoised}
         moving = {name: noisy(value, noise[name], level) for name, value in clean.items()}
         found = self(batch, moving, level)
         losses: dict[str, Tensor] = {}
@@ -125,10 +125,10 @@ class SlotModel(nn.Module, ABC):
             return join(self(batch, split(x), torch.full((n,), level, device=x.device), known))
 
         found = split(solve(field, join(noise), config))
-        return {slot.name: found[slot.name] + self.told_from(batch, slot) for slot in self.denoised}
+        return {slot.name: found[slot.name] + self.origin_of(batch, slot) for slot in self.denoised}
 
-    def told_from(self, batch: Batch, slot: Slot) -> Tensor | float:
-        """What a predicted slot is told from: the present picture, or nothing."""
+    def origin_of(self, batch: Batch, slot: Slot) -> Tensor | float:
+        """What a predicted slot is relative to: the present picture, or nothing."""
         if slot.kind != "image" or not self.config.future_change:
             return 0.0
         return batch.values[slot.name.removeprefix("future_")]

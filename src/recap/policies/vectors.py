@@ -18,7 +18,7 @@ class Vectors:
 
     vectors: dict[str, F32]  # slot -> (width,)
     base: F32  # (H, a)
-    origin: F32  # (a,) what an action without residual is told from
+    origin: F32  # (a,) what an action without residual is relative to
 
 
 def vectors_of(given: Conditioning, config: PolicyConfig) -> Vectors:
@@ -99,7 +99,7 @@ def _object_letters(config: PolicyConfig) -> tuple[str, str]:
 
 
 def _from(here: F64, then: F64, n_objects: int) -> F64:
-    """Objects in space told from where they are now, pose by pose; one that is not there now as it is."""
+    """Objects in space relative to where they are now, pose by pose; one that is not there now as it is."""
     rows, now = then.reshape(n_objects, -1).copy(), here.reshape(n_objects, -1)
     rows[:, :9] -= now[:, :9] * now[:, 9:] * rows[:, 9:10]
     return rows.ravel()

@@ -259,7 +259,7 @@ class Service:
         retriever = self.agent.retriever
         try:
             view, index = retriever.source.view(), retriever.index()
-        except (RecapError, OSError) as error:  # whoever retrieves is told; what was known stays
+        except (RecapError, OSError) as error:  # whoever retrieves gets the error; what was known stays
             log.warning("the pool cannot be read: %s", one_line(error))
             return
         if index is not self._index and index.version == view.version:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from recap.assembly import AgentConfig, refuse_unknown_policy, suite_of
 from recap.errors import InputError
 from recap.serving.limits import Limits
-from recap.suites import Suite
+from recap.suites import Suite, suites
 from recap.types import Scalar
 
 
@@ -46,8 +46,11 @@ class ServeSpec:
 
     @property
     def suite(self) -> Suite | None:
-        """Where the agent comes from, if it is of an installed suite."""
-        return suite_of(self.agent)
+        """Where the agent comes from, or else its pool, if it is of an installed suite."""
+        found = suite_of(self.agent)
+        if found is None and not self.agent.retrieval and self.robot is None:
+            found = next((suite for suite in suites().values() if self.pool in suite.pools()), None)
+        return found
 
     @property
     def is_local(self) -> bool:

@@ -66,8 +66,8 @@ class BatchSource:
         self._alike = config.robot.measured.tolist() == list(range(config.proprio_dim))
         body = config.robot.act.letters
         chunk = config.encoding.chunk_letters(config.robot.act)
-        told_from = [float(a != b) for a, b in zip(body, chunk, strict=True)]  # numbers with an origin
-        self._origin = torch.tensor(told_from * config.chunk_size, device=device)
+        relative = [float(a != b) for a, b in zip(body, chunk, strict=True)]  # numbers with an origin
+        self._origin = torch.tensor(relative * config.chunk_size, device=device)
         self._sides = {
             name: torch.stack([_where(text, side, device) for side in "XY"]) for name, text in letters.items()
         }
@@ -164,7 +164,7 @@ class BatchSource:
     def _shaken(
         self, name: str, values: Tensor, augment: AugmentConfig, normal: Callable[..., Tensor]
     ) -> Tensor:
-        """Measured as eyes would: a little off."""
+        """With the noise of a measurement."""
         places, turns = self._kinds[name]
         amount = places * augment.state_noise + turns * augment.turn_noise
         return values + amount * normal(*values.shape)

@@ -30,7 +30,9 @@ class Motion:
         kinds["absolute"] = body * config.chunk_size
         self._tables = {name: self._table(text) for name, text in kinds.items()}
         self._world = {name: self._table(text) for name, text in retrieved_letters(config).items()}
-        self._told = {name: self._told_from(name, text) for name, text in retrieved_letters(config).items()}
+        self._origins = {
+            name: self._origin_of(name, text) for name, text in retrieved_letters(config).items()
+        }
 
     def turned(self, name: str, values: Tensor, angle: Tensor, about: Tensor) -> Tensor:
         """Everything turned about a place (B, 2), by an angle (B,) each."""
@@ -44,7 +46,7 @@ class Motion:
         Args:
             picked: the retrieved slots, (B, width) each.
             base: (B, H * a) the retrieved actions.
-            proprio: slot `proprio`, which what was retrieved may be told from; it stays as it is.
+            proprio: slot `proprio`, which what was retrieved may be relative to; it stays as it is.
         """
         first = self.config.chunk_size * self.config.proprio_dim  # after the robot's own places
         world = {name: values + self._origin(name, values, proprio) for name, values in picked.items()}
@@ -56,9 +58,9 @@ class Motion:
         return moved, _moved(self._tables["absolute"], base, about, away, angle)
 
     def _origin(self, name: str, values: Tensor, proprio: Tensor) -> Tensor:
-        """What these numbers are told from: (B, width), zeros where nothing."""
-        told, mark = self._told[name]
-        here = torch.nn.functional.pad(proprio, (1, 0))[:, told + 1]
+        """What these numbers are relative to: (B, width), zeros where nothing."""
+        origin, mark = self._origins[name]
+        here = torch.nn.functional.pad(proprio, (1, 0))[:, origin + 1]
         _, _, _, marks = self._world[name]
         known = torch.nn.functional.pad(proprio, (1, 0), value=1.0)[:, mark + 1]
         return here * known * _known(values, marks)
@@ -78,22 +80,22 @@ class Motion:
             torch.tensor(marks, dtype=torch.long, device=device),
         )
 
-    def _told_from(self, name: str, kinds: str) -> tuple[Tensor, Tensor]:
+    def _origin_of(self, name: str, kinds: str) -> tuple[Tensor, Tensor]:
         """Each number's origin among those of slot `proprio`, and the origin's mark; -1: none."""
-        config, told, mark = self.config, [-1] * len(kinds), [-1] * len(kinds)
+        config, origin, mark = self.config, [-1] * len(kinds), [-1] * len(kinds)
         here = letters_of(config)
         width = config.action_dim if name == "retrieved_action" else config.proprio_dim
         columns = config.robot.measured.tolist() if name == "retrieved_action" else range(width)
         for i in range(config.chunk_size * width):
             if kinds[i] != here[name][i]:
-                told[i] = columns[i % width]
+                origin[i] = columns[i % width]
         if config.relative_object_poses and name == "retrieved_proprio":
             now = [m.start() for m in OBJECT.finditer(here["proprio"])]
             for number, found in enumerate(OBJECT.finditer(kinds)):
                 begin, own = found.start(), now[number % len(now)]
-                told[begin : begin + 9] = range(own, own + 9)
+                origin[begin : begin + 9] = range(own, own + 9)
                 mark[begin : begin + 9] = [own + 9] * 9
-        return tuple(torch.tensor(x, dtype=torch.long, device=self.device) for x in (told, mark))  # type: ignore[return-value]
+        return tuple(torch.tensor(x, dtype=torch.long, device=self.device) for x in (origin, mark))  # type: ignore[return-value]
 
 
 def displacement(augment: AugmentConfig, seeing: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -34,9 +34,9 @@ def preset(name: str, changes: Sequence[str] = (), robot: RobotSpec | None = Non
         return configs.with_changes(_for_robot(name, robot), changes)
     known = {key: value for suite in suites().values() for key, value in suite.training_presets().items()}
     if name not in known:
-        raise InputError(
-            f"unknown training recipe '{name}': {did_you_mean(name, known)}; with --robot: {', '.join(SIZES)}"
-        )
+        hint = did_you_mean(name, known)
+        hint = hint if hint.startswith("did you") else "recap train --list shows them"
+        raise InputError(f"unknown training recipe '{name}': {hint}; with --robot: {', '.join(SIZES)}")
     return configs.with_changes(known[name], changes)
 
 

@@ -129,10 +129,12 @@ class _Run:
         latents = torch.zeros(0)
         if self.encoder is not None:
             self.encoder.to(self.device)
-            eye = str((config.autoencoder or str(out), config.init, config.augment.mirror))
-            if eye not in kept:
-                kept[eye] = frozen_latents(self.encoder, data.pictures, self.device, config.augment.mirror)
-            latents = kept[eye]
+            encoder_key = str((config.autoencoder or str(out), config.init, config.augment.mirror))
+            if encoder_key not in kept:
+                kept[encoder_key] = frozen_latents(
+                    self.encoder, data.pictures, self.device, config.augment.mirror
+                )
+            latents = kept[encoder_key]
         elif config.policy.sees:
             latents = torch.from_numpy(data.pictures).permute(0, 3, 1, 2).to(self.device)  # as they are
         self.several = accelerator.num_processes > 1
@@ -164,7 +166,7 @@ class _Run:
                 self.data.pictures,
                 n_iterations=config.autoencoder_iterations,
                 batch_size=config.autoencoder_batch,
-                seed=0,  # one eye for every seed of the policy
+                seed=0,  # one autoencoder for every seed of the policy
                 device=self.device,
                 paper=config.policy.image.white,
                 report=lambda done, loss: self.report("autoencoder", done, config.autoencoder_iterations),

@@ -1,0 +1,79 @@
+"""The conformance kit, used on our own worlds and on one that is wrong in many ways."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from recap.errors import InputError
+from recap.robot import CameraSpec, Feature, RobotSpec
+from recap.suites import Options, Suite, suites
+from recap.testing import check_robot, check_world
+from recap.types import F64, Observation
+from recap_worlds.pusht.robot import PUSHT
+from recap_worlds.pusht.simulated_robot import PushTRobot
+
+ARM = RobotSpec("arm", 10.0, (Feature("joints", "joint", 2),), cameras={"front": CameraSpec()})
+
+
+class Broken(Suite):
+    """A suite that does little of what it says."""
+
+    name: ClassVar[str] = "broken"
+
+    def tasks(self, options: Options) -> tuple[str, ...]:
+        return ("one",)
+
+    def max_steps(self, task: str, options: Options) -> int:
+        return 0
+
+    def robot(self, options: Options) -> RobotSpec:
+        return ARM
+
+    def make(self, options: Options) -> Any:
+        return BrokenWorld()
+
+
+class BrokenWorld:
+    n = 0
+
+    def reset(self, seed: int, task: str) -> Mapping[str, float]:
+        BrokenWorld.n += 1
+        return {"reward": 0.0}
+
+    def observe(self, image_size: int | None) -> Observation:
+        return Observation(
+            np.full(3, float(BrokenWorld.n), np.float32), "", 0.0, objects={"cube": np.zeros(7)}
+        )
+
+    def step(self, action: F64) -> tuple[Mapping[str, float], bool]:
+        return {}, False
+
+
+@pytest.mark.parametrize("name", suites())
+def test_our_own_worlds_conform(name: str) -> None:
+    check_world(suites()[name])
+
+
+def test_everything_that_is_wrong_with_a_world_is_named_at_once() -> None:
+    with pytest.raises(InputError) as refused:
+        check_world(Broken())
+    text = str(refused.value)
+    for named in ("max_steps", "'success'", "(3,)", "camera 'front'", "object 'cube'", "two places"):
+        assert named in text, named
+
+
+def test_our_own_robot_conforms_and_a_wrong_one_does_not() -> None:
+    check_robot(PushTRobot(), PUSHT)
+    with pytest.raises(InputError, match=r"no observe\(\)"):
+        check_robot(object(), PUSHT)
+    with pytest.raises(InputError, match="2 numbers"):
+        check_robot(Wide(), PUSHT)
+
+
+class Wide:
+    def observe(self) -> dict[str, Any]:
+        return {"observation/state": np.zeros(3, np.float32)}
+
+    def act(self, action: F64) -> None: ...
