@@ -79,28 +79,20 @@ class Aligner(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class World:
-    """As the paper has it: the coordinates of the world, a chunk as it was recorded."""
+class _Unmoved:
+    """What aligners in the coordinates of the world have in common."""
 
-    name: ClassVar[str] = "world"
     in_world: ClassVar[bool] = True
-    from_start: ClassVar[bool] = False
-    object_name: str = ""  # the object whose pose a policy is given, in a plane; empty: all, in space
-    servo_lag: int = 0
 
     @property
     def requires(self) -> Requires:
-        """Nothing."""
+        """Nothing by name: without objects a chunk stays as it was recorded."""
         return Requires()
 
     @property
     def retargeting(self) -> Retargeting | None:
-        """None."""
+        """None: tools are described as they are."""
         return None
-
-    def refuse(self, robot: RobotSpec, embodiment: str) -> None:
-        """It serves every robot."""
 
     def n_symmetries(self, symmetry: int) -> int:
         """One: the world has one frame."""
@@ -109,6 +101,19 @@ class World:
     def frame(self, frames: Frames, t: int) -> F64:
         """The world's."""
         return np.zeros(3)
+
+
+@dataclass(frozen=True)
+class World(_Unmoved):
+    """As the paper has it: the coordinates of the world, a chunk as it was recorded."""
+
+    name: ClassVar[str] = "world"
+    from_start: ClassVar[bool] = False
+    object_name: str = ""  # the object whose pose a policy is given, in a plane; empty: all, in space
+    servo_lag: int = 0
+
+    def refuse(self, robot: RobotSpec, embodiment: str) -> None:
+        """It serves every robot."""
 
     def carry(
         self, episode: Episode, rows: Rows, frames: Frames, t: int, robot: RobotSpec, lead: int
@@ -220,24 +225,13 @@ class GoalFrame(ObjectFrame):
 
 
 @dataclass(frozen=True)
-class Parts:
+class Parts(_Unmoved):
     """Arms in space: a demonstration is cut into parts, and each follows the object that it refers to."""
 
     name: ClassVar[str] = "parts"
-    in_world: ClassVar[bool] = True
     from_start: ClassVar[bool] = True
     round_objects: tuple[str, ...] = ()  # whose turn about z means nothing
     servo_lag: int = 2
-
-    @property
-    def requires(self) -> Requires:
-        """Nothing by name: without objects a chunk stays as it was recorded."""
-        return Requires()
-
-    @property
-    def retargeting(self) -> Retargeting | None:
-        """None: tools are described as they are."""
-        return None
 
     def refuse(self, robot: RobotSpec, embodiment: str) -> None:
         """Arms in tool space alone have parts."""
@@ -248,14 +242,6 @@ class Parts:
                 f"aligner '{self.name}' is for arms in tool space (position, rotation6d, gripper), and robot "
                 f"'{robot.name}' is none: use the world or object aligner"
             )
-
-    def n_symmetries(self, symmetry: int) -> int:
-        """One: what is round is named."""
-        return 1
-
-    def frame(self, frames: Frames, t: int) -> F64:
-        """The world's."""
-        return np.zeros(3)
 
     def carry(
         self, episode: Episode, rows: Rows, frames: Frames, t: int, robot: RobotSpec, lead: int

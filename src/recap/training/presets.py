@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from recap import config as configs
 from recap.errors import InputError, did_you_mean
@@ -14,6 +15,19 @@ from recap.robot import RobotSpec
 from recap.suites import suites
 from recap.training.config import AugmentConfig, PairsConfig, TrainConfig
 
+# A run of seconds, to see that everything fits together.
+DEBUG: Mapping[str, Any] = {
+    "held_out": 0.34,
+    "batch_size": 16,
+    "n_iterations": 12,
+    "warm_up": 2,
+    "validate_every": 6,
+    "save_every": 6,
+    "bf16": False,
+    "compile": False,
+    "autoencoder_iterations": 4,
+    "autoencoder_batch": 8,
+}
 SIZES = ("debug", "small", "nano", "cosmos-2b")  # recipes for a robot of one's own
 
 
@@ -109,12 +123,5 @@ def _for_robot(size: str, robot: RobotSpec) -> TrainConfig:
     return replace(
         slow,
         policy=_fitting(replace(policy, network=TINY, chunk_size=8, image=replace(policy.image, size=16))),
-        held_out=0.34,
-        batch_size=16,
-        n_iterations=12,
-        warm_up=2,
-        validate_every=6,
-        save_every=6,
-        autoencoder_iterations=4,
-        autoencoder_batch=8,
+        **DEBUG,
     )

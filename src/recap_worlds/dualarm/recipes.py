@@ -7,6 +7,7 @@ from dataclasses import replace
 from recap.policies.config import ImageConfig, PolicyConfig, SamplingConfig
 from recap.policies.network import NANO, TINY
 from recap.training.config import AugmentConfig, PairsConfig, TrainConfig
+from recap.training.presets import DEBUG
 from recap_worlds.dualarm.robot import TWO_ARMS
 from recap_worlds.dualarm.robotwin_tasks import SEEN
 
@@ -139,15 +140,6 @@ RECIPES: dict[str, TrainConfig] = {
         target="dualarm-debug-viperx",
         pool="dualarm-debug-ur5e",
         n_demonstrations=6,
-        held_out=0.34,
-        batch_size=16,
-        n_iterations=12,
-        warm_up=2,
-        validate_every=6,
-        save_every=6,
-        bf16=False,
-        compile=False,
-        autoencoder_iterations=4,
-        autoencoder_batch=8,
+        **DEBUG,
     ),
 }

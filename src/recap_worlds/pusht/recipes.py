@@ -9,6 +9,7 @@ from recap.policies.config import PolicyConfig, SamplingConfig
 from recap.policies.network import COSMOS_2B, NANO, TINY
 from recap.policies.pi0 import PI0_BASE, PI0_DEBUG, PI0_TINY
 from recap.training.config import AugmentConfig, PairsConfig, TrainConfig
+from recap.training.presets import DEBUG
 from recap_worlds.pusht.robot import PUSHT, TOP_DOWN
 
 # px; the mirror is exact for a block and a tool that are symmetric
@@ -87,16 +88,7 @@ _DEBUG = _recipe(
     "debug",
     policy=replace(_BLOCK, network=TINY, image=replace(TOP_DOWN, size=16)),
     n_demonstrations=6,
-    held_out=0.34,
-    batch_size=16,
-    n_iterations=12,
-    warm_up=2,
-    validate_every=6,
-    save_every=6,
-    bf16=False,
-    compile=False,
-    autoencoder_iterations=4,
-    autoencoder_batch=8,
+    **DEBUG,
 )
 
 RECIPES: dict[str, TrainConfig] = {
