@@ -1,0 +1,58 @@
+"""Every command of the docs is one that the command line takes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from recap.cli import cli
+
+ROOT = Path(__file__).parents[1]
+HOW_TOS = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "examples" / "my_robot" / "README.md", *HOW_TOS]
+
+
+def commands(page: Path) -> list[str]:
+    """Lines of shell blocks that begin with `recap`, with what continues them."""
+    blocks = re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    text = "\n".join(blocks).replace("\\\n", " ")
+    return [line.strip() for line in text.splitlines() if line.strip().startswith("recap ")]
+
+
+def parse(words: list[str]) -> None:
+    """Read the words as the command line would, and run nothing."""
+    command: click.Command = cli
+    context = click.Context(cli, info_name="recap")
+    while isinstance(command, click.Group):
+        found = command.get_command(context, words[0])
+        assert found is not None, f"there is no command '{words[0]}'"
+        command, words = found, words[1:]
+        context = click.Context(command, info_name=command.name, parent=context)
+    command.make_context(command.name, list(words))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.stem}")
+def test_the_command_line_takes_every_command_of_the_docs(page: Path) -> None:
+    for line in commands(page):
+        words = shlex.split(line, comments=True)[1:]
+        if "&" in words:
+            words = words[: words.index("&")]
+        if not words or any(word.startswith("$") or word == "…" for word in words):
+            continue
+        try:
+            parse(words)
+        except click.ClickException as error:
+            pytest.fail(f"{line}\n{error.format_message()}")
+
+
+def test_the_docs_have_commands() -> None:
+    assert sum(len(commands(page)) for page in PAGES) > 50
+
+
+def test_a_wrong_option_would_be_noticed() -> None:
+    with pytest.raises(click.ClickException, match="--pusher"):
+        parse(["eval", "replay", "--env", "pusht", "--pusher", "disc"])
