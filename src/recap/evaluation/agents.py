@@ -90,6 +90,7 @@ class HoldAgent:
     """
 
     image_size: int | None = None
+    robot: RobotSpec | None = None
 
     def __init__(self, robot: RobotSpec | None = None) -> None:
         self.robot = robot
