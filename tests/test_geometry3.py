@@ -115,16 +115,6 @@ poses7 = st.tuples(*[st.floats(-2, 2)] * 3, *[st.floats(-1, 1)] * 4).filter(
 )
 
 
-@given(poses7.map(np.array), st.lists(poses7.map(np.array), min_size=2, max_size=5))
-def test_arms_into_a_frame_and_out_again(frame: F64, poses: list[F64]) -> None:
-    arm = g3.encode_arm(np.array(poses), np.linspace(0, 1, len(poses)))
-    arms = np.concatenate([arm, arm[::-1]], axis=1)
-    inside = g3.arms_into_frame(frame, arms)
-    assert g3.arms_out_of_frame(frame, inside) == pytest.approx(arms, abs=1e-9)
-    assert inside[:, [9, 19]] == pytest.approx(arms[:, [9, 19]])
-    assert g3.rotation6_error(inside[:, 3:9]).max() < 1e-9
-
-
 @given(poses7.map(np.array), st.sampled_from([1, 2, 4]), st.integers(0, 3))
 def test_look_alikes_in_space_have_one_canonical_pose(pose: F64, symmetry: int, k: int) -> None:
     reference = np.array([0, 0, 0, 1.0, 0, 0, 0])

@@ -6,7 +6,6 @@ has one value for one rotation and no jumps, so that distances and averages of i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -154,18 +153,6 @@ def quaternion_start(values: NDArray[Any]) -> int | None:
     return None
 
 
-def arms_into_frame(frame: NDArray[Any], values: NDArray[Any]) -> F64:
-    """Arms (..., 10 or 20) of the world expressed in a frame (or frames), (..., 7) xyz + quaternion."""
-    turn = np.swapaxes(quaternion_to_matrix(frame[..., 3:]), -1, -2)
-    return _moved(values, lambda xyz: _turned(turn, xyz - frame[..., :3]), turn)
-
-
-def arms_out_of_frame(frame: NDArray[Any], values: NDArray[Any]) -> F64:
-    """The inverse of `arms_into_frame`."""
-    turn = quaternion_to_matrix(frame[..., 3:])
-    return _moved(values, lambda xyz: _turned(turn, xyz) + frame[..., :3], turn)
-
-
 def canonical_poses3(poses: NDArray[Any], reference: NDArray[Any], symmetry: int) -> F64:
     """Poses (..., 7) turned about their own z axis to the look-alike nearest to `reference`."""
     out = np.array(poses, np.float64)
@@ -199,21 +186,6 @@ def _multiplied(p: F64, q: F64) -> F64:
         ],
         axis=-1,
     )
-
-
-def _turned(turn: F64, xyz: F64) -> F64:
-    product: F64 = (turn @ xyz[..., None])[..., 0]
-    return product
-
-
-def _moved(values: NDArray[Any], move: Callable[[F64], F64], turn: F64) -> F64:
-    """Each arm's position moved and its two axes turned; grippers stay."""
-    out = np.array(values, np.float64)
-    for start in range(0, out.shape[-1], ARM_DIM):
-        out[..., start : start + 3] = move(out[..., start : start + 3])
-        for axis in (start + 3, start + 6):
-            out[..., axis : axis + 3] = _turned(turn, out[..., axis : axis + 3])
-    return out
 
 
 def _unit(vectors: F64) -> F64:

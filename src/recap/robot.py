@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -418,12 +418,3 @@ def arm_features(name: str) -> tuple[Feature, ...]:
         Feature(f"{name}.rotation", "rotation6d"),
         Feature(f"{name}.gripper", "gripper"),
     )
-
-
-def with_cameras(robot: RobotSpec, cameras: Sequence[str]) -> RobotSpec:
-    """The robot with these cameras, which are refused where it lacks one."""
-    for camera in cameras:
-        if camera not in robot.cameras:
-            known = ", ".join(robot.cameras) or "none"
-            raise InputError(f"robot '{robot.name}' has no camera '{camera}': it has {known}")
-    return replace(robot, cameras={camera: robot.cameras[camera] for camera in cameras})

@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from recap.errors import InputError, did_you_mean, one_of
+from recap.errors import InputError, one_of
 from recap.types import F64, NO_CONTEXT, U8, Episode, Observation, Scalar, TaskContext
 
 if TYPE_CHECKING:
@@ -63,6 +63,10 @@ class Suite:
     default_retrieval: ClassVar[str] = "world"
     options: ClassVar[Options] = {}  # settings of a world, with their defaults
 
+    def _lacks(self, method: str) -> InputError:
+        """What a suite of one's own forgot to override."""
+        return InputError(f"env '{self.name}' has no {method}(): override Suite.{method}")
+
     def check(self, options: Options) -> Options:
         """The options with defaults filled in; an unknown one is refused."""
         for name in options:
@@ -71,7 +75,7 @@ class Suite:
 
     def tasks(self, options: Options) -> tuple[str, ...]:
         """Keys of all tasks, in the order in which results list them."""
-        raise NotImplementedError
+        raise self._lacks("tasks")
 
     def seen(self) -> frozenset[str]:
         """Tasks that its policies are trained on."""
@@ -95,7 +99,7 @@ class Suite:
 
     def robot(self, options: Options) -> RobotSpec:
         """Who acts there."""
-        raise NotImplementedError
+        raise self._lacks("robot")
 
     def context(self, options: Options) -> TaskContext:
         """What observations do not show."""
@@ -103,7 +107,7 @@ class Suite:
 
     def make(self, options: Options) -> World:
         """A world."""
-        raise NotImplementedError
+        raise self._lacks("make")
 
     def embodied(self, embodiment: str) -> Options:
         """The options that a policy of that embodiment implies."""
@@ -111,7 +115,7 @@ class Suite:
 
     def max_steps(self, task: str, options: Options) -> int:
         """Of an episode."""
-        raise NotImplementedError
+        raise self._lacks("max_steps")
 
     def expert(self, options: Options) -> Any:
         """A scripted agent, where there is one."""
@@ -139,7 +143,7 @@ class Suite:
 
     def open_pool(self, name: str) -> PoolSource:
         """One of them."""
-        raise NotImplementedError
+        raise self._lacks("open_pool")
 
     def dress(self, pool: Any) -> PoolSource | None:
         """A packed pool of its own demonstrations with images that can be drawn; None: it is not its own."""
@@ -166,15 +170,6 @@ def suites() -> dict[str, Suite]:
         suite = suite() if isinstance(suite, type) else suite
         found[suite.name] = suite
     return found
-
-
-def suite_named(name: str) -> Suite:
-    """The suite of that name."""
-    known = suites()
-    if name not in known:
-        hint = did_you_mean(name, known) if known else "none is installed: pip install 'recap-robot[pusht]'"
-        raise InputError(f"unknown env '{name}': {hint}")
-    return known[name]
 
 
 def shipped_policies() -> dict[str, Path]:

@@ -20,14 +20,14 @@ from recap.evaluation.summary import summarise
 from recap.pool.memory import MemoryPool
 from recap.retrieval.config import scale_for_replan_interval
 from recap.retrieval.presets import find_retrieval
-from recap.suites import suite_named
+from recap.suites import suites
 from recap_worlds.dualarm.collection import demonstrate
 from recap_worlds.dualarm.env import DualArmEnv
 from specs import arms_spec, pusht_spec
 
 TASK = "lift_pot"
 SPEC = arms_spec("expert", tasks=(TASK,), seeds=(500, 501))
-ARMS = suite_named("dualarm")
+ARMS = suites()["dualarm"]
 
 
 @pytest.fixture(scope="module")

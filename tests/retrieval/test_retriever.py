@@ -13,7 +13,7 @@ from recap.features.describer import TermDescriber
 from recap.features.scene_terms import ARM
 from recap.features.terms import Position, Proprio
 from recap.geometry import out_of_frame
-from recap.geometry3 import arms_into_frame, arms_out_of_frame, encode_arms
+from recap.geometry3 import encode_arms
 from recap.pool.memory import MemoryPool
 from recap.retrieval.aligners import ObjectFrame
 from recap.retrieval.conditioning import build_conditioning
@@ -271,7 +271,7 @@ def test_alignment_in_space_moves_both_arms_with_the_object(seed: int, t: int) -
         objects={"can": np.tile(here, (14, 1)).astype(np.float32)},
         goal=None,
     )
-    moved = arms_out_of_frame(there, arms_into_frame(here, arms))
+    moved = TWO_ARMS.act.out_of(there, TWO_ARMS.act.into(here, arms))
     twin = replace(
         demo, id="twin", proprio=moved, objects={"can": np.tile(there, (14, 1)).astype(np.float32)}
     )

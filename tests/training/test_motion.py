@@ -9,7 +9,6 @@ import torch
 from made_arms import demonstration as arms_demonstration
 from made_arms import demonstrations as arms_demonstrations
 from recap.errors import InputError
-from recap.geometry3 import arms_out_of_frame
 from recap.policies.config import PolicyConfig
 from recap.policies.vectors import Vectors, vectors_of
 from recap.pool.memory import MemoryView
@@ -21,6 +20,7 @@ from recap.training.data import TrainingData, build_data, statistics_of, trainin
 from recap.training.motion import Motion
 from recap.training.presets import preset
 from recap.types import F64, Episode, FrameRef
+from recap_worlds.dualarm.robot import TWO_ARMS
 from toy_policy import demonstrations
 from two_arms import moved, yaw
 
@@ -43,8 +43,8 @@ def elsewhere(episode: Episode, about: F64, away: F64) -> Episode:
         frame = np.array([*shift, np.cos(ANGLE / 2), 0, 0, np.sin(ANGLE / 2)])
         return replace(
             episode,
-            proprio=arms_out_of_frame(frame, episode.proprio).astype(np.float32),
-            actions=arms_out_of_frame(frame, episode.actions).astype(np.float32),
+            proprio=TWO_ARMS.body.out_of(frame, episode.proprio).astype(np.float32),
+            actions=TWO_ARMS.act.out_of(frame, episode.actions).astype(np.float32),
             objects={k: moved(ANGLE, shift, v).astype(np.float32) for k, v in episode.objects.items()},
         )
 

@@ -159,11 +159,6 @@ def find_checkpoint(source: str | Path) -> Path:
     return path
 
 
-def is_checkpoint(source: str) -> bool:
-    """Whether there is a policy of that name or at that path."""
-    return source in shipped_policies() or (Path(source) / CONFIG).is_file()
-
-
 def n_parameters(policy: TrainedPolicy) -> dict[str, int]:
     """Of the network and of the autoencoder."""
     count = {"network": sum(p.numel() for p in policy.model.parameters())}

@@ -131,15 +131,11 @@ class Service:
 
     def _limits(self) -> ActionLimits:
         """The robot's, and less where the spec says so."""
-        low, high = self.robot.act.bounds
-        known = {feature.name: at for feature, at in self.robot.act.spans}
-        steps = dict(self.robot.max_step)
-        for name, step in self.spec.max_step.items():
-            if name not in known or not step > 0:
-                raise InputError(f"max_step {name}={step}: give a feature of {', '.join(known)}, above 0")
-            steps[name] = min(steps.get(name, np.inf), step)
-        columns = tuple((known[name].start, known[name].stop, step) for name, step in steps.items())
-        return ActionLimits(low, high, columns, self.robot.action_mode == "delta")
+        own = self.robot.max_step
+        less = {name: min(own.get(name, np.inf), step) for name, step in self.spec.max_step.items()}
+        robot = replace(self.robot, max_step={**own, **less})  # refuses features that it does not have
+        columns = tuple((at.start, at.stop, step) for at, step in robot.max_steps)
+        return ActionLimits(*robot.act.bounds, columns, robot.action_mode == "delta")
 
     def _estimates(self) -> bool:
         """Whether poses that are not sent can be found in an image."""
