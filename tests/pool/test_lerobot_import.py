@@ -17,6 +17,7 @@ from recap.errors import DatasetError, InputError, RecapError
 from recap.pool.importers import detect_format, open_source
 from recap.pool.importers.checks import check_dataset
 from recap.pool.lerobot import LeRobotDataset, assemble, stage_episode
+from recap.pool.opening import open_demonstrations
 from recap.types import Episode
 
 
@@ -191,3 +192,34 @@ def test_a_source_is_a_sequence(dataset: Path) -> None:
     with pytest.raises(IndexError):
         source[2]
     assert replace(source[0], id="x").id == "x"
+
+
+def test_a_transform_is_applied_to_every_episode_as_it_is_read(dataset: Path) -> None:
+    def doubled(episode: Episode) -> Episode:
+        return replace(episode, proprio=np.repeat(episode.proprio, 2, axis=1))
+
+    plain, source = open_source(dataset), open_source(dataset, transform=doubled)
+    np.testing.assert_array_equal(source[1].proprio, np.repeat(plain[1].proprio, 2, axis=1))
+    assert {f.name: f.shape for f in source.describe().fields}["proprio"] == (9, 4)
+    view = open_demonstrations(str(dataset), transform=doubled)
+    assert view.episode("demo-0").proprio.shape == (9, 4)
+
+
+@pytest.mark.parametrize(
+    ("names", "flat"),
+    [
+        (["x", "y"], ("x", "y")),
+        ([["x"], ["y"]], ("x", "y")),
+        ({"motors": ["x", "y"]}, ("x", "y")),
+        ({"left": {"motors": ["x"]}, "right": ["y"]}, ("x", "y")),
+        ({"y": 1, "x": 0}, ("x", "y")),
+        (None, ()),
+        (["x"], ()),
+    ],
+)
+def test_names_of_columns_may_be_nested(dataset: Path, names: object, flat: tuple[str, ...]) -> None:
+    info = json.loads((dataset / "meta/info.json").read_text())
+    info["features"]["observation.state"]["names"] = names
+    (dataset / "meta/info.json").write_text(json.dumps(info))
+    keys = {key.name: key for key in open_source(dataset).describe().keys}
+    assert keys["observation.state"].names == flat

@@ -404,4 +404,15 @@ def _source_key(key: str, feature: Feature, length: int) -> SourceKey:
     elif dtype.startswith(("float", "int", "uint", "bool")) and key not in _COUNTERS and len(shape) <= 1:
         kind = "numbers"  # nested lists are not read: `column_values` keeps one level
     inner = () if shape == (1,) and kind == "other" else shape
-    return SourceKey(key, (length, *inner), dtype, kind)
+    names = column_names(feature.get("names"))
+    return SourceKey(key, (length, *inner), dtype, kind, names if len(names) == _width(feature) else ())
+
+
+def column_names(names: object) -> tuple[str, ...]:
+    """LeRobot's `names` as a flat list: it may be nested, or a dictionary of lists or of column numbers."""
+    if isinstance(names, str):
+        return (names,)
+    if isinstance(names, dict) and all(isinstance(at, int) for at in names.values()):
+        return tuple(map(str, sorted(names, key=names.__getitem__)))
+    parts = names.values() if isinstance(names, dict) else names if isinstance(names, list) else ()
+    return tuple(name for part in parts for name in column_names(part))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recap.errors import DatasetError, InputError, did_you_mean
 from recap.pool.memory import MemoryPool
 from recap.pool.packed import PackedPool
 from recap.pool.view import PoolSource, PoolView
 from recap.suites import suites
+
+if TYPE_CHECKING:
+    from recap.pool.importers import Transform
 
 
 def pool_names() -> dict[str, str]:
@@ -37,16 +41,20 @@ def open_pool(name: str) -> PoolSource:
     return Pool.open(name)
 
 
-def open_demonstrations(place: str, mapping: Mapping[str, str] | None = None) -> PoolView:
-    """A pool's newest version, or the episodes of a dataset, read by that mapping."""
-    if mapping and "://" not in place and Path(place).exists():
-        dataset = _dataset(Path(place), mapping)
+def open_demonstrations(
+    place: str, mapping: Mapping[str, str] | None = None, transform: Transform | None = None
+) -> PoolView:
+    """A pool's newest version, or the episodes of a dataset, read by that mapping and transformed."""
+    if (mapping or transform) and "://" not in place and Path(place).exists():
+        dataset = _dataset(Path(place), mapping, transform)
         if dataset is not None:
             return dataset.view()
     return open_pool(place).view()
 
 
-def _dataset(path: Path, mapping: Mapping[str, str] | None) -> MemoryPool | None:
+def _dataset(
+    path: Path, mapping: Mapping[str, str] | None, transform: Transform | None = None
+) -> MemoryPool | None:
     """The episodes of a dataset in any format that is imported; None where it is a live pool."""
     from recap.pool.importers import detect_format, open_source
 
@@ -58,4 +66,4 @@ def _dataset(path: Path, mapping: Mapping[str, str] | None) -> MemoryPool | None
         if mapping or not (path / MARK).exists():
             raise  # it says what was expected there
         return None
-    return MemoryPool(list(open_source(path, mapping=mapping or {})))
+    return MemoryPool(list(open_source(path, mapping=mapping or {}, transform=transform)))

@@ -8,9 +8,16 @@ from itertools import islice
 from pathlib import Path
 
 from recap.errors import DatasetError, did_you_mean, one_of
-from recap.pool.importers.source import FieldReport, Reader, Source, SourceReport, as_dataset_error
+from recap.pool.importers.source import (
+    FieldReport,
+    Reader,
+    Source,
+    SourceReport,
+    Transform,
+    as_dataset_error,
+)
 
-__all__ = ["FORMATS", "FieldReport", "Source", "SourceReport", "detect_format", "open_source"]
+__all__ = ["FORMATS", "FieldReport", "Source", "SourceReport", "Transform", "detect_format", "open_source"]
 
 FORMATS = ("lerobot", "robomimic", "robotwin", "tracked")
 
@@ -26,6 +33,7 @@ def open_source(
     format: str | None = None,
     mapping: Mapping[str, str] | None = None,
     fps: float | None = None,
+    transform: Transform | None = None,
 ) -> Source:
     """Open demonstrations of another format as episodes.
 
@@ -33,11 +41,12 @@ def open_source(
         format: one of FORMATS; by default it is recognised.
         mapping: field of ours -> key of the source, see `recap.pool.importers.mapping`.
         fps: the rate at which it was recorded, for sources that do not say.
+        transform: applied to every episode as it is read.
     """
     with as_dataset_error(path):
         _check_exists(path)
         name = detect_format(path) if format is None else one_of("format", format, FORMATS)
-        return Source(path, name, _reader(name, path, fps), mapping or {})
+        return Source(path, name, _reader(name, path, fps), mapping or {}, transform)
 
 
 def detect_format(path: Path) -> str:

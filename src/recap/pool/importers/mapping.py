@@ -39,6 +39,7 @@ class SourceKey:
     shape: tuple[int, ...]  # of the first episode; the first number counts frames
     dtype: str
     kind: Kind
+    names: tuple[str, ...] = ()  # of its columns, such as shoulder_pan.pos, where the source has them
 
     @property
     def width(self) -> int:

@@ -6,11 +6,11 @@ import csv
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from recap.lazy import LazySequence
 from recap.pool.importers.mapping import IMAGE, OBJECT, Plan, SourceKey, make_plan, one_line, shorten
 from recap.pool.importers.strings import MAX_TEXT_BYTES
 from recap.types import F64, U8, Episode, Scalar
+
+Transform: TypeAlias = Callable[[Episode], Episode]  # such as joints to tool poses
 
 MAX_ARRAY_BYTES = 256 * 1024**2  # numbers of one key of one episode; larger ones are refused unread
 MAX_FRAME_BYTES = 64 * 1024**2  # one decoded image
@@ -89,10 +91,18 @@ class SourceReport:
 class Source(LazySequence[Episode]):
     """Demonstrations of another format as a sequence of episodes, read one at a time."""
 
-    def __init__(self, path: Path, format: str, reader: Reader, mapping: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        format: str,
+        reader: Reader,
+        mapping: Mapping[str, str],
+        transform: Transform | None = None,
+    ) -> None:
         self.path = path
         self.format = format
         self._reader = reader
+        self._transform = transform
         with as_dataset_error(path):
             self.plan: Plan = make_plan(mapping, reader.default_mapping(), reader.keys)
 
@@ -102,7 +112,8 @@ class Source(LazySequence[Episode]):
     def _item(self, number: int) -> Episode:
         with as_dataset_error(self.path, f"episode {number}"):
             raw = self._reader.read(number, self.plan.keys(), set(self.plan.images.values()))
-            return _episode(raw, self.plan)
+            episode = _episode(raw, self.plan)
+            return episode if self._transform is None else self._transform(episode)
 
     def __iter__(self) -> Iterator[Episode]:
         return (self[i] for i in range(len(self)))
