@@ -91,6 +91,20 @@ def test_an_empty_pool_holds_still() -> None:
     assert found.matches == ()
 
 
+def test_what_is_excluded_at_the_start_of_an_episode_is_not_retrieved_in_it() -> None:
+    episodes = [random_episode(f"demo-{i}", i) for i in range(4)]
+    agent = replay(MemoryPool(episodes))
+    found = []
+    for exclude in (frozenset[str](), frozenset({episodes[2].scene_id}), frozenset[str]()):
+        agent.reset(0, TRIAL, exclude=exclude)
+        agent.act([0], [observation_of(episodes[2], 0)])
+        retrieved = agent.retrieval(0)
+        assert retrieved is not None
+        found.append(retrieved.matches[0].ref.episode_id)
+    assert found[0] == found[2] == "demo-2"
+    assert found[1] != "demo-2"
+
+
 def test_an_empty_pool_and_no_robot_say_nothing_of_actions() -> None:
     agent = replay(MemoryPool(), robot=None)
     agent.reset(0, TRIAL)

@@ -139,13 +139,25 @@ class RetrievalAgent:
         self._episodes: dict[int, _Episode | None] = {}
         self._dice: dict[int, torch.Generator] = {}
         self._contexts: dict[int, TaskContext] = {}
+        self._excluded: dict[int, frozenset[str]] = {}
         self.timings_ms: Mapping[str, float] = {}  # of the last planning, all slots together
         self._latents = RetrievedLatents()
         self._checked: PoolView | None = None
 
-    def reset(self, slot: int, trial: object, context: TaskContext | None = None) -> None:
-        """A new episode begins in that slot; a trial's seed is the seed of its noise."""
-        self._episodes[slot] = None
+    def reset(
+        self,
+        slot: int,
+        trial: object,
+        context: TaskContext | None = None,
+        exclude: frozenset[str] = frozenset(),
+    ) -> None:
+        """A new episode begins in that slot.
+
+        Args:
+            trial: its seed is the seed of the noise.
+            exclude: ids of episodes or scenes that are not retrieved.
+        """
+        self._episodes[slot], self._excluded[slot] = None, exclude
         self._contexts[slot] = self.context if context is None else context
         if self.policy is not None or self.matching == "random":
             import torch
@@ -173,7 +185,7 @@ class RetrievalAgent:
 
     def release(self, slot: int) -> None:
         """Forget a slot that will not be used again."""
-        for kept in (self._episodes, self._dice, self._contexts):
+        for kept in (self._episodes, self._dice, self._contexts, self._excluded):
             kept.pop(slot, None)
 
     def retrieval(self, slot: int) -> Retrieval | None:
@@ -197,7 +209,7 @@ class RetrievalAgent:
         """One action a slot: (n, a). All that need a new chunk are served by one call of the policy."""
         waiting: list[tuple[int, _Episode]] = []
         for slot, observation in zip(slots, observations, strict=True):
-            episode = self._see(slot, observation)
+            episode = self.see(slot, observation)
             if episode is not None and not episode.queue and not episode.stopped:
                 waiting.append((slot, episode))
         self._plan(waiting)
@@ -216,7 +228,7 @@ class RetrievalAgent:
         waiting: list[tuple[int, _Episode]] = []
         planned: list[_Episode | None] = []
         for slot, observation, n in zip(slots, observations, steps, strict=True):
-            episode = self._see(slot, observation)
+            episode = self.see(slot, observation)
             planned.append(episode)
             if episode is not None:
                 episode.queue.clear()
@@ -230,7 +242,7 @@ class RetrievalAgent:
         self._plan(waiting)
         return [None if episode is None else episode.chunk for episode in planned]
 
-    def _see(self, slot: int, observation: Observation) -> _Episode | None:
+    def see(self, slot: int, observation: Observation) -> _Episode | None:
         """The slot's episode with what is seen now; None while what retrieval needs is not seen."""
         episode = self._episodes.get(slot)
         if self.requires.missing(observation.objects, observation.goal) is not None:
@@ -301,6 +313,7 @@ class RetrievalAgent:
             tuple(episode.window),
             episode.first,
             self._contexts.get(slot, self.context),
+            self._excluded.get(slot, frozenset()),
             avoid=tuple(episode.used.penalties.items()),
             follow=episode.led_to,
         )

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from recap.errors import InputError, RunDirectoryError
 from recap.policies.backbones import build_model
-from recap.policies.checkpoint import from_pretrained
+from recap.policies.checkpoint import from_pretrained, read_training
 from recap.run_directory import hold_run_directory
 from recap.training import trainer
 from recap.training.autoencoder import frozen_latents
@@ -96,6 +96,10 @@ def test_a_run_of_images_and_state_leaves_all_its_files(
     assert facts["moments"] == 48
     card = (out / "best" / "README.md").read_text("utf-8")
     assert "Preset: debug." in card
+    trained, sides = read_training(out / "best")
+    assert trained["retrieval_dropout"] == configure().augment.retrieval_dropout
+    assert {side: len(ids) for side, ids in sides.items()} == {"train": 4, "held_out": 2}
+    assert not sides["train"] & sides["held_out"]
 
 
 def test_a_run_that_was_stopped_goes_on_bit_by_bit(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,18 @@ CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 
 
 def save_pretrained(
-    policy: TrainedPolicy, path: Path, training: Mapping[str, Any] | None = None, *, half: bool = False
+    policy: TrainedPolicy,
+    path: Path,
+    training: Mapping[str, Any] | None = None,
+    *,
+    contents: Mapping[str, Sequence[str]] | None = None,
+    half: bool = False,
 ) -> None:
     """Write the policy to the directory `path`; one that is there already is replaced only by a whole one.
 
     Args:
         training: how it came to be, for its card.
+        contents: ids of the demonstrations that it learned from (train) and was judged by (held_out).
         half: store weights in 16 bits.
     """
     from safetensors import SafetensorError
@@ -60,6 +66,7 @@ def save_pretrained(
             "retrieval": asdict(policy.stamp),
             "autoencoder": None if policy.encoder is None else _plain(policy.encoder.network.config),
             "training": dict(training or {}),
+            "demonstrations": {side: " ".join(ids) for side, ids in (contents or {}).items()},
         }
         (partial / CONFIG).write_text(json.dumps(body, indent=1) + "\n", "utf-8")
         (partial / CARD).write_text(model_card(path.name, body, n_parameters(policy)), "utf-8")
@@ -88,6 +95,13 @@ def read_stamp(source: str | Path) -> RetrievalStamp:
     """How a policy on disk was trained to retrieve, without its weights."""
     values = _read_body(find_checkpoint(source)).get("retrieval")
     return configs.read(RetrievalStamp, values, "the policy's retrieval")
+
+
+def read_training(source: str | Path) -> tuple[Mapping[str, Any], dict[str, frozenset[str]]]:
+    """How a policy on disk was trained, and the ids of its demonstrations by side, as far as it is known."""
+    body = _read_body(find_checkpoint(source))
+    sides = (body.get("demonstrations") or {}).items()
+    return body.get("training") or {}, {side: frozenset(ids.split()) for side, ids in sides}
 
 
 def _read_body(path: Path) -> dict[str, Any]:

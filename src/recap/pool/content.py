@@ -30,6 +30,12 @@ def arrays_of(episode: Episode) -> dict[str, NDArray[Any]]:
     return arrays
 
 
+def content_id(episode: Episode) -> str:
+    """Short, of what the robot did and measured: the same under another name, or in another pool."""
+    parts = (np.ascontiguousarray(part, "<f4").tobytes() for part in (episode.proprio, episode.actions))
+    return sha256(b"/".join(parts)).hexdigest()[:12]
+
+
 def meta_of(episode: Episode, cameras: Mapping[str, str]) -> dict[str, Any]:
     """Everything that is not an array; cameras give the hash of each encoded video."""
     return {

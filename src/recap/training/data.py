@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from recap.errors import InputError
 from recap.policies.config import PolicyConfig
 from recap.policies.policy import RetrievalStamp, Statistics
 from recap.policies.vectors import letters_of
+from recap.pool.content import content_id
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.opening import open_demonstrations
 from recap.pool.view import PoolView
@@ -49,6 +50,7 @@ class TrainingData:
     stamp: RetrievalStamp
     n_episodes: tuple[int, int, int]  # train, held out, pool
     left_out: tuple[str, ...] = ()  # of the first, for being mis-aligned
+    contents: Mapping[str, Sequence[str]] = field(default_factory=dict)  # side -> ids of its episodes
 
 
 def load_data(config: TrainConfig, progress: Progress | None = None, workers: int = 1) -> TrainingData:
@@ -128,6 +130,7 @@ def build_data(
         stamp,
         (len(train), len(held_out), len(pool)),
         left_out,
+        {"train": list(map(content_id, learned)), "held_out": list(map(content_id, held_out))},
     )
 
 

@@ -35,6 +35,7 @@ def keep_data(data: TrainingData, file: Path) -> None:
         "stamp": asdict(data.stamp),
         "n_episodes": data.n_episodes,
         "left_out": data.left_out,
+        "contents": data.contents,
         "tasks": {side: getattr(data, side).tasks for side in SIDES},
     }
     with whole_file(file) as partial:
@@ -59,7 +60,7 @@ def read_data(file: Path, policy: PolicyConfig) -> TrainingData | None:
         return None  # it can be made again
     train, held_out = sides["train"], sides["held_out"]
     statistics, counts = statistics_of(train, policy), (n_train, n_held_out, n_pool)
-    return TrainingData(train, held_out, arrays["pictures"], statistics, stamp, counts, left_out)
+    return TrainingData(train, held_out, arrays["pictures"], statistics, stamp, counts, left_out, facts["contents"])
 
 
 def _samples(side: str, arrays: dict[str, NDArray[Any]], tasks: tuple[str, ...]) -> Samples:

@@ -354,7 +354,7 @@ class _Run:
         facts = {**self._facts(), "iteration": self.iteration}
         if math.isfinite(self.loss):
             facts["held_out_action_loss"] = round(self.loss, 5)
-        save_pretrained(self._policy(model), self.out / name, facts)
+        save_pretrained(self._policy(model), self.out / name, facts, contents=self.data.contents)
 
     def _facts(self) -> dict[str, Any]:
         n_train, n_held_out, n_pool = self.data.n_episodes
@@ -364,6 +364,7 @@ class _Run:
             "demonstrations": f"{n_train} of the target, {n_held_out} held out, {n_pool} of the pool",
             "moments": len(self.data.train),
             "batch_size": self.config.batch_size,
+            "retrieval_dropout": self.config.augment.retrieval_dropout,
         }
         if self.data.left_out:
             facts["left_out"] = ", ".join(self.data.left_out)
