@@ -168,10 +168,13 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(
         (["debug", "--iterations", "0"], "0 is not in the range x>=1"),
         (["debug", "--device", "gpu"], "unknown device 'gpu'"),
         (["debug", "--rollouts", "5", "--env", "maze"], "unknown env 'maze'"),
-        (["debug", "--robot", "no/robot.yaml"], "no/robot.yaml"),
+        (["no/robot.yaml"], "no/robot.yaml"),
+        (["debug", "--size", "small"], "recipe 'debug' has its own size"),
+        (["small"], "unknown training recipe 'small'"),
+        (["debug", "--retrieval", "wrold"], "unknown retrieval 'wrold'"),
         (["--config", "no/config.yaml"], "no/config.yaml"),
-        (["debug", "--config", "no/config.yaml"], "--config has its own recipe and robot"),
-        ([], "no recipe is given: recap train --list shows them"),
+        (["debug", "--config", "no/config.yaml"], "--config has its own recipe, robot and size"),
+        ([], "recap train --list shows them"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
@@ -334,23 +337,33 @@ def test_a_robot_of_ones_own_is_trained_for(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, arm: tuple[str, str, str]
 ) -> None:
     robot, target, pool = arm
-    arguments = ["debug", "--robot", robot, "--target", target, "--pool", pool, "--iterations", 1]
+    arguments = [robot, "--target", target, "--pool", pool, "--size", "debug", "--iterations", 1]
     code, out, err = call(capsys, *arguments, "--out", tmp_path / "run")
-    assert (code, said(err)) == (0, ["Training debug: 1 iterations; loading demonstrations …"])
+    assert (code, said(err)) == (0, ["Training one-arm-debug: 1 iterations; loading demonstrations …"])
     assert from_pretrained(tmp_path / "run/best").config.image.cameras == ("front", "wrist")
     following = f"--env YOUR_ENV --pool {pool}"
     assert following in out, "it is no recipe of an env, though one has its name"
 
 
+def test_a_retrieval_is_chosen_by_name_and_brings_its_frame(capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for name in ("world", "object"):
+        code, out, err = call(capsys, "pusht-nano", "--retrieval", name, "--show-config")
+        assert (code, err) == (0, "")
+        policy = yaml.safe_load(out)["policy"]
+        found.append((policy["retrieval_name"], policy["canonical"]))
+    assert found == [("world", False), ("pusht-object", True)]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["tiny"], "unknown size 'tiny' for robot 'one-arm'"),
-        (["debug"], "give --target"),
-        (["debug", "--target", "x"], "give --pool"),
-        (["debug", "--target", "x", "--pool", "y", "--rollouts", "5"], "comes from no env: give --env"),
-        (["debug", "--set", "policy.image.cameras=fron"], "unknown camera 'fron': did you mean 'front'?"),
-        (["debug", "--set", "policy.inputs=S"], "robot 'one-arm' has no objects"),
+        (["--size", "tiny"], "unknown size 'tiny' for robot 'one-arm'"),
+        ([], "give --target"),
+        (["--target", "x"], "give --pool"),
+        (["--target", "x", "--pool", "y", "--rollouts", "5"], "comes from no env: give --env"),
+        (["--set", "policy.image.cameras=fron"], "unknown camera 'fron': did you mean 'front'?"),
+        (["--set", "policy.inputs=S"], "robot 'one-arm' has no objects"),
     ],
 )
 def test_mistakes_about_a_robot_are_one_line(
@@ -360,7 +373,7 @@ def test_mistakes_about_a_robot_are_one_line(
     words: list[str],
     message: str,
 ) -> None:
-    code, out, err = call(capsys, *words, "--robot", arm[0], "--out", tmp_path / "run")
+    code, out, err = call(capsys, arm[0], *words, "--out", tmp_path / "run")
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
@@ -375,5 +388,5 @@ def test_help_is_light_and_ends_with_an_example() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[]\n")
-    assert "Example:\n    recap train debug " in done.stdout
+    assert "Example:\n    recap train robot.yaml " in done.stdout
     assert "--list" in done.stdout

@@ -136,7 +136,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(place, "pool", "add", "pools/arm", "pool")
     told = run(
         place,
-        *("train", "debug", "--robot", "robot.yaml", "--target", "target", "--pool", "pools/arm"),
+        *("train", "robot.yaml", "--size", "debug", "--target", "target", "--pool", "pools/arm"),
         *("--device", "cpu", "--out", "runs/arm"),
     )
     assert "recap serve runs/arm/best" in told
@@ -199,7 +199,7 @@ def test_demonstrations_of_another_robot_are_refused_before_training(folder: Pat
     to_lerobot(record_many(env, joint_arm.expert, ("reach",), range(2), "joint"), tmp_path / "joint")
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "recap", "train", "debug", "--robot", str(folder / "robot.yaml")),
+            *(sys.executable, "-m", "recap", "train", str(folder / "robot.yaml"), "--size", "debug"),
             *("--target", str(tmp_path / "joint"), "--pool", str(folder / "pool")),
             *("--out", str(tmp_path / "out")),
         ],
@@ -222,7 +222,7 @@ def test_the_fourth_robot_goes_the_same_way_in_joint_space(tmp_path: Path) -> No
         to_lerobot(record_many(env, joint_arm.expert, ("reach",), range(4), f"joint-{name}"), tmp_path / name)
     run(
         tmp_path,
-        *("train", "debug", "--robot", "robot.yaml", "--target", "target", "--pool", "pool"),
+        *("train", "robot.yaml", "--size", "debug", "--target", "target", "--pool", "pool"),
         *("--device", "cpu", "--out", "runs/joint"),
     )
     told = run(

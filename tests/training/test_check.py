@@ -235,7 +235,7 @@ def test_the_next_command_is_one_for_this_robot(tmp_path: Path) -> None:
         episodes = [pictured(f"{Path(file).stem}{i}", i) for i in range(3)]
         write_packed(view(*episodes), Path(file))
     told = CliRunner().invoke(command, [*files, "--horizons", "4"], standalone_mode=False).output
-    wanted = f"recap train small --robot robot.yaml --target {files[0]} --pool {files[1]}"
+    wanted = f"recap train robot.yaml --size small --target {files[0]} --pool {files[1]}"
     assert told.splitlines()[-1].endswith(f"{wanted} --set policy.chunk_size=4 --set policy.n_action_steps=4")
     known = (
         CliRunner()

@@ -108,7 +108,7 @@ def test_only_a_scene_of_the_worlds_frame_in_the_plane_can_be_turned() -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_there_is_a_recipe_of_every_size_for_every_robot(size: str, robot: RobotSpec) -> None:
     config = preset(size, ["seed=3"], robot)
-    assert (config.preset, config.seed) == (size, 3)
+    assert (config.preset, config.seed) == (f"{robot.name}-{size}", 3)
     assert config.policy.robot == robot
     assert (config.policy.retrieval_name, config.policy.canonical) == ("world", False)
     assert config.policy.image.cameras == tuple(robot.cameras)

@@ -128,7 +128,7 @@ def _next_step(target: PoolView, found: Check) -> str:
     config = _recipe(robot, first)
     if config is None and not first.images and not first.objects:
         return "Next: a camera or poses of objects, for a policy has to see more than the robot itself"
-    name = "small --robot robot.yaml" if config is None else config.preset
+    name = "robot.yaml --size small" if config is None else config.preset
     length = f"--set policy.chunk_size={found.chunk_size}"
     if found.chunk_size < (config or preset("small", robot=robot)).policy.n_action_steps:
         length += f" --set policy.n_action_steps={found.chunk_size}"

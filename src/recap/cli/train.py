@@ -20,12 +20,11 @@ DEVICES = ("auto", "cpu")
 
 
 @click.command()
-@click.argument("recipe", required=False)
-@click.option(
-    "--robot", metavar="FILE", help="robot.yaml: train for it; RECIPE is then a size: small, nano, …"
-)
+@click.argument("recipe", metavar="ROBOT.YAML|RECIPE", required=False)
+@click.option("--size", help="Of the network: debug, small, nano, 2b, pi0-debug or pi0.  [default: small]")
 @click.option("--target", metavar="DATA", help="Demonstrations of the robot: a pool or a dataset.")
 @click.option("--pool", metavar="DATA", help="Demonstrations of the other embodiment: a pool or a dataset.")
+@click.option("--retrieval", metavar="NAME|FILE", help="How moments are matched.  [default: the recipe's]")
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting; repeatable.")
 @click.option(
     "--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="Train a saved one."
@@ -43,9 +42,10 @@ DEVICES = ("auto", "cpu")
 @click.option("--dry-run", is_flag=True, help="Show what the run would be, and stop.")
 def train(
     recipe: str | None,
-    robot: str | None,
+    size: str | None,
     target: str | None,
     pool: str | None,
+    retrieval: str | None,
     changes: tuple[str, ...],
     config_file: Path | None,
     out: Path | None,
@@ -60,17 +60,19 @@ def train(
 ) -> int:
     """Train a policy on pairs of the robot's and the pool's demonstrations.
 
-    RECIPE is one of an installed env (recap train --list), or with --robot a size: debug, small, nano or
-    cosmos-2b. A stopped training is resumed by the same command. DIR/best is the checkpoint that did best on
-    held-out demonstrations, DIR/last the newest. On several GPUs: torchrun --nproc-per-node 8 -m recap train
-    RECIPE, and with --set fsdp=true each process holds only its part of the weights.
+    Give the description of a robot and the size of the network: debug (seconds, learns nothing), small
+    (minutes on a CPU), nano (minutes on a GPU), 2b (Cosmos-Predict2.5), pi0 or pi0-debug. Or give a RECIPE of
+    an installed env (recap train --list). A stopped training is resumed by the same command. DIR/best is the
+    checkpoint that did best on held-out demonstrations, DIR/last the newest. On several GPUs: torchrun
+    --nproc-per-node 8 -m recap train …, and with --set fsdp=true each process holds only its part of the
+    weights.
 
     \b
     Example:
+      recap train robot.yaml --target data/arm --pool data/hand --size small --out runs/mine
+      recap train robot.yaml --size 2b --dry-run
       recap train debug --device cpu --out runs/debug
-      recap train small --robot robot.yaml --target data/arm --pool data/hand --out runs/mine
       recap train pusht-nano --set policy.inputs=S --set batch_size=256 --seed 1 --rollouts 500
-      recap train cosmos-2b --dry-run
     """
     from recap.cli.terminal import say
     from recap.errors import InputError, one_of
@@ -82,7 +84,7 @@ def train(
     one_of("device", device, DEVICES)
     asked = {"target": target, "pool": pool, "seed": seed, "n_iterations": iterations}
     more = [f"{key}={value}" for key, value in asked.items() if value is not None]
-    config = _config(recipe, robot, config_file, [*more, *changes])
+    config = _config(recipe, size, config_file, retrieval, [*more, *changes])
     if show_config:
         import yaml
 
@@ -148,7 +150,7 @@ def _bars(shown: bool) -> Iterator[Callable[[str, int, int], None] | None]:
 
 
 def _config(
-    recipe: str | None, robot: str | None, config_file: Path | None, changes: list[str]
+    recipe: str | None, size: str | None, config_file: Path | None, retrieval: str | None, changes: list[str]
 ) -> TrainConfig:
     """The configuration that is asked for, checked as a whole."""
     from recap import config as configs
@@ -158,24 +160,36 @@ def _config(
     from recap.training.presets import preset
 
     if config_file is not None:
-        if recipe is not None or robot is not None:
-            raise InputError("--config has its own recipe and robot: leave them out")
+        if recipe is not None or size is not None:
+            raise InputError("--config has its own recipe, robot and size: leave them out")
         values = configs.load_file(config_file)
         if not isinstance(values, dict):
             raise InputError(
                 f"{config_file} holds no training configuration: recap train --show-config makes one"
             )
-        return configs.with_changes(from_json(values), changes)
-    if recipe is None:
-        raise InputError("no recipe is given: recap train --list shows them")
-    return preset(recipe, changes, None if robot is None else load_robot(Path(robot)))
+        base = from_json(values)
+    elif recipe is None:
+        raise InputError("give robot.yaml and --size, or a recipe: recap train --list shows them")
+    elif Path(recipe).suffix in (".yaml", ".yml", ".json"):
+        base = preset(size or "small", robot=load_robot(recipe))
+    elif size is not None:
+        raise InputError(f"recipe '{recipe}' has its own size: give robot.yaml in its place, or no --size")
+    else:
+        base = preset(recipe)
+    if retrieval is not None:
+        from recap.retrieval.presets import find_retrieval, full_name
+
+        _, found = find_retrieval(retrieval, base.policy.robot)
+        canonical = str(not found.aligner.in_world).lower()
+        changes = [f"policy.retrieval_name={full_name(retrieval)}", f"policy.canonical={canonical}", *changes]
+    return configs.with_changes(base, changes)
 
 
 def _list_recipes() -> None:
     from recap.suites import suites
     from recap.training.presets import SIZES
 
-    click.echo(f"With --robot robot.yaml: {', '.join(SIZES)}")
+    click.echo(f"With robot.yaml, --size: {', '.join(SIZES)}")
     for suite in suites().values():
         click.echo(f"{suite.name}: {', '.join(suite.training_presets())}")
 

@@ -10,6 +10,7 @@ from recap import config as configs
 from recap.errors import InputError, did_you_mean
 from recap.policies.config import ImageConfig, PolicyConfig, SamplingConfig
 from recap.policies.network import COSMOS_2B, NANO, TINY
+from recap.policies.pi0 import PI0_BASE, PI0_DEBUG
 from recap.policies.vectors import letters_of
 from recap.robot import RobotSpec
 from recap.suites import suites
@@ -28,7 +29,16 @@ DEBUG: Mapping[str, Any] = {
     "autoencoder_iterations": 4,
     "autoencoder_batch": 8,
 }
-SIZES = ("debug", "small", "nano", "cosmos-2b")  # recipes for a robot of one's own
+# Published weights, fine-tuned on many GPUs.
+LARGE: Mapping[str, Any] = {
+    "accumulate": 4,
+    "n_iterations": 20_000,
+    "warm_up": 2000,
+    "learning_rate": 1e-4,
+    "decay": True,
+}
+COSMOS = "nvidia/Cosmos-Predict2.5-2B"
+SIZES = ("debug", "small", "nano", "2b", "pi0-debug", "pi0")  # of a network, for any robot
 
 
 def recipe_names() -> list[str]:
@@ -40,7 +50,7 @@ def preset(name: str, changes: Sequence[str] = (), robot: RobotSpec | None = Non
     """A recipe with changes such as `policy.inputs=S` or `n_iterations=100`, checked together.
 
     Args:
-        robot: makes the recipe one for that robot; `name` is then a size.
+        robot: makes the recipe one for that robot; `name` is then the network's size.
     """
     if robot is not None:
         if name not in SIZES:
@@ -50,7 +60,7 @@ def preset(name: str, changes: Sequence[str] = (), robot: RobotSpec | None = Non
     if name not in known:
         hint = did_you_mean(name, known)
         hint = hint if hint.startswith("did you") else "recap train --list shows them"
-        raise InputError(f"unknown training recipe '{name}': {hint}; with --robot: {', '.join(SIZES)}")
+        raise InputError(f"unknown training recipe '{name}': {hint}; or give robot.yaml and --size")
     return configs.with_changes(known[name], changes)
 
 
@@ -83,29 +93,11 @@ def _for_robot(size: str, robot: RobotSpec) -> TrainConfig:
     policy = _fitting(policy)
     moves = AugmentConfig(chunk_noise=0.003, state_noise=0.002) if robot.is_metric else AugmentConfig()
     moves = replace(moves, image_dropout=0.3 if measures else 0.0)
-    base = TrainConfig(size, policy, PairsConfig(leave_out=True), moves)
-    if size == "nano":
-        return base
-    if size == "cosmos-2b":
-        big = replace(
-            policy,
-            network=COSMOS_2B,
-            image=replace(policy.image, size=224),
-            sampling=SamplingConfig(n_steps=5),
-        )
-        return replace(
-            base,
-            policy=big,
-            accumulate=4,
-            n_iterations=20_000,
-            warm_up=2000,
-            learning_rate=1e-4,
-            decay=True,
-            fsdp=True,
-            weights="nvidia/Cosmos-Predict2.5-2B",
-            autoencoder="nvidia/Cosmos-Predict2.5-2B",
-        )
+    base = TrainConfig(f"{robot.name}-{size}", policy, PairsConfig(leave_out=True), moves)
     slow = replace(base, bf16=False, compile=False)
+    if size == "debug":
+        tiny = replace(policy, network=TINY, chunk_size=8, image=replace(policy.image, size=16))
+        return replace(slow, policy=_fitting(tiny), **DEBUG)
     if size == "small":
         network = replace(NANO, num_attention_heads=2, num_layers=4, attention_head_dim=48, adaln_lora_dim=16)
         return replace(
@@ -120,8 +112,36 @@ def _for_robot(size: str, robot: RobotSpec) -> TrainConfig:
             autoencoder_iterations=600,
             autoencoder_batch=64,
         )
+    if size == "2b":
+        big = replace(
+            policy,
+            network=COSMOS_2B,
+            image=replace(policy.image, size=224),
+            sampling=SamplingConfig(n_steps=5),
+        )
+        return replace(base, policy=big, fsdp=True, weights=COSMOS, autoencoder=COSMOS, **LARGE)
+    if size.startswith("pi0"):
+        return _pi0(size, base)
+    return base
+
+
+def _pi0(size: str, base: TrainConfig) -> TrainConfig:
+    """A recipe with a π0-type network, which sees pixels and predicts actions alone."""
+    whole = size == "pi0"
+    policy = replace(
+        base.policy,
+        network=PI0_BASE if whole else PI0_DEBUG,
+        image=replace(base.policy.image, size=224 if whole else 16, channels=3, scale=1),
+        sampling=SamplingConfig(n_steps=10 if whole else 2),
+        future_image=False,
+        future_state=False,
+        text="google/paligemma-3b-pt-224" if whole else "words",
+    )
+    base = replace(base, policy=policy, augment=replace(base.augment, latent_noise=0.0), compile=False)
+    if not whole:
+        return replace(base, **DEBUG)
     return replace(
-        slow,
-        policy=_fitting(replace(policy, network=TINY, chunk_size=8, image=replace(policy.image, size=16))),
-        **DEBUG,
+        base,
+        weights="lerobot/pi0_base",
+        **{**LARGE, "batch_size": 64, "learning_rate": 2.5e-5, "warm_up": 1000},
     )
