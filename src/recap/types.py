@@ -16,6 +16,8 @@ U8: TypeAlias = NDArray[np.uint8]
 Scalar: TypeAlias = str | int | float | bool
 Outcome: TypeAlias = Literal["success", "failure", "error"]
 
+CORRECTION_FROM = "correction_from_s"  # attribute of a correction: when the person took over
+
 
 @dataclass(frozen=True, slots=True)
 class Observation:
@@ -71,6 +73,14 @@ class Episode:
     def symmetry_index(self) -> int:
         """A demonstration is described by the first of its equal poses."""
         return 0
+
+    @property
+    def first_match(self) -> int:
+        """The first frame that may be retrieved: 0, or of a correction where the person took over."""
+        since = self.attributes.get(CORRECTION_FROM)
+        if not isinstance(since, int | float):
+            return 0
+        return min(int(np.searchsorted(self.timestamps, since - 1e-6)), len(self) - 1)
 
     @property
     def context(self) -> TaskContext:

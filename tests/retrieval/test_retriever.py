@@ -20,7 +20,7 @@ from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.config import RetrievalConfig, with_scales
 from recap.retrieval.presets import find_retrieval
 from recap.retrieval.retriever import Retriever
-from recap.types import Episode, FrameRef, Moment, Query
+from recap.types import CORRECTION_FROM, Episode, FrameRef, Moment, Query
 from recap_worlds.dualarm.robot import TWO_ARMS
 from recap_worlds.pusht.retrieval import RETRIEVALS
 from recap_worlds.pusht.robot import PUSHT
@@ -303,3 +303,29 @@ def test_scales_come_from_the_training_pool_and_stay() -> None:
     assert with_scales(config, training).fingerprint == scaled.fingerprint
     given = replace(config, scales={"near": 2.0})
     assert with_scales(given, training).scales["near"] == 2.0
+
+
+def test_of_a_correction_only_what_the_person_showed_is_retrieved_and_the_scene_is_its_runs() -> None:
+    whole = EPISODES[3]
+    since = 9
+    corrected = replace(
+        whole, attributes={**whole.attributes, CORRECTION_FROM: float(whole.timestamps[since])}
+    )
+    assert corrected.first_match == since
+    describer, config = find_retrieval("pusht-world")
+    plain, retriever = (
+        Retriever(MemoryPool([*EPISODES[:3], one]), describer, replace(config, n_candidates=1))
+        for one in (whole, corrected)
+    )
+    assert plain.retrieve(ask(whole, 4)).matches[0].ref == FrameRef(whole.id, 4)
+    found = retriever.retrieve(ask(whole, 4), n_matches=8)
+    assert found.candidates == (whole.id,)  # stage 1 is by the first frame of the run
+    assert all(match.ref.t >= since for match in found.matches)
+    assert retriever.retrieve(ask(whole, 12)).matches[0].ref == FrameRef(whole.id, 12)
+
+
+@pytest.mark.parametrize(("since", "first"), [("soon", 0), (0, 0), (0.35, 4), (1e9, 19)])
+def test_where_a_correction_begins_is_a_time_and_one_frame_always_stays(since: object, first: int) -> None:
+    episode = random_episode("a", 0, n=20)  # at 10 Hz
+    assert replace(episode, attributes={CORRECTION_FROM: since}).first_match == first
+    assert episode.first_match == 0

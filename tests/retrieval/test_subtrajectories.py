@@ -13,7 +13,7 @@ from recap.pool.memory import MemoryPool, MemoryView
 from recap.retrieval.presets import find_retrieval
 from recap.retrieval.retriever import Retriever
 from recap.retrieval.subtrajectories import LEAD, SubtrajectoryPool, SubtrajectoryView, in_demonstration
-from recap.types import F32, U8, Episode, FrameRef, Query, Span
+from recap.types import CORRECTION_FROM, F32, U8, Episode, FrameRef, Query, Span
 from recap_worlds.pusht.collecting import CollectSpec, demonstrate
 from recap_worlds.pusht.retrieval import PUSHES
 
@@ -55,6 +55,14 @@ def test_a_part_ends_where_the_block_rests_and_that_is_its_goal() -> None:
         assert part.goal == pytest.approx([x, y, (angle + np.pi) % (2 * np.pi) - np.pi], abs=1e-4)
     assert second.goal is not None
     assert second.goal[2] < 0, "it was turned past half a turn"
+
+
+def test_what_led_to_a_correction_is_no_part() -> None:
+    whole = pushed("a", *STRETCHES)
+    since = float(whole.timestamps[25])
+    (part,) = PUSHES.of(replace(whole, attributes={**whole.attributes, CORRECTION_FROM: since}))
+    assert part.id == "a@25-38"
+    assert part.first_match == 0
 
 
 def test_the_last_push_is_no_part() -> None:

@@ -50,14 +50,14 @@ def calibrate(retriever: Retriever, index: Index) -> Calibration:
     nothing = np.zeros(0, np.int64)
     distances = []
     for i in chosen:
-        row = int(rng.integers(index.begins[i], index.ends[i]))
+        row = int(rng.integers(index.firsts[i], index.ends[i]))
         goal = None if np.isnan(index.goals[i]).any() else index.goals[i]
         exclude = frozenset((index.episode_ids[i], index.scene_ids[i]))
         candidates = retriever.nearest_scenes(index, [index.scenes[i]], goal, 1, exclude)
         _, found = nearest_frames(
             index.frames,
             index.frames[row],
-            index.begins,
+            index.firsts,
             index.ends,
             candidates,
             nothing,

@@ -66,6 +66,7 @@ class Index:
     origins: tuple[str, ...]  # of a sub-trajectory, the demonstration it was cut from; else itself
     rows_of: Mapping[str, int]  # episode id -> its number
     begins: I64  # (e,) first row of each episode
+    firsts: I64  # (e,) first row that may be chosen: of a correction, where the person took over
     ends: I64  # (e,) past the last row that may be chosen
     scenes: F32  # (e, D1)
     frames: F32  # (n, D2)
@@ -129,9 +130,10 @@ def build_index(
     frame_layout = make_layout(config.weights, config.scales, dims)
     described = np.diff(descriptors.starts) > 0
     begins, past = descriptors.starts[:-1][described], descriptors.starts[1:][described]
-    ends = np.maximum(past - config.trim, begins + 1)  # one frame always stays
-    first = {name: rows[begins] for name, rows in descriptors.terms.items()}
     kept = [episode for episode, there in zip(episodes, described, strict=True) if there]
+    firsts = begins + np.array([episode.first_match for episode in kept], np.int64)
+    ends = np.maximum(past - config.trim, firsts + 1)  # one frame always stays
+    first = {name: rows[begins] for name, rows in descriptors.terms.items()}
     goals = np.full((len(kept), 3), np.nan)
     for i, episode in enumerate(kept):
         if episode.goal is not None and len(episode.goal) == 3:
@@ -144,6 +146,7 @@ def build_index(
         tuple(e.id if e.cut_from is None else e.cut_from.episode_id for e in kept),
         {episode.id: i for i, episode in enumerate(kept)},
         np.ascontiguousarray(begins, np.int64),
+        np.ascontiguousarray(firsts, np.int64),
         np.ascontiguousarray(np.minimum(ends, past), np.int64),
         scenes,
         frame_layout.lay_out(descriptors.terms),
@@ -186,7 +189,7 @@ def squared_distances(rows: F32, query: F32) -> F32:
 def nearest_frames(
     frames: F32,
     query: F32,
-    begins: I64,
+    firsts: I64,
     ends: I64,
     candidates: I64,
     avoid_rows: I64,
@@ -200,7 +203,7 @@ def nearest_frames(
     """The n nearest rows among the candidates' episodes, and their distances with penalties, in order.
 
     Rows of the episode of `follow_row` are nearer by the bonus, less the fade for each row away from it; of
-    every episode with EACH_BEGIN, away from its first row.
+    every episode with EACH_BEGIN, away from its first row that may be chosen.
     """
     best_rows = np.full(n, -1, np.int64)
     best = np.full(n, np.inf)
@@ -210,10 +213,10 @@ def nearest_frames(
         least_add = min(least_add, avoid_add[a])
     least_add -= follow_bonus
     for c in range(candidates.shape[0]):
-        begin = begins[candidates[c]]
+        begin = firsts[candidates[c]]
         target = begin if follow_row == EACH_BEGIN else follow_row
         followed = begin <= target and target < ends[candidates[c]]
-        for i in range(begins[candidates[c]], ends[candidates[c]]):
+        for i in range(begin, ends[candidates[c]]):
             total = np.float32(0.0)
             for k in range(width):
                 d = frames[i, k] - query[k]

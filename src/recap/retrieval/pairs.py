@@ -113,7 +113,7 @@ def _best_of_each(
     left = candidates
     for _ in range(k):
         row, distance = nearest_frames(
-            index.frames, asked, index.begins, index.ends, left, nothing, none, 0.0, 1
+            index.frames, asked, index.firsts, index.ends, left, nothing, none, 0.0, 1
         )
         if row[0] < 0:
             found.append((-1, 0))

@@ -212,7 +212,7 @@ class Retriever:
         return nearest_frames(
             index.frames,
             asked,
-            index.begins,
+            index.firsts,
             index.ends,
             candidates,
             avoid_rows,

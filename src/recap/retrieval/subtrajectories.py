@@ -45,7 +45,7 @@ class Subtrajectories:
         poses = np.asarray(episode.objects[self.object_name], np.float64)
         moving = np.linalg.norm(self._lengths(np.diff(poses, axis=0)), axis=1) > self.still
         parts: list[Episode] = []
-        t, last_rest = 0, 0
+        t = last_rest = episode.first_match  # what led to a correction shows nothing
         while t < len(moving):
             if not moving[t]:
                 t += 1

@@ -153,7 +153,7 @@ class Residuals:
             found, _ = nearest_frames(
                 self.index.frames,
                 asked,
-                self.index.begins,
+                self.index.firsts,
                 self.index.ends,
                 candidates,
                 nothing,
