@@ -1,0 +1,165 @@
+"""How well each term of a retrieval tells tasks, scenes and moments apart between two embodiments."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.errors import InputError
+from recap.features.describer import TermDescriber
+from recap.pool.view import PoolView
+from recap.retrieval.config import RetrievalConfig, with_scales
+from recap.retrieval.index import make_layout, squared_distances
+from recap.types import F32, F64, Descriptors, Episode
+
+WHOLE = "all"  # every term, as the retrieval weighs them
+N_MOMENTS = 16  # of each target demonstration that are asked about
+
+
+class Estimate(NamedTuple):
+    """A mean over target demonstrations with its 95 % interval; nan where nothing could be measured."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class TermQuality:
+    """One term alone, or all of them.
+
+    The demonstration of the query's own scene, its twin, is left out where tasks are ranked; phases are
+    compared with the twin's. A term that says nothing has the rank of chance.
+    """
+
+    term: str
+    task_rank: Estimate  # of the right task by its nearest moment, 1 is best; nan where there is one task
+    scene_rank: Estimate  # of the twin among its task's first frames, 0 is first and 1 is last
+    phase_error: Estimate  # |phase of the twin's nearest moment − phase of the query|, 0 to 1; chance: 1/3
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What each descriptor is worth, the whole first."""
+
+    rows: tuple[TermQuality, ...]
+    n_tasks: int
+    n_episodes: int  # of the target that were asked about
+    n_paired: int  # of these, with a twin
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, null where nothing could be measured."""
+        names = ("task_rank", "scene_rank", "phase_error")
+        rows = [{"term": row.term} | {n: _plain(getattr(row, n)) for n in names} for row in self.rows]
+        return {"n_tasks": self.n_tasks, "n_episodes": self.n_episodes, "n_paired": self.n_paired} | {
+            "rows": rows
+        }
+
+
+def descriptor_quality(
+    target: PoolView, pool: PoolView, spec: tuple[TermDescriber, RetrievalConfig], n_moments: int = N_MOMENTS
+) -> Quality:
+    """Ask the pool for moments of the target's demonstrations, by each term alone and by the whole.
+
+    Args:
+        target: demonstrations of the robot.
+        pool: of the other embodiment; demonstrations of the same scene are twins.
+        spec: a retrieval: describer and config.
+        n_moments: at even distances in each target demonstration.
+    """
+    describer, config = spec
+    shown = pool.descriptors(describer)
+    config = with_scales(config, shown) if config.auto_scale else config
+    asked = target.descriptors(describer)
+    if not shown.starts[-1] or not asked.starts[-1]:
+        side = "the target" if shown.starts[-1] else "the pool"
+        raise InputError(f"retrieval '{config.name}' can describe no demonstration of {side}")
+    dims = {name: rows.shape[1] for name, rows in shown.terms.items()}
+    weighed = [n for n in shown.terms if config.weights.get(n, 0) or config.scene_weights.get(n, 0)]
+    ways = [({name: 1.0}, {name: 1.0}, name) for name in weighed]
+    ways.insert(0, (dict(config.weights), dict(config.scene_weights), WHOLE))
+    rows, n_paired, n_asked, n_tasks = [], 0, 0, 0
+    for weights, scene_weights, name in ways:
+        layouts = [make_layout(w, config.scales, dims) for w in (weights, scene_weights or weights)]
+        table = _Table(pool, shown, *(layout.lay_out(shown.terms) for layout in layouts))
+        laid_out = [layout.lay_out(asked.terms) for layout in layouts]
+        found = [
+            table.ask(target.episode(i), laid_out[0][a:b], laid_out[1][a], n_moments)
+            for i, a, b in zip(asked.episode_ids, asked.starts[:-1], asked.starts[1:], strict=True)
+            if b > a
+        ]
+        n_asked, n_tasks = len(found), len(table.tasks)
+        n_paired = sum(not math.isnan(phase) for _, _, phase in found)
+        rows.append(TermQuality(name, *(_estimate(np.array(part)) for part in zip(*found, strict=True))))
+    return Quality(tuple(rows), n_tasks, n_asked, n_paired)
+
+
+class _Table:
+    """The pool's rows by one way to compare."""
+
+    def __init__(self, pool: PoolView, shown: Descriptors, moments: F32, scenes: F32) -> None:
+        self.starts, self.moments, self.scenes = shown.starts, moments, scenes
+        self.episodes = [pool.episode(name) for name in shown.episode_ids]
+        self.tasks = sorted({episode.task for episode in self.episodes})
+        self.task_of = np.array([self.tasks.index(episode.task) for episode in self.episodes])
+        self.known = np.diff(shown.starts) > 0
+
+    def ask(self, query: Episode, moments: F32, scene: F32, n_moments: int) -> tuple[float, float, float]:
+        """Task rank, scene rank and phase error of one target demonstration; nan where there is none."""
+        usable = self.known & np.array([e.id != query.id for e in self.episodes])
+        same = usable & np.array([e.task == query.task for e in self.episodes])
+        twins = same & np.array([e.scene_id == query.scene_id for e in self.episodes])
+        times = np.unique(((np.arange(n_moments) + 0.5) * len(moments) / n_moments).astype(int))
+        ranks, errors = [], []
+        for t in times:
+            apart = squared_distances(self.moments, moments[t])
+            nearest = np.full(len(usable), np.inf)
+            nearest[self.known] = np.minimum.reduceat(apart, self.starts[:-1][self.known])
+            ranks.append(self._task_rank(np.where(usable & ~twins, nearest, np.inf), query.task))
+            errors += [
+                abs(self._phase(apart, e) - t / max(len(moments) - 1, 1)) for e in np.flatnonzero(twins)
+            ]
+        return _mean(ranks), self._scene_rank(scene, twins, same & ~twins), _mean(errors)
+
+    def _phase(self, apart: F32, e: int) -> float:
+        a, b = self.starts[e], self.starts[e + 1]
+        least = np.flatnonzero(apart[a:b] == apart[a:b].min())
+        return float(least.mean()) / max(int(b - a) - 1, 1)  # a term that cannot tell is in the middle
+
+    def _task_rank(self, nearest: F64, task: str) -> float:
+        best = np.full(len(self.tasks), np.inf)
+        np.minimum.at(best, self.task_of, nearest)
+        if len(best) < 2 or task not in self.tasks or np.isinf(best[self.tasks.index(task)]):
+            return math.nan
+        own = best[self.tasks.index(task)]
+        return 0.5 + float((best < own).sum() + 0.5 * (best == own).sum())  # it is equal to itself
+
+    def _scene_rank(self, scene: F32, twins: NDArray[np.bool_], others: NDArray[np.bool_]) -> float:
+        if not twins.any() or not others.any():
+            return math.nan
+        first = np.where(self.known, self.starts[:-1], 0)
+        apart = squared_distances(np.ascontiguousarray(self.scenes[first]), scene)
+        twin = apart[twins].min()
+        return float(((apart[others] < twin) + 0.5 * (apart[others] == twin)).mean())
+
+
+def _mean(values: list[float]) -> float:
+    return float(np.mean(values)) if values else math.nan
+
+
+def _estimate(values: F64) -> Estimate:
+    """The mean of what could be measured; a bootstrap over demonstrations."""
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return Estimate(math.nan, math.nan, math.nan)
+    drawn = np.random.default_rng(0).integers(len(known), size=(2000, len(known)))
+    low, high = np.percentile(known[drawn].mean(axis=1), (2.5, 97.5))
+    return Estimate(float(known.mean()), float(low), float(high))
+
+
+def _plain(estimate: Estimate) -> list[float] | None:
+    return None if math.isnan(estimate.mean) else list(estimate)

@@ -1,0 +1,105 @@
+"""What a descriptor is worth: ranks of the right task and scene, and the error in phase."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from episodes import random_episode
+from recap.errors import InputError
+from recap.features.describer import TermDescriber
+from recap.features.language import HashedWords
+from recap.features.terms import Instruction, ObjectPosition, Time
+from recap.pool.memory import MemoryView
+from recap.retrieval.config import RetrievalConfig
+from recap.retrieval.quality import WHOLE, Quality, descriptor_quality
+from recap.types import F64, Episode, Frames
+
+TASKS = ("push the block", "lift the lid", "turn the key")
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """A term that says the same of everything."""
+
+    dim: int = 1
+
+    def describe(self, episode: Frames) -> F64:
+        return np.zeros((len(episode), 1))
+
+
+TERMS = {"words": Instruction(HashedWords()), "nothing": Nothing(), "block": ObjectPosition("block")}
+
+
+def shown(embodiment: str, n: int) -> list[Episode]:
+    """Two demonstrations of each task; those of two embodiments differ in length alone."""
+    found = []
+    for i in range(6):
+        whole = random_episode(f"{embodiment}-{i}", i, n=60)
+        kept = np.linspace(0, 59, n).round().astype(int)
+        found.append(
+            replace(
+                whole,
+                task=TASKS[i % 3],
+                timestamps=np.arange(n) / 10,
+                proprio=whole.proprio[kept],
+                actions=whole.actions[kept],
+                objects={"block": whole.objects["block"][kept]},
+            )
+        )
+    return found
+
+
+def measured(pool: list[Episode], **weights: float) -> Quality:
+    weights = weights or dict.fromkeys(TERMS, 1.0)
+    config = RetrievalConfig("test", weights, weights, auto_scale=True)
+    spec = TermDescriber({**TERMS, "time": Time()}), config
+    return descriptor_quality(MemoryView(shown("arm", 60)), MemoryView(pool), spec)
+
+
+def test_each_term_is_judged_alone_and_with_the_others() -> None:
+    quality = measured(shown("hand", 30))
+    assert [row.term for row in quality.rows] == [WHOLE, "words", "nothing", "block"]
+    assert (quality.n_tasks, quality.n_episodes, quality.n_paired) == (3, 6, 6)
+    rows = {row.term: row for row in quality.rows}
+    assert rows["words"].task_rank == (1.0, 1.0, 1.0)
+    assert rows["nothing"].task_rank == (2.0, 2.0, 2.0), "the middle of three"
+    assert rows["words"].scene_rank == (0.5, 0.5, 0.5), "words are the same in every scene of a task"
+    assert rows["block"].scene_rank == (0.0, 0.0, 0.0)
+    assert rows["block"].phase_error.mean < 0.02 < rows["nothing"].phase_error.mean
+    assert rows["nothing"].phase_error.mean == pytest.approx(0.25, abs=0.02), "always the middle"
+
+
+def test_the_interval_is_over_demonstrations() -> None:
+    row = next(row for row in measured(shown("hand", 30)).rows if row.term == "block")
+    low, high = row.task_rank.low, row.task_rank.high
+    assert 1 <= low < row.task_rank.mean < high <= 3
+
+
+def test_the_twin_does_not_help_to_find_the_task() -> None:
+    """A block's place finds its twin at once, and says nothing of the task otherwise."""
+    alone = [replace(e, task=f"{e.task} {i}") for i, e in enumerate(shown("hand", 30))]
+    target = [replace(e, task=f"{e.task} {i}") for i, e in enumerate(shown("arm", 60))]
+    config = RetrievalConfig("test", {"block": 1.0}, {"block": 1.0}, auto_scale=True)
+    quality = descriptor_quality(MemoryView(target), MemoryView(alone), (TermDescriber(TERMS), config))
+    assert math.isnan(quality.rows[0].task_rank.mean), "no demonstration of the task is left"
+
+
+def test_unpaired_data_and_a_single_task_have_no_such_number() -> None:
+    pool = [replace(e, scene_id=f"other {e.id}", task=TASKS[0]) for e in shown("hand", 30)]
+    quality = measured(pool, block=1.0)
+    assert quality.n_paired == 0
+    assert quality.n_tasks == 1
+    assert all(math.isnan(value.mean) for value in (quality.rows[0].phase_error, quality.rows[0].task_rank))
+    assert quality.to_json()["rows"][0] == {
+        "term": WHOLE,
+        "task_rank": None,
+        "scene_rank": None,
+        "phase_error": None,
+    }
+
+
+def test_a_pool_that_cannot_be_described_is_refused() -> None:
+    with pytest.raises(InputError, match="the pool"):
+        measured([replace(e, objects={}) for e in shown("hand", 30)])
