@@ -120,9 +120,8 @@ class _Table:
             nearest = np.full(len(usable), np.inf)
             nearest[self.known] = np.minimum.reduceat(apart, self.starts[:-1][self.known])
             ranks.append(self._task_rank(np.where(usable & ~twins, nearest, np.inf), query.task))
-            errors += [
-                abs(self._phase(apart, e) - t / max(len(moments) - 1, 1)) for e in np.flatnonzero(twins)
-            ]
+            phase = t / max(len(moments) - 1, 1)
+            errors += [abs(self._phase(apart, int(e)) - phase) for e in np.flatnonzero(twins)]
         return _mean(ranks), self._scene_rank(scene, twins, same & ~twins), _mean(errors)
 
     def _phase(self, apart: F32, e: int) -> float:
