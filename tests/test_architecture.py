@@ -30,6 +30,7 @@ MAY_IMPORT = {
 
 # Within the library: what a module or folder may import at run time, besides itself.
 BASE = {"types", "errors", "config", "lazy", "geometry", "geometry3", "compiled", "robot", "run_directory"}
+BASE |= {"robot_model", "kinematics"}
 BASE |= {"workers", "video", "pictures", "pages", "suites", "plugins", "agent_config"}
 ALLOWED = {
     "types": set(),
@@ -39,7 +40,9 @@ ALLOWED = {
     "config": {"errors"},
     "geometry": {"types"},
     "geometry3": {"types", "errors"},
-    "robot": {"types", "errors", "config", "geometry", "geometry3"},
+    "robot": {"types", "errors", "config", "geometry", "geometry3", "robot_model"},
+    "robot_model": {"errors"},
+    "kinematics": {"types", "errors", "geometry3", "robot", "robot_model"},
     "suites": {"types", "errors"},
     "run_directory": {"errors"},
     "workers": {"errors"},

@@ -50,6 +50,10 @@ WHOLE = Body(
         Feature("force", "scalar", 2),
     )
 )
+ARM = (
+    '<robot name="arm"><link name="base" /><link name="tip" /><joint name="a" type="revolute">'
+    '<parent link="base" /><child link="tip" /></joint><joint name="b" type="continuous" /></robot>'
+)
 JOINTS = RobotSpec("joints", 20.0, (Feature("joints", "joint", 6), Feature("hand", "gripper")))
 
 
@@ -455,7 +459,7 @@ def test_what_is_no_robot_is_refused(values: object) -> None:
 @pytest.mark.parametrize("robot", [PUSHT, TWO_ARMS, JOINTS], ids=lambda robot: robot.name)
 @pytest.mark.parametrize("name", ["robot.yaml", "robot.json"])
 def test_a_robot_is_read_as_it_was_written(name: str, robot: RobotSpec, tmp_path: Path) -> None:
-    whole = replace(robot, kinematics=Kinematics("arm.urdf", "tip", ("a", "b")))
+    whole = replace(robot, kinematics=Kinematics(ARM, "tip", ("a", "b")))
     configs.save_file(tmp_path / name, whole)
     assert load_robot(tmp_path / name) == whole
     assert read_robot(json.loads(json.dumps(configs.plain(whole))), "it") == whole

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -27,6 +27,7 @@ ActionMode: TypeAlias = Literal["absolute", "delta"]
 Fit: TypeAlias = Literal["resize", "letterbox", "crop"]
 ObjectKind: TypeAlias = Literal["pose2", "pose3", "box"]
 POSE_SIZES: Mapping[str, int] = {"pose2": 3, "pose3": 7, "box": 4}
+Limit: TypeAlias = float | tuple[float, ...]  # of all numbers of a feature, or one a number
 PLANE, SPACE = 3, 7  # numbers of a frame: x, y, angle; xyz and a quaternion, w first
 
 
@@ -67,7 +68,7 @@ class Feature:
     kind: str
     size: int = 0  # 0: the kind's own, or 1
     unit: str = ""  # empty: the kind's own
-    limits: tuple[float, float] | None = None
+    limits: tuple[Limit, Limit] | None = None  # least and greatest
 
     def __post_init__(self) -> None:
         one_of("kind", self.kind, tuple(KINDS))
@@ -83,7 +84,13 @@ class Feature:
             )
         object.__setattr__(self, "unit", self.unit or kind.unit)
         object.__setattr__(self, "limits", self.limits or kind.limits)
-        if self.limits is not None and not self.limits[0] < self.limits[1]:
+        if self.limits is None:
+            return
+        if any(np.size(limit) not in (1, self.size) for limit in self.limits):
+            raise InputError(
+                f"feature '{self.name}' has limits {self.limits}: give {self.size} numbers or one"
+            )
+        if not np.less(*self.limits).all():
             raise InputError(f"feature '{self.name}' has limits {self.limits}: give the lower one first")
 
     @property
@@ -116,12 +123,51 @@ class ObjectSpec:
 
 
 @dataclass(frozen=True)
-class Kinematics:
-    """A model that turns joints into tool poses."""
+class Base:
+    """Where the origin of a model stands in the frame that all robots of a pool share."""
 
-    model: str  # an URDF or MJCF file
-    tip: str
+    position: tuple[float, float, float] = (0.0, 0.0, 0.0)  # m
+    rotation: tuple[float, float, float] = (0.0, 0.0, 0.0)  # roll, pitch, yaw in rad, as in a URDF
+
+
+@dataclass(frozen=True)
+class Kinematics:
+    """A model that turns the joints that a robot sends into tool poses, and targets into joints.
+
+    Args:
+        model: a URDF or MJCF file; of a description that was read, the text of its links and joints.
+        tip: the link, body or site that is the tool; of several tools {feature: tip}, such as {left: …}.
+        joints: the order of the numbers that the robot sends: joints of the model, and features that are no
+            tool's, such as a gripper. Features that are left out follow; none: the joints from base to tip.
+        rest: a posture that redundant joints are drawn to, in `units`; none: they stay where they are.
+        units: of revolute joints; sliding ones are in metres.
+        gripper: what the robot sends for a closed and for an open gripper; tool space has 0 and 1.
+        max_speed: of a joint, rad/s or m/s.
+        unreachable: what is sent for a target beyond `tolerance`: the nearest pose, or the joints before it.
+        tolerance: mm and degrees.
+    """
+
+    model: str
+    tip: str | Mapping[str, str]
     joints: tuple[str, ...] = ()
+    rest: tuple[float, ...] = ()
+    units: Literal["rad", "deg"] = "rad"
+    gripper: tuple[float, float] = (0.0, 1.0)
+    base: Base = Base()
+    max_speed: float = 3.0
+    unreachable: Literal["nearest", "hold"] = "nearest"
+    tolerance: tuple[float, float] = (10.0, 10.0)
+
+    def __post_init__(self) -> None:
+        if self.gripper[0] == self.gripper[1]:
+            raise InputError("kinematics.gripper has one value for closed and open: give two")
+        if not (self.max_speed > 0 and min(self.tolerance) > 0):
+            raise InputError("kinematics.max_speed and tolerance must be more than 0")
+
+    @property
+    def tips(self) -> Mapping[str, str]:
+        """Tool -> tip."""
+        return {"tool": self.tip} if isinstance(self.tip, str) else self.tip
 
 
 @dataclass(frozen=True)
@@ -348,8 +394,19 @@ def read_robot(values: object, what: str) -> RobotSpec:
 
 
 def load_robot(path: str | Path) -> RobotSpec:
-    """The robot that a `robot.yaml` describes."""
-    return read_robot(configs.load_file(Path(path)), str(path))
+    """The robot that a `robot.yaml` describes, with the text of its kinematic model."""
+    robot = read_robot(configs.load_file(Path(path)), str(path))
+    k = robot.kinematics
+    if k is None:
+        return robot
+    from recap.robot_model import load_model, read_model
+
+    inside = k.model.lstrip().startswith("<")
+    what = f"the model of {path}" if inside else str(Path(path).parent / k.model)
+    model = read_model(k.model, what) if inside else load_model(Path(what))
+    features = {feature.name for feature in (*robot.proprio, *robot.action)}
+    model.check(tuple(k.tips.values()), [name for name in k.joints if name not in features], what)
+    return replace(robot, kinematics=replace(k, model=model.text))
 
 
 def difference(wanted: RobotSpec, given: RobotSpec) -> str | None:
