@@ -42,13 +42,17 @@ SCENE = """
     <geom name="table" type="box" size="0.5 0.5 0.02" pos="0.3 0 -0.02" rgba="0.82 0.8 0.76 1"/>
     <camera name="front" pos="0.85 0 0.6" xyaxes="0 1 0 -0.74 0 0.67" fovy="36"/>
     <body name="button" pos="0.3 -0.1 0">
-      <geom type="cylinder" size="0.03 0.004" pos="0 0 0.004" rgba="0.25 0.25 0.25 1" contype="0" conaffinity="0"/>
-      <body><joint name="button" type="slide" axis="0 0 1" range="-0.012 0" limited="true" stiffness="80" damping="4"/>
+      <geom type="cylinder" size="0.03 0.004" pos="0 0 0.004" rgba="0.25 0.25 0.25 1" contype="0"
+        conaffinity="0"/>
+      <body><joint name="button" type="slide" axis="0 0 1" range="-0.012 0" limited="true"
+        stiffness="80" damping="4"/>
         <geom type="cylinder" size="0.022 0.008" pos="0 0 0.02" rgba="0.85 0.1 0.1 1" mass="0.02"/></body>
     </body>
     <body name="rail" pos="0.3 0.06 0">
-      <geom type="box" size="0.008 0.075 0.003" pos="0 0.055 0.003" rgba="0.3 0.3 0.3 1" contype="0" conaffinity="0"/>
-      <body><joint name="knob" type="slide" axis="0 1 0" range="0 0.11" limited="true" frictionloss="0.6" damping="4"/>
+      <geom type="box" size="0.008 0.075 0.003" pos="0 0.055 0.003" rgba="0.3 0.3 0.3 1"
+        contype="0" conaffinity="0"/>
+      <body><joint name="knob" type="slide" axis="0 1 0" range="0 0.11" limited="true"
+        frictionloss="0.6" damping="4"/>
         <geom type="box" size="0.022 0.013 0.025" pos="0 0 0.032" rgba="0.1 0.25 0.85 1" mass="0.05"/></body>
     </body>
   </worldbody>
@@ -76,7 +80,7 @@ def build(arm: str) -> Any:
 
 
 class OneArm(gym.Env[dict[str, Any], np.ndarray[Any, Any]]):
-    """An arm at a table with a button and a knob on a rail; actions are joint targets (rad) and an opening."""
+    """An arm at a table with a button and a knob on a rail; actions are joint targets and an opening."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": HZ}  # noqa: RUF012
     render_mode = "rgb_array"
