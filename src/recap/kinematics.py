@@ -170,7 +170,7 @@ class Chain:
         for _ in range(len(now)):
             j = jacobian * free
             square = j.T @ j + (0.5 * size + DAMPING) * np.eye(len(now))
-            change = np.linalg.solve(square, j.T @ error)
+            change = np.asarray(np.linalg.solve(square, j.T @ error), np.float64)
             if rest is not None:
                 change += _null_space(j) @ (PULL * (rest - now) * free)
             ends = now + change
