@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from recap_client.errors import BusyError, InputError, ServerError, UnreachableError
 from recap_client.wire import decode_map, encode
@@ -76,7 +76,7 @@ class PolicyClient:
         self._socket = None
         self._held.close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> PolicyClient:
         return self
 
     def __exit__(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class RecapError(Exception):
     """Something the user can fix; the command line shows it as one line and exits with 2.
@@ -46,3 +49,20 @@ class BusyError(ServerError):
     """A policy server has too much to do just now; asking again helps."""
 
     code = "server.busy"
+
+
+def did_you_mean(given: str, choices: Iterable[str]) -> str:
+    """`did you mean 'x'?` when something close exists, else the list of choices."""
+    names = list(choices)
+    close = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"choose one of {', '.join(names)}"
+
+
+def one_of(what: str, given: str, choices: Iterable[str]) -> str:
+    """Return `given` if it is one of `choices`, else raise an InputError that helps."""
+    names = list(choices)
+    if given not in names:
+        raise InputError(f"unknown {what} '{given}': {did_you_mean(given, names)}", code="input.unknown")
+    return given

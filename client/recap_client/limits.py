@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from recap_client.errors import InputError
+from recap_client.errors import InputError, one_of
 
 F64: TypeAlias = NDArray[np.float64]
 
@@ -30,16 +30,45 @@ class ActionLimits:
         steps = tuple((int(a), int(b), float(step)) for a, b, step in said["max_steps"])
         return cls(low, high, steps, said.get("action_mode") == "delta")
 
-    def within(self, low: float, high: float) -> ActionLimits:
-        """The same, within a box."""
-        inner = replace(self, low=np.maximum(self.low, low), high=np.minimum(self.high, high))
-        if not (inner.low < inner.high).all():
-            raise InputError(f"a box from {low:g} to {high:g} leaves nothing of the server's: widen it")
-        return inner
+    def tightened(
+        self,
+        spans: Mapping[str, tuple[int, int]],
+        limits: Mapping[str, tuple[float, float]],
+        max_step: Mapping[str, float],
+    ) -> ActionLimits:
+        """The same, with limits of one's own within them.
+
+        Args:
+            spans: feature -> its first column, and the one after its last.
+            limits: feature -> least and greatest value.
+            max_step: feature -> largest change a control period.
+        """
+        low, high, steps = self.low.copy(), self.high.copy(), list(self.steps)
+        for name, (least, most) in limits.items():
+            one_of("feature of an action", name, spans)
+            at = slice(*spans[name])
+            low[at], high[at] = np.maximum(low[at], least), np.minimum(high[at], most)
+            if not (low[at] < high[at]).all():
+                raise InputError(f"limits {least:g} to {most:g} leave nothing of '{name}': widen them")
+        for name, step in max_step.items():
+            one_of("feature of an action", name, spans)
+            if not step > 0:
+                raise InputError(f"a largest step of {step:g} for '{name}' allows nothing: give more than 0")
+            steps.append((*spans[name], step))
+        return replace(self, low=low, high=high, steps=tuple(steps))
 
     def scaled(self, factor: float) -> ActionLimits:
         """The same with steps of another length."""
         return replace(self, steps=tuple((a, b, step * factor) for a, b, step in self.steps))
+
+
+def action_spans(said: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Of a server's metadata: each feature of an action with its columns."""
+    found, at = {}, 0
+    for feature in said.get("robot", {}).get("action", ()):
+        found[str(feature["name"])] = (at, at + int(feature["size"]))
+        at += int(feature["size"])
+    return found
 
 
 def limit_actions(actions: F64, position: F64, limits: ActionLimits) -> tuple[F64, int]:

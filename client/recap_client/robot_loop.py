@@ -12,8 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from recap_client.errors import BusyError, InputError, ServerError, UnreachableError
-from recap_client.limits import F64, ActionLimits, limit_actions
-from recap_client.messages import EXECUTED, MISSED, as_message, held_columns, position_in
+from recap_client.limits import F64, ActionLimits, action_spans, limit_actions
+from recap_client.messages import EXECUTED, MISSED, PROMPT, as_message, held_columns, position_in
 from recap_client.realtime import N_BLEND, Answer, Asker, Infers, Latency, Timeline, ask_after
 
 
@@ -45,8 +45,10 @@ class LoopSpec:
 
     steps: int | None = None  # control periods; None until `done`, `stop` or Ctrl-C
     rate_hz: float | None = None
-    box: tuple[float, float] | None = None  # within the server's own
-    speed: float = 1.0  # share of the server's largest steps
+    limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # feature -> within the server's
+    max_step: Mapping[str, float] = field(default_factory=dict)  # feature -> less than the server's
+    speed: float = 1.0  # share of the largest steps
+    task: str = ""  # the instruction; empty: the robot's own, or the server's
     n_blend: int = N_BLEND
     delay_s: float = 0.0  # added to every reply, to see what a slow one does
     patience_s: float = 10.0  # how long a lost server is waited for, the robot holding
@@ -118,9 +120,8 @@ class RobotLoop:
             ) from error
         self.rate_hz = self.spec.rate_hz or hz
         # A step is a length a period: at a higher rate than the server's the same length would be faster.
+        limits = limits.tightened(action_spans(said), self.spec.limits, self.spec.max_step)
         self.limits = limits.scaled(self.spec.speed * min(1.0, hz / self.rate_hz))
-        if self.spec.box is not None:
-            self.limits = self.limits.within(*self.spec.box)
         self.timeline = Timeline(self.spec.n_blend)
         self.latency = Latency()
         self.report = LoopReport("running")
@@ -205,6 +206,8 @@ class RobotLoop:
     def _ask(self, asker: Asker) -> None:
         seen = self.robot.observe()
         message = dict(seen if isinstance(seen, Mapping) else as_message(seen))
+        if self.spec.task:
+            message[PROMPT] = self.spec.task
         if self._at is None:
             self._at = position_in(message, self._said)
         taken, missed = self.timeline.n_taken, self.report.misses

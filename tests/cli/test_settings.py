@@ -12,8 +12,9 @@ import pytest
 from recap.agent_config import AgentConfig
 from recap.cli.evaluate import evaluate
 from recap.cli.serving import serve
-from recap.cli.settings import HELP, DottedCommand, agent_options, as_scalar, dotted, named_numbers
+from recap.cli.settings import HELP, DottedCommand, agent_options, dotted
 from recap.errors import InputError
+from recap_client.options import as_scalar, named_numbers
 
 
 @click.command(cls=DottedCommand, prefix="env")

@@ -1,6 +1,5 @@
 """The control loop: its rate is kept, its limits hold, and whatever happens it ends at rest."""
 
-import re
 import socket
 import subprocess
 import sys
@@ -9,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +17,12 @@ from served import Served, replay_service, served
 from recap import config as configs
 from recap.errors import InputError, ServerError, UnreachableError
 from recap.serving.app import build_app
-from recap.serving.robot import make_robot
 from recap.types import F64, Episode
 from recap_client.client import PolicyClient
+from recap_client.lerobot import LeRobotRobot
 from recap_client.messages import as_message
 from recap_client.robot_loop import LoopSpec, Robot, RobotLoop
+from recap_client.robots import make_robot
 from recap_worlds.pusht.robot import PUSHT
 from recap_worlds.pusht.simulated_robot import PushTRobot
 
@@ -37,7 +36,6 @@ SAID: dict[str, Any] = {
     "max_steps": [[0, 2, 60.0]],
     "robot": configs.plain(PUSHT),
 }
-HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "drive-a-robot.md"
 
 
 class Recorder:
@@ -134,7 +132,9 @@ def test_no_target_leaves_the_box_or_the_speed_whatever_the_server_says(
     rate_hz: float, speed: float, max_step: float
 ) -> None:
     wild = np.array([[9e9, -9e9], [300.0, 300.0]] * 4)
-    loop, robot = driven(Scripted(lambda _: wild), rate_hz=rate_hz, box=(100.0, 400.0), speed=speed)
+    loop, robot = driven(
+        Scripted(lambda _: wild), rate_hz=rate_hz, limits={"position": (100.0, 400.0)}, speed=speed
+    )
     path = np.array([[256.0, 256.0], *robot.acted])
     assert (path >= 100).all()
     assert (path <= 400).all()
@@ -143,12 +143,14 @@ def test_no_target_leaves_the_box_or_the_speed_whatever_the_server_says(
 
 
 def test_limits_of_ones_own_only_tighten() -> None:
-    loose = RobotLoop(Recorder(), Scripted(onward), LoopSpec(box=(-900.0, 900.0))).limits
+    loose = RobotLoop(Recorder(), Scripted(onward), LoopSpec(limits={"position": (-900.0, 900.0)})).limits
     assert (loose.low.tolist(), loose.high.tolist(), loose.steps) == ([0, 0], [512, 512], ((0, 2, 60.0),))
-    tight = RobotLoop(Recorder(), Scripted(onward), LoopSpec(box=(50.0, 900.0), speed=0.1)).limits
+    tight = RobotLoop(
+        Recorder(), Scripted(onward), LoopSpec(limits={"position": (50.0, 900.0)}, speed=0.1)
+    ).limits
     assert (tight.low.tolist(), tight.high.tolist(), tight.steps) == ([50, 50], [512, 512], ((0, 2, 6.0),))
-    with pytest.raises(InputError, match="widen it"):
-        RobotLoop(Recorder(), Scripted(onward), LoopSpec(box=(600.0, 900.0)))
+    with pytest.raises(InputError, match="widen them"):
+        RobotLoop(Recorder(), Scripted(onward), LoopSpec(limits={"position": (600.0, 900.0)}))
 
 
 @pytest.mark.parametrize(
@@ -367,16 +369,13 @@ class LeRobotShaped:
         return action
 
 
-def test_the_adapter_of_the_how_to_drives_a_robot_of_lerobots_shape(demos: list[Episode]) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", HOW_TO.read_text("utf-8"), re.DOTALL)
-    (code,) = [block for block in blocks if "class LeRobotAdapter" in block]
-    names: dict[str, Any] = {}
-    exec(code, names)
+def test_a_robot_of_lerobots_shape_is_driven_by_what_the_server_describes(demos: list[Episode]) -> None:
     arm = LeRobotShaped()
-    robot = names["LeRobotAdapter"](arm, state=("x.pos", "y.pos"), camera="top")
-    assert isinstance(robot, Robot)
+    arm.connect()
     before = arm.get_observation()
     with served(replay_service(demos)) as server, PolicyClient(server.ws, retries=0) as client:
+        robot = LeRobotRobot(arm, client.metadata, {})
+        assert isinstance(robot, Robot)
         loop, _ = driven(client, robot, steps=20, rate_hz=20)
     assert loop.report.reason == "steps"
     assert not arm.is_connected, "it is closed at the end"

@@ -12,11 +12,11 @@ from served import Served, served
 from recap.assembly import AgentConfig
 from recap.errors import InputError
 from recap.pool.store import Pool
-from recap.serving.robot import make_robot
 from recap.serving.service import ServeSpec, Service
 from recap.types import Episode, Observation
 from recap_client.client import PolicyClient
 from recap_client.robot_loop import LoopSpec, Robot, RobotLoop
+from recap_client.robots import make_robot
 from recap_worlds.dualarm.collection import demonstrate
 from recap_worlds.dualarm.simulated_robot import DualArmRobot
 

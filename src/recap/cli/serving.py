@@ -9,7 +9,8 @@ from contextlib import suppress
 import click
 
 from recap.agent_config import AgentConfig
-from recap.cli.settings import DottedCommand, agent_options, dotted, named_numbers
+from recap.cli.settings import DottedCommand, agent_options, dotted
+from recap_client.options import named_numbers
 
 
 @click.command(cls=DottedCommand, prefix="env")

@@ -12,6 +12,7 @@ import click
 
 from recap.agent_config import AgentConfig
 from recap.errors import InputError
+from recap_client.options import as_scalar, take_dotted
 
 if TYPE_CHECKING:
     from recap.types import Scalar
@@ -80,52 +81,19 @@ class DottedCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take the dotted options out before click reads the rest."""
-        left: list[str] = []
-        waiting = list(args)
-        while waiting:
-            word = waiting.pop(0)
-            if word == "--":  # arguments alone come after it
-                left += [word, *waiting]
-                break
-            if not word.startswith(f"--{self.prefix}."):
-                left.append(word)
-                continue
-            option, sign, value = word.partition("=")
-            if not sign:
-                if not waiting or waiting[0].startswith("--"):
-                    raise click.UsageError(f"option {option} needs a value")
-                value = waiting.pop(0)
-            name = option.removeprefix(f"--{self.prefix}.").replace("-", "_")
-            ctx.meta.setdefault(DOTTED, {})[name] = as_scalar(value)
+        try:
+            left, found = take_dotted(args, self.prefix)
+        except InputError as error:
+            raise click.UsageError(str(error)) from None
+        ctx.meta[DOTTED] = found
         return super().parse_args(ctx, left)
 
 
 def dotted() -> dict[str, Scalar]:
     """The options that were given as `--PREFIX.NAME VALUE`."""
+    return {name: as_scalar(text) for name, text in dotted_text().items()}
+
+
+def dotted_text() -> dict[str, str]:
+    """The same as they were typed."""
     return dict(click.get_current_context().meta.get(DOTTED, {}))
-
-
-def as_scalar(text: str) -> Scalar:
-    """A number or a truth where the text is one."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def named_numbers(given: tuple[str, ...], option: str) -> dict[str, float]:
-    """`NAME=VALUE` pairs as numbers by name."""
-    found = {}
-    for pair in given:
-        name, sign, value = pair.partition("=")
-        try:
-            found[name] = float(value)
-        except ValueError:
-            sign = ""
-        if not sign or not name:
-            raise InputError(f"cannot read {option} '{pair}': give NAME=NUMBER")
-    return found

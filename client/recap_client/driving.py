@@ -1,0 +1,161 @@
+"""What `recap run` and `recap-client run` do: find the robot, drive it, say how it went."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from recap_client.client import PolicyClient
+from recap_client.dry import DryRobot
+from recap_client.errors import InputError, ServerError
+from recap_client.options import named, named_numbers, named_ranges
+from recap_client.robot_loop import LoopReport, LoopSpec, RobotLoop
+from recap_client.robots import make_robot
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Which robot is driven, by which server, and how."""
+
+    robot: str
+    options: Mapping[str, str] = field(default_factory=dict)  # of the robot, as they were typed
+    url: str = "ws://127.0.0.1:8000"
+    token: str | None = None
+    loop: LoopSpec = field(default_factory=LoopSpec)
+    rename: Mapping[str, str] = field(default_factory=dict)
+    same_units: bool = False
+    dry_run: bool = False
+    seed: int = 500
+    json: Path | None = None
+
+    @classmethod
+    def of_options(cls, robot: str, options: Mapping[str, str], given: Mapping[str, Any]) -> RunSpec:
+        """From the values of `RUN_OPTIONS` by name."""
+        loop = LoopSpec(
+            steps=given["steps"],
+            rate_hz=given["rate"],
+            speed=given["speed"],
+            limits=named_ranges(given["limit"] or (), "--limit"),
+            max_step=named_numbers(given["max_step"] or (), "--max-step"),
+            delay_s=given["delay_ms"] / 1000,
+            patience_s=given["patience"],
+            task=given["task"] or "",
+        )
+        return cls(
+            robot=robot,
+            options=options,
+            url=given["url"],
+            token=given["token"] or os.environ.get("RECAP_TOKEN") or None,
+            loop=loop,
+            rename=named(given["rename"] or (), "--rename"),
+            same_units=given["same_units"],
+            dry_run=given["dry_run"],
+            seed=given["seed"],
+            json=Path(given["json"]) if given["json"] else None,
+        )
+
+
+def drive(spec: RunSpec, film: Callable[[Any, float], None] | None = None) -> LoopReport:
+    """Drive a robot until it is over, and print how it went; a server that was lost is a ServerError.
+
+    Args:
+        film: called after every period with the robot's picture and the rate.
+    """
+    # The loop has its own patience: a client that retries would only answer later.
+    with PolicyClient(spec.url, spec.token, retries=0, connect_timeout_s=2.0, reply_timeout_s=5.0) as client:
+        said = client.metadata
+        simulated = {} if ":" in spec.robot else {"seed": str(spec.seed)}
+        robot = make_robot(spec.robot, said, {**simulated, **spec.options}, spec.rename, spec.same_units)
+        picture = getattr(robot, "picture", None)
+
+        def watch(report: LoopReport) -> None:
+            if film is not None and picture is not None:
+                film(picture(), loop.rate_hz)
+            if sys.stderr.isatty():
+                print(f"\r{_line(report)}\033[K", end="", file=sys.stderr, flush=True)
+
+        with ExitStack() as held:
+            held.callback(getattr(robot, "close", lambda: None))
+            if film is not None and not callable(picture):
+                raise InputError(f"robot '{spec.robot}' has no picture() to film: leave out --video")
+            how = spec.loop
+            if spec.dry_run:
+                robot = DryRobot(robot, said)
+                how = replace(how, steps=how.steps or int(said["n_action_steps"]))
+            client.reset(seed=spec.seed, options=getattr(robot, "options", None))
+            loop = RobotLoop(robot, client, how, watch)
+            held.pop_all()  # from here on the loop closes it
+        name = f"{said['policy']} ({said['fingerprint']})" if "policy" in said else "a policy"
+        print(f"Robot: {spec.robot} at {loop.rate_hz:g} Hz, by {name} at {spec.url}", flush=True)
+        with _stopping(loop):
+            report = loop.run()
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    _summarise(report)
+    if spec.json is not None:
+        _write_json(spec, loop)
+    if report.failed:
+        raise ServerError(report.reason)
+    return report
+
+
+@contextmanager
+def _stopping(loop: RobotLoop) -> Iterator[None]:
+    """Ctrl-C and a kill end the period that runs, then hold; a second Ctrl-C ends at once."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop(number: int, _: object) -> None:
+        loop.stop()
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _line(report: LoopReport) -> str:
+    known = "  ".join(f"{key} {value:.2f}" for key, value in report.status.items())
+    return (
+        f"period {report.periods}  {known}  reply {report.latency_p50_ms:.0f} ms  misses {report.misses}"
+        f"  failures {report.failures}"
+    )
+
+
+def _summarise(report: LoopReport) -> None:
+    ended = "failed" if report.failed else report.reason  # why it failed is printed last
+    known = "".join(f", {key} {value:.3f}" for key, value in report.status.items())
+    print(f"Ended: {ended} after {report.periods} periods, {report.seconds:.1f} s{known}")
+    print(
+        f"Replies: {report.replies}, p50 {report.latency_p50_ms:.0f} ms, p99 {report.latency_p99_ms:.0f} ms; "
+        f"{report.held} held, {report.failures} failed"
+    )
+    print(
+        f"Misses: {report.misses} periods held for want of an action, {report.overruns} overran; "
+        f"{report.limited} actions limited; jerk {report.jerk:.2f}"
+    )
+
+
+def _write_json(spec: RunSpec, loop: RobotLoop) -> None:
+    assert spec.json is not None
+    report = {key: None if value != value else value for key, value in asdict(loop.report).items()}
+    asked = {"robot": spec.robot, "url": spec.url, "delay_ms": 1000 * spec.loop.delay_s, "seed": spec.seed}
+    targets = [target.tolist() for target in loop.targets]
+    text = json.dumps(
+        {**asked, **spec.options, "rate_hz": loop.rate_hz, **report, "targets": targets}, indent=1
+    )
+    spec.json.parent.mkdir(parents=True, exist_ok=True)
+    partial = spec.json.with_name(f".{spec.json.name}.partial")
+    partial.write_text(text + "\n", "utf-8")
+    partial.replace(spec.json)
+    print(f"Report: {spec.json}")

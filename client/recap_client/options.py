@@ -1,0 +1,124 @@
+"""Options of `recap-client run`, which are those of `recap run`: one table for both command lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recap_client.errors import InputError
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a command line.
+
+    Args:
+        flag: without its dashes.
+        kind: `bool` is a switch, `tuple` may be given several times, each time a text.
+        default: used where it is not given.
+        unless: in words, what is used instead of no default.
+    """
+
+    flag: str
+    kind: type
+    help: str
+    metavar: str = ""
+    default: Any = None
+    unless: str = ""
+
+    @property
+    def name(self) -> str:
+        """As a variable."""
+        return self.flag.replace("-", "_")
+
+    @property
+    def text(self) -> str:
+        """The help with the default."""
+        unless = self.unless or ("" if self.default in (None, False, "") else f"{self.default}")
+        return f"{self.help}  [default: {unless}]" if unless else self.help
+
+
+RUN_OPTIONS = (
+    Option("url", str, "Of the policy server.", "URL", "ws://127.0.0.1:8000"),
+    Option("token", str, "For the server.", "KEY", unless="the variable RECAP_TOKEN, or none"),
+    Option("task", str, "The instruction.", "TEXT", unless="the robot's, or the server's"),
+    Option(
+        "steps", int, "Control periods.", "N", unless="until it is done, or Ctrl-C; one chunk in a dry run"
+    ),
+    Option("dry-run", bool, "Show what would be sent, and send nothing."),
+    Option("rate", float, "Of the control loop.", "HZ", unless="the server's"),
+    Option("speed", float, "Share of the speed limits.", "SHARE", 1.0),
+    Option("limit", tuple, "Narrower limits of a feature of an action.", "FEATURE=LOW:HIGH"),
+    Option("max-step", tuple, "A lower speed limit of a feature, a control period.", "FEATURE=N"),
+    Option("rename", tuple, "LeRobot: a motor or camera of the robot, and its name here.", "THEIRS=OURS"),
+    Option("same-units", bool, "LeRobot: send the robot's numbers as they are, whatever their unit."),
+    Option("delay-ms", float, "Added to every reply, to try.", "MS", 0.0, "0"),
+    Option("patience", float, "With a lost server, s.", "S", 10.0),
+    Option("seed", int, "The noise; of a simulator the start.", "N", 500),
+    Option("json", str, "Write the report.", "FILE"),
+)
+
+
+def take_dotted(words: Sequence[str], prefix: str) -> tuple[list[str], dict[str, str]]:
+    """Words of a command line without `--PREFIX.NAME VALUE`, and those as text by name."""
+    left: list[str] = []
+    found: dict[str, str] = {}
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        if word == "--":  # arguments alone come after it
+            return [*left, word, *waiting], found
+        if not word.startswith(f"--{prefix}."):
+            left.append(word)
+            continue
+        option, sign, value = word.partition("=")
+        if not sign:
+            if not waiting or waiting[0].startswith("--"):
+                raise InputError(f"option {option} needs a value: give {option} VALUE")
+            value = waiting.pop(0)
+        found[option.removeprefix(f"--{prefix}.").replace("-", "_")] = value
+    return left, found
+
+
+def as_scalar(text: str) -> str | int | float | bool:
+    """A number or a truth where the text is one."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def named(given: Sequence[str], option: str) -> dict[str, str]:
+    """`NAME=VALUE` pairs by name."""
+    found = {}
+    for pair in given:
+        name, _, value = pair.partition("=")
+        if not name or not value:
+            raise InputError(f"cannot read {option} '{pair}': give NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def named_numbers(given: Sequence[str], option: str) -> dict[str, float]:
+    """`NAME=NUMBER` pairs by name."""
+    try:
+        return {name: float(value) for name, value in named(given, option).items()}
+    except ValueError:
+        raise InputError(f"cannot read {option} '{', '.join(given)}': give NAME=NUMBER") from None
+
+
+def named_ranges(given: Sequence[str], option: str) -> dict[str, tuple[float, float]]:
+    """`NAME=LOW:HIGH` pairs by name."""
+    found = {}
+    for name, value in named(given, option).items():
+        try:
+            low, high = map(float, value.split(":"))
+        except ValueError:
+            raise InputError(f"cannot read {option} '{name}={value}': give NAME=LOW:HIGH") from None
+        found[name] = (low, high)
+    return found
