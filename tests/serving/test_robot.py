@@ -1,5 +1,6 @@
 """The control loop: its rate is kept, its limits hold, and whatever happens it ends at rest."""
 
+import re
 import socket
 import subprocess
 import sys
