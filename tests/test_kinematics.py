@@ -6,28 +6,23 @@ import math
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
-from episodes import random_episode
+import recap
+from jointed import EXAMPLES, TOOL, arm, walk
 from recap import config as configs
 from recap.errors import InputError
 from recap.geometry3 import rotation6_to_matrix
-from recap.kinematics import Chain, JointSpace, joint_space
+from recap.kinematics import Chain, JointSpace, joint_space, tool_space
+from recap.pool.store import Pool
 from recap.robot import Base, Feature, Kinematics, RobotSpec, load_robot, read_robot
 from recap.robot_model import load_model, read_model
 from recap.types import F64
 from recap_worlds.dualarm.robots import SIDES, UR5E, VIPERX, Robot, arm_xml, assets_xml
 
-EXAMPLES = Path(__file__).parents[1] / "examples" / "one_arm"
-TOOL = (
-    Feature("tool.position", "position", 3),
-    Feature("tool.rotation", "rotation6d"),
-    Feature("gripper", "gripper"),
-)
 PLANAR = """
 <robot name="planar">
   <link name="base"><visual><geometry><mesh filename="package://no/such.stl"/></geometry></visual></link>
@@ -65,12 +60,6 @@ def chain(name: str) -> Chain:
         return Chain(load_model(EXAMPLES / name).text, ["tool"])
     text = pair_of_arms({"viperx": VIPERX, "ur5e": UR5E}[name.split()[0]])
     return Chain(text, [f"{side}/tool" for side in (SIDES if "both" in name else ("left",))])
-
-
-def arm(**changes: Any) -> RobotSpec:
-    """The arm of the example in tool space."""
-    k: dict[str, Any] = {"model": load_model(EXAMPLES / "arm.urdf").text, "tip": "tool"}
-    return RobotSpec("arm", 30.0, TOOL, kinematics=Kinematics(**(k | changes)))
 
 
 def degrees_apart(a: F64, b: F64) -> float:
@@ -237,7 +226,7 @@ def test_the_description_carries_the_model(tmp_path: Path) -> None:
     ("robot", "words"),
     [
         (
-            replace(arm(), proprio=(TOOL[0], TOOL[2]), action=(Feature("state", "scalar", 7),)),
+            replace(arm(), proprio=(TOOL[0], TOOL[2]), action=(Feature("state", "scalar", 7),), max_step={}),
             "'tool.position'",
         ),
         (replace(arm(), action_mode="delta"), "delta"),
@@ -304,13 +293,12 @@ def test_the_order_of_the_numbers_is_the_description_s() -> None:
 
 
 def test_a_demonstration_in_joints_becomes_one_in_tool_space_and_back() -> None:
-    space, rng = JointSpace(arm()), np.random.default_rng(502)
-    walk = np.array([0.1, 0.3, 1.6, 0.0, 1.2, 0.0]) + np.cumsum(rng.normal(0, 0.01, (40, 6)), axis=0)
-    sent = np.column_stack([walk, rng.uniform(0, 1, 40)]).astype(np.float32)
-    episode = replace(random_episode("a", 0, 40), proprio=sent, actions=np.roll(sent, -1, axis=0))
+    space, episode = JointSpace(arm()), walk(502)
+    sent = episode.proprio
     tools = space.episode(episode)
     assert tools.proprio.shape == tools.actions.shape == (40, 10)
     assert np.allclose(tools.actions[:-1], tools.proprio[1:])
+    assert (tools.id, tools.scene_id) == (episode.id, episode.scene_id)
     assert space.episode(tools) is tools
     targets, reach = space.command(tools.actions[:-1].astype(np.float64), sent[0])
     assert np.abs(targets - sent[1:]).max() < 1e-3
@@ -320,8 +308,7 @@ def test_a_demonstration_in_joints_becomes_one_in_tool_space_and_back() -> None:
 
 
 def test_numbers_of_another_robot_are_refused() -> None:
-    sent = np.zeros((5, 7), np.float32)
-    odd = replace(random_episode("a", 0, 5), proprio=sent, actions=sent[:, :6])
+    odd = replace(walk(503), actions=walk(503).actions[:, :6])
     with pytest.raises(InputError) as refused:
         JointSpace(arm()).episode(odd)
     assert refused.value.code == "kinematics.features"
@@ -356,3 +343,46 @@ def test_targets_out_of_reach_are_reported(unreachable: str) -> None:
     held = np.allclose(targets[1:, :6], start[:6], atol=1e-4)
     assert held == (unreachable == "hold")
     assert reach.summary()["n_unreachable"] == 2
+
+
+def test_joints_of_another_arm_are_not_taken_for_its_own() -> None:
+    own, named = tool_space(arm()), tool_space(arm("other_arm"), known=True)
+    assert own is not None
+    assert named is not None
+    theirs = walk(504, embodiment="other_arm")
+    with pytest.raises(InputError) as refused:
+        own(theirs)
+    assert refused.value.code == "kinematics.robot"
+    assert "'other_arm'" in str(refused.value)
+    there = named(theirs)
+    assert own(there) is there  # in tool space it may be anyone's
+    assert own(replace(theirs, embodiment="unknown")).proprio.shape == (40, 10)
+    assert tool_space(replace(arm(), kinematics=None)) is None
+
+
+# --- pools and agents ---
+
+
+def test_a_pool_takes_joints_and_holds_tool_poses(tmp_path: Path) -> None:
+    pool = Pool.create(tmp_path / "pool", robot=arm())
+    pool.add([walk(1), walk(2)])
+    found = Pool.open(tmp_path / "pool").view()
+    assert found.robot == arm()
+    assert np.allclose(found.episode("walk/arm/1").proprio, JointSpace(arm()).episode(walk(1)).proprio)
+    with pytest.raises(InputError) as refused:
+        pool.add([walk(3), walk(4, embodiment="other_arm")])
+    assert refused.value.code == "kinematics.robot"
+    assert len(pool) == 2
+
+
+def test_an_agent_is_observed_and_acts_in_joints(tmp_path: Path) -> None:
+    """Replay of the demonstration it stands in: its joints come back."""
+    pool = Pool.create(tmp_path / "pool", robot=arm())
+    demos = [walk(seed) for seed in range(4)]
+    pool.add(demos)
+    joints, tools = recap.Agent(None, pool), recap.Agent(None, pool)
+    for t in range(3):
+        action = joints.act(recap.Observation(demos[1].proprio[t], "walk about", t / 30))
+        assert np.allclose(action, demos[1].actions[t], atol=2e-3)
+        pose = tools.act(recap.Observation(pool.get(demos[1].id).proprio[t], "walk about", t / 30))
+        assert np.allclose(pose, pool.get(demos[1].id).actions[t], atol=1e-3)

@@ -12,6 +12,7 @@ import numpy as np
 
 from recap.assembly import Matching, Reaction
 from recap.errors import InputError
+from recap.kinematics import joint_space
 from recap.latents import RetrievedLatents
 from recap.pool.view import PoolView
 from recap.retrieval.conditioning import build_conditioning
@@ -133,6 +134,7 @@ class RetrievalAgent:
         self.residual_halflife = residual_halflife
         self.noise_seed = noise_seed
         self.image_size: int | None = None
+        self.joints = joint_space(self._robot)
         if policy is not None:
             check_retriever(policy, retriever)
             self.image_size = policy.config.image.camera_size if policy.config.sees else None
@@ -206,14 +208,34 @@ class RetrievalAgent:
         return episode.retrieval is not None and self.retriever.is_stale(episode.retrieval)
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
-        """One action a slot: (n, a). All that need a new chunk are served by one call of the policy."""
+        """One action a slot: (n, a). All that need a new chunk are served by one call of the policy.
+
+        A robot with a kinematic model may be observed in joints; its actions are then in joints.
+        """
         waiting: list[tuple[int, _Episode]] = []
-        for slot, observation in zip(slots, observations, strict=True):
+        seen = [self.in_tool_space(observation) for observation in observations]
+        for slot, observation in zip(slots, seen, strict=True):
             episode = self.see(slot, observation)
             if episode is not None and not episode.queue and not episode.stopped:
                 waiting.append((slot, episode))
         self._plan(waiting)
-        return np.array([self._next(s, o) for s, o in zip(slots, observations, strict=True)], np.float64)
+        actions = [self._next(s, o) for s, o in zip(slots, seen, strict=True)]
+        return np.array(
+            [self._sent(*each) for each in zip(actions, observations, seen, strict=True)], np.float64
+        )
+
+    def in_tool_space(self, observation: Observation) -> Observation:
+        """With the tool poses of the joints that a robot with a kinematic model sends."""
+        if self.joints is None or not self.joints.holds_joints(observation.proprio):
+            return observation
+        return replace(observation, proprio=self.joints.tool(observation.proprio))
+
+    def _sent(self, action: F64, observation: Observation, seen: Observation) -> F64:
+        """As the robot takes it: in joints, where it sends joints."""
+        if self.joints is None or seen is observation:
+            return action
+        sent, _ = self.joints.command(action[None], observation.proprio)
+        return np.asarray(sent[0])
 
     def replan(
         self, slots: Sequence[int], observations: Sequence[Observation], executed: Sequence[int] | None = None

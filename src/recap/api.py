@@ -69,7 +69,8 @@ class Agent:
         settings = config or AgentConfig()
         if isinstance(policy, str):
             policy = None if policy == REPLAY else load_policy(policy)
-        source = open_pool(str(pool)) if isinstance(pool, (str, Path)) else pool
+        who = robot if policy is None else policy.config.robot
+        source = open_pool(str(pool), who) if isinstance(pool, (str, Path)) else pool
         name = settings.retrieval or (policy.config.retrieval_name if policy is not None else "")
         self._suite = suite_of(replace(settings, policy=REPLAY, retrieval=name)) if name else None
         self._options = dict(options or {})
@@ -125,6 +126,7 @@ class Agent:
         Args:
             observation: a `recap.Observation`; a Gymnasium dict such as {"state": (p,), "images": {camera:
                 (h, w, 3)}}; or a LeRobot dict with `observation.state` (p,) and `observation.images.CAMERA`.
+                A robot with a kinematic model is observed and acts in its joints.
             info: Gymnasium's, where it holds the instruction or poses.
         """
         seen = observation if isinstance(observation, Observation) else self._mapped(observation, info or {})

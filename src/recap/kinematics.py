@@ -7,7 +7,7 @@ A robot with a kinematic model sends and takes joints; pools, retrieval and poli
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -407,6 +407,31 @@ class JointSpace:
 def joint_space(robot: RobotSpec | None) -> JointSpace | None:
     """Of a robot with a kinematic model; None of any other."""
     return None if robot is None or robot.kinematics is None else JointSpace(robot)
+
+
+def tool_space(robot: RobotSpec | None, known: bool = False) -> Callable[[Episode], Episode] | None:
+    """What brings demonstrations in a robot's joints into tool space; None where it has no kinematic model.
+
+    Args:
+        known: the robot was named for these demonstrations. Else those of another embodiment are refused:
+            joints of two arms look alike, and the wrong model would make wrong poses of them.
+    """
+    space = joint_space(robot)
+    if space is None:
+        return None
+
+    def transform(episode: Episode) -> Episode:
+        own = space.tool_robot.name
+        other = not known and episode.embodiment not in ("", "unknown", own)
+        if other and space.holds_joints(episode.proprio):
+            raise InputError(
+                f"episode {episode.id!a} is in joints of '{episode.embodiment}', the kinematic model is of "
+                f"'{own}': recap pool add POOL DATASET --robot FILE takes the description of that robot",
+                code="kinematics.robot",
+            )
+        return space.episode(episode)
+
+    return transform
 
 
 def _rotation(rpy: Sequence[float]) -> F64:

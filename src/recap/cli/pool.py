@@ -12,9 +12,10 @@ from recap.cli.importing import inspect, parse_mapping
 from recap.cli.pool_look import diff, list_, print_rows, show, stats
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from recap.pool.store import Pool
+    from recap.types import Episode
 
 
 @click.group()
@@ -60,6 +61,11 @@ def create(uri: str, robot: str | None) -> None:
 @click.argument("dataset", type=click.Path(path_type=Path))
 @click.option("--format", "format_", metavar="NAME", help="What DATASET is.  [default: recognised]")
 @click.option("--map", "maps", multiple=True, metavar="FIELD=KEY", help="Where a field comes from.")
+@click.option(
+    "--robot",
+    metavar="FILE",
+    help="robot.yaml of who was recorded; its joints become tool poses.  [default: the pool's]",
+)
 @click.option("--fps", type=float, help="The rate, for a dataset that does not say.")
 @click.option("--rate", type=float, metavar="FPS", help="Resample to this rate.  [default: the pool's]")
 @click.option("--image-size", type=int, metavar="PX", help="Square pictures.  [default: as they are]")
@@ -69,6 +75,7 @@ def add(
     dataset: Path,
     format_: str | None,
     maps: Sequence[str],
+    robot: str | None,
     fps: float | None,
     rate: float | None,
     image_size: int | None,
@@ -77,11 +84,13 @@ def add(
     """Add every demonstration of a dataset, or none.
 
     DATASET is a LeRobot v3 folder or another format that the importers know. What was recorded at another
-    rate than the pool's is resampled to it.
+    rate than the pool's is resampled to it. Joints become tool poses where the description of the robot has
+    kinematics; give --robot where another robot than the pool's was recorded.
 
     \b
     Example:
       recap pool add pools/mine data/disc
+      recap pool add pools/mine data/other_arm --robot other_arm.yaml
     """
     from recap.cli.terminal import progress_bar
     from recap.errors import InputError
@@ -93,7 +102,10 @@ def add(
     store = Pool.open(uri)
     before = len(store)
     with progress_bar("reading") as progress:
-        source = open_source(dataset, format=format_, mapping=parse_mapping(maps), fps=fps)
+        transform = _transform(store, robot)
+        source = open_source(
+            dataset, format=format_, mapping=parse_mapping(maps), fps=fps, transform=transform
+        )
         episodes = []
         for episode in source:
             episodes.append(episode)
@@ -117,6 +129,20 @@ def add(
         version = store.add(episodes, skip_existing=skip_existing, progress=progress)
     click.echo(f"Added {len(store) - before} episodes: version {version} has {len(store)}")
     click.echo(f"Next: recap pool tag {uri} NAME, or recap pool ls {uri}")
+
+
+def _transform(store: Pool, robot: str | None) -> Callable[[Episode], Episode] | None:
+    """Of joints into the tool space of the pool."""
+    from recap.errors import InputError
+    from recap.kinematics import tool_space
+    from recap.robot import difference, load_robot
+
+    own = store.view().robot
+    recorded = own if robot is None else load_robot(robot)
+    why = None if own is None or recorded is None else difference(own, recorded)
+    if why is not None:
+        raise InputError(f"{robot} does not fit the pool's robot: {why}", code="robot.mismatch")
+    return tool_space(recorded, known=robot is not None)
 
 
 @pool.command("rm")

@@ -84,7 +84,7 @@ def serve(
         kind = "grows live" if service.is_writable else "a snapshot: give --pool to add demonstrations"
         click.echo(f"Serving: {policy}, fingerprint {service.fingerprint}")
         click.echo(f"Pool: version {view.version}, {len(view.episode_ids)} demonstrations ({kind})")
-        who = service.robot
+        who = service.sent
         click.echo(f"Robot: {who.name}, {who.act.size}-D actions, {who.control_hz:g} Hz")
         unusable = service.agent.retriever.index().unusable
         if unusable:

@@ -242,8 +242,8 @@ def _retrieving(spec: EvalSpec) -> Agent:
     place = spec.pool or suite.default_pool
     if place is None:
         raise InputError(f"env '{spec.env}' has no pool of its own: give --pool")
-    pool, robot = open_pool(place), _robot_of(spec)
-    own = policy_config(spec.agent)
+    robot, own = _robot_of(spec), policy_config(spec.agent)
+    pool = open_pool(place, robot if own is None else own.robot)
     why = None if own is None or robot is None else difference(own.robot, robot)
     if why is not None:
         name = spec.agent.settings_of or spec.agent.policy

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recap.errors import DatasetError, InputError, did_you_mean
+from recap.kinematics import tool_space
 from recap.pool.memory import MemoryPool
 from recap.pool.packed import PackedPool
 from recap.pool.view import PoolSource, PoolView
+from recap.robot import RobotSpec
 from recap.suites import suites
 
 if TYPE_CHECKING:
@@ -21,8 +23,12 @@ def pool_names() -> dict[str, str]:
     return {name: text for suite in suites().values() for name, text in suite.pools().items()}
 
 
-def open_pool(name: str) -> PoolSource:
-    """A suite's pool by name, a `.safetensors` snapshot, a live pool, or a dataset, which does not grow."""
+def open_pool(name: str, robot: RobotSpec | None = None) -> PoolSource:
+    """A suite's pool by name, a `.safetensors` snapshot, a live pool, or a dataset, which does not grow.
+
+    Args:
+        robot: whose joints a dataset may be in; with its kinematic model they become tool poses.
+    """
     for suite in suites().values():
         if name in suite.pools():
             return suite.open_pool(name)
@@ -33,7 +39,7 @@ def open_pool(name: str) -> PoolSource:
     if "/" not in name and not Path(name).exists():
         raise InputError(f"there is no pool '{name}': {did_you_mean(name, pool_names())}, or give a path")
     if "://" not in name and Path(name).exists():
-        dataset = _dataset(Path(name), None)
+        dataset = _dataset(Path(name), None, tool_space(robot))
         if dataset is not None:
             return dataset
     from recap.pool.store import Pool

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 from recap import config as configs
 from recap.errors import DatasetError, InputError, did_you_mean
+from recap.kinematics import tool_space
 from recap.pool.files import Files, open_files, sealed, sha256, unsealed
 from recap.pool.layout import refuse_other_layout
 from recap.pool.live import ROBOT, LiveView, Loader
@@ -193,7 +194,10 @@ class Pool:
             from recap.pool.importers import open_source
 
             episodes = list(open_source(Path(episodes)))
-        refuse_other_layout(self.view(), episodes)
+        view = self.view()
+        convert = tool_space(view.robot)
+        episodes = episodes if convert is None else [convert(episode) for episode in episodes]
+        refuse_other_layout(view, episodes)
         rows = take_apart(self.files, episodes, progress or (lambda done, total: None))
 
         def step(dataset: Any) -> Any:

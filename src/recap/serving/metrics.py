@@ -89,6 +89,9 @@ class Metrics:
         )
         self.held = Counter("recap_held_total", "Replies that hold still: nothing seen, or too unsure.")
         self.limited = Counter("recap_actions_limited_total", "Actions moved into the box or slowed down.")
+        self.unreachable = Counter(
+            "recap_targets_unreachable_total", "Tool targets that no joints of the robot reach."
+        )
         self.refused = Counter("recap_refused_total", "Requests without the right token, host or origin.")
         self.changes = Counter("recap_pool_changes_total", "Changes of the pool made through this server.")
         self.connections = Gauge("recap_connections", "Open connections.")
@@ -104,6 +107,8 @@ class Metrics:
         self.policy = Summary("recap_policy_seconds", "Predicting one batch.")
         self.batch = Summary("recap_batch_size", "Requests served by one call.")
         self.confidence = Summary("recap_confidence", "Of the matches.")
+        self.ik_mm = Summary("recap_kinematics_error_mm", "Farthest that joints are from a chunk's targets.")
+        self.ik_deg = Summary("recap_kinematics_error_degrees", "Farthest that they are turned away.")
 
     def render(self) -> str:
         """All of it, as text."""

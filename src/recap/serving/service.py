@@ -15,7 +15,7 @@ import numpy as np
 from recap import __version__
 from recap import config as configs
 from recap.agent import RetrievalAgent, refuse_other_robot
-from recap.assembly import assemble_agent, load_policy
+from recap.assembly import assemble_agent, load_policy, policy_config
 from recap.errors import InputError, RecapError
 from recap.pool.opening import open_pool
 from recap.pool.store import Pool
@@ -87,9 +87,11 @@ class Service:
         self.metrics = Metrics()
         self.agent = self.new_agent(source or pool)
         config = self.agent.retriever.config
-        self.look = Look(self.robot, self.agent.requires, self._estimates(), _only_task(pool))
+        self.joints = self.agent.joints  # of a robot that sends and takes joints
+        self.sent = self.robot if self.joints is None else self.joints.robot  # what its messages hold
+        self.look = Look(self.sent, self.agent.requires, self._estimates(), _only_task(pool))
         self.chunk_size = config.chunk_size
-        self.limits = self._limits()
+        self.limits = self._limits(self.robot)
         lasts_ms = 1000 * self.agent.n_action_steps / self.robot.control_hz
         self.budget_ms = lasts_ms if spec.limits.budget_ms is None else spec.limits.budget_ms
         self._n_sessions = 0
@@ -103,7 +105,9 @@ class Service:
         place = spec.pool or (None if suite is None else suite.default_pool)
         if place is None:
             raise InputError(f"'{spec.agent.policy}' has no pool of its own: give --pool")
-        pool = open_pool(place)
+        own = policy_config(spec.agent)
+        given = load_robot(Path(spec.robot)) if spec.robot is not None else None
+        pool = open_pool(place, given if own is None else own.robot)
         policy = load_policy(spec.agent)
         if policy is not None:
             _set_threads(spec.n_threads)
@@ -129,11 +133,12 @@ class Service:
             raise InputError("the pool is empty and nothing says what the robot is: give --robot robot.yaml")
         return infer_robot(view.episode(view.episode_ids[0]))
 
-    def _limits(self) -> ActionLimits:
+    def _limits(self, robot: RobotSpec) -> ActionLimits:
         """The robot's, and less where the spec says so."""
-        own = self.robot.max_step
-        less = {name: min(own.get(name, np.inf), step) for name, step in self.spec.max_step.items()}
-        robot = replace(self.robot, max_step={**own, **less})  # refuses features that it does not have
+        own = robot.max_step
+        if robot is self.robot:
+            less = {name: min(own.get(name, np.inf), step) for name, step in self.spec.max_step.items()}
+            robot = replace(robot, max_step={**own, **less})  # refuses features that it does not have
         columns = tuple((at.start, at.stop, step) for at, step in robot.max_steps)
         return ActionLimits(*robot.act.bounds, columns, robot.action_mode == "delta")
 
@@ -196,7 +201,7 @@ class Service:
 
     def metadata(self) -> dict[str, Any]:
         """What a robot gets first; on the thread that computes."""
-        robot, limits = self.robot, self.limits
+        robot, limits = self.sent, self._limits(self.sent)
         sizes = {camera: spec.size for camera, spec in robot.cameras.items()}
         return {
             "server": f"recap {__version__}",
@@ -240,6 +245,8 @@ class Service:
         seen = observation_at(view.episode(view.episode_ids[0]), 0)
         if self.look.estimates and seen.images:
             seen = replace(seen, objects={}, goal=None)
+        if self.joints is not None:
+            seen = replace(seen, proprio=self.joints.rest)
         session = self.new_session()
         try:
             for _ in range(2):  # an estimator that has seen a scene searches otherwise than the first time
@@ -328,6 +335,7 @@ class Service:
         given, estimator = request.observation, request.session.estimator
         if np.isnan(given.time_s):
             given = replace(given, time_s=request.session.steps / self.robot.control_hz)
+        given = self.agent.in_tool_space(given)
         if estimator is not None and given.images and self._lacks(given) is not None:
             found = estimator.estimate(given)
             objects = {**found.objects, **given.objects}  # what was sent goes before what was seen
@@ -345,6 +353,10 @@ class Service:
         stay = self.robot.hold(here)
         wanted = np.tile(stay, (self.chunk_size, 1)) if chunk is None else chunk
         actions, n_limited = (wanted, 0) if held else limit_actions(wanted, stay, self.limits)
+        reach = None
+        if self.joints is not None:
+            actions, reach, n_slowed = self._in_joints(None if held else actions, request.observation)
+            n_limited = max(n_limited, n_slowed)
         found = self.agent.retrieval(request.session.slot) if self._lacks(seen) is None else None
         confidence = 0.0 if found is None else float(found.confidence)
         if found is not None:
@@ -356,6 +368,7 @@ class Service:
                 "actions": actions.astype(np.float32),
                 "confidence": confidence,
                 "held": held,
+                "kinematics": reach,
                 "retrieval": None if found is None or not found.matches else self._match(found),
                 "pool_version": None if found is None else found.pool_version,
                 "policy": self.spec.agent.policy,
@@ -364,6 +377,20 @@ class Service:
             held,
             n_limited,
         )
+
+    def _in_joints(
+        self, actions: F64 | None, sent: Observation
+    ) -> tuple[F64, Mapping[str, float] | None, int]:
+        """Joint targets (H, n), how near they come, and how many were slowed down; no actions hold."""
+        assert self.joints is not None
+        if actions is None:
+            return np.tile(self.sent.hold(sent.proprio), (self.chunk_size, 1)), None, 0
+        targets, found = self.joints.command(actions, sent.proprio)
+        reach = found.summary()
+        self.metrics.unreachable.add(int(found.unreachable.sum()))
+        self.metrics.ik_mm.observe(reach["error_mm"])
+        self.metrics.ik_deg.observe(reach["error_deg"])
+        return targets, reach, int(found.limited.sum())
 
     def _match(self, found: Retrieval) -> dict[str, Any]:
         """The match by the demonstration that it is part of."""

@@ -20,6 +20,7 @@ import numpy as np
 from aiohttp import web
 
 from recap.errors import InputError, RecapError, WireError
+from recap.kinematics import tool_space
 from recap.pool.content import check_episode
 from recap.pool.importers import open_source
 from recap.pool.importers.checks import check_dataset
@@ -190,6 +191,8 @@ def _add(episodes: list[Episode], pool: Pool, skip: bool) -> tuple[int, list[str
     if errors:
         raise InputError(f"the upload was not added: {errors[0]}")
     view = pool.view()
+    convert = tool_space(view.robot)
+    episodes = episodes if convert is None else [convert(episode) for episode in episodes]
     there = [episode.id for episode in episodes if episode.id in view.digests]
     if there and not skip:
         raise web.HTTPConflict(text=f"episode {there[0]!a} is in the pool already: give it another id")

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from recap.errors import InputError
+from recap.kinematics import tool_space
 from recap.policies.config import PolicyConfig
 from recap.policies.policy import RetrievalStamp, Statistics
 from recap.policies.vectors import letters_of
@@ -25,6 +26,7 @@ from recap.retrieval.config import with_scales
 from recap.retrieval.pairs import Pairs, find_pairs, with_action_term
 from recap.retrieval.presets import Retrieval, find_retrieval
 from recap.retrieval.retriever import Retriever
+from recap.robot import RobotSpec
 from recap.run_directory import whole_file
 from recap.suites import suites
 from recap.training.config import PairsConfig, TrainConfig
@@ -61,8 +63,9 @@ def load_data(config: TrainConfig, progress: Progress | None = None, workers: in
     for name in ("target", "pool"):
         if not getattr(config, name):
             raise InputError(f"there is nothing to learn from: give --{name}, a pool or a dataset")
-    target = spread(where(demonstrations(config.target), config.target_where), config.n_demonstrations)
-    pool = where(demonstrations(config.pool), config.pool_where)
+    robot = config.policy.robot
+    target = spread(where(demonstrations(config.target, robot), config.target_where), config.n_demonstrations)
+    pool = where(demonstrations(config.pool, robot), config.pool_where)
     return build_data(target, pool, config, progress, workers)
 
 
@@ -302,9 +305,10 @@ def _write_pairs(file: Path, pairs: Pairs) -> None:
         return  # it is only a cache
 
 
-def demonstrations(names: str) -> list[Episode]:
-    """All of the pools or datasets of these names, which commas separate."""
-    views = [open_demonstrations(name.strip()) for name in names.split(",")]
+def demonstrations(names: str, robot: RobotSpec | None = None) -> list[Episode]:
+    """All of the pools or datasets of these names, which commas separate; joints as tool poses."""
+    transform = tool_space(robot)
+    views = [open_demonstrations(name.strip(), transform=transform) for name in names.split(",")]
     return [view.episode(episode_id) for view in views for episode_id in view.episode_ids]
 
 

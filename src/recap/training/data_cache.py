@@ -60,7 +60,9 @@ def read_data(file: Path, policy: PolicyConfig) -> TrainingData | None:
         return None  # it can be made again
     train, held_out = sides["train"], sides["held_out"]
     statistics, counts = statistics_of(train, policy), (n_train, n_held_out, n_pool)
-    return TrainingData(train, held_out, arrays["pictures"], statistics, stamp, counts, left_out, facts["contents"])
+    return TrainingData(
+        train, held_out, arrays["pictures"], statistics, stamp, counts, left_out, facts["contents"]
+    )
 
 
 def _samples(side: str, arrays: dict[str, NDArray[Any]], tasks: tuple[str, ...]) -> Samples:

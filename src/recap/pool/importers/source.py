@@ -176,7 +176,8 @@ def as_dataset_error(path: Path, what: str = "") -> Iterator[None]:
     except RecapError as error:
         if not what if isinstance(error, InputError) else str(path) in str(error):
             raise  # it names the file
-        raise DatasetError(f"{where}: {_line(error)}") from error
+        code = error.code if "." in error.code else None  # a code of its own
+        raise DatasetError(f"{where}: {_line(error)}", code=code) from error
     except KeyError as error:
         raise DatasetError(f"{where} cannot be read: {_line(error)} is missing; check the file") from error
     except MemoryError as error:

@@ -1,0 +1,46 @@
+"""The arm of the example, in joints and without pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recap.robot import Feature, Kinematics, RobotSpec
+from recap.robot_model import load_model
+from recap.types import Episode
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "one_arm"
+TOOL = (
+    Feature("tool.position", "position", 3),
+    Feature("tool.rotation", "rotation6d"),
+    Feature("gripper", "gripper"),
+)
+HOME = np.array([0.1, 0.3, 1.6, 0.0, 1.2, 0.0])
+
+
+def arm(name: str = "arm", **changes: Any) -> RobotSpec:
+    """An arm of the example in tool space."""
+    k: dict[str, Any] = {"model": load_model(EXAMPLES / f"{name}.urdf").text, "tip": "tool"}
+    return RobotSpec(
+        name, 30.0, TOOL, max_step={"tool.position": 0.05}, kinematics=Kinematics(**(k | changes))
+    )
+
+
+def walk(seed: int, n: int = 40, embodiment: str = "arm") -> Episode:
+    """A demonstration in joints: six and a gripper."""
+    rng = np.random.default_rng(seed)
+    smooth = np.cumsum(np.cumsum(rng.normal(0, 0.001, (n, 6)), axis=0), axis=0)
+    start = HOME + rng.uniform(-0.2, 0.2, 6)
+    states = np.column_stack([start + smooth, rng.uniform(0, 1, n)]).astype(np.float32)
+    return Episode(
+        id=f"walk/{embodiment}/{seed}",
+        scene_id=f"walk/{seed}",
+        task="walk about",
+        embodiment=embodiment,
+        fps=30.0,
+        timestamps=np.arange(n) / 30,
+        proprio=states,
+        actions=np.concatenate([states[1:], states[-1:]]),
+    )
