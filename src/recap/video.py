@@ -97,10 +97,14 @@ def concatenate_videos(paths: Sequence[Path], out: Path, fps: float) -> list[tup
 
 
 def video_length(path: Path, fps: float) -> int:
-    """How many frames the header of a video promises; decodes nothing."""
+    """How many frames of a video are there: those its header promises, up to where the file ends."""
+    size = path.stat().st_size if path.is_file() else 1
+    if not size:
+        raise DatasetError(_damaged(path, "it is empty, 0 bytes"))
     with _opened(path) as (_, stream):
         if stream.frames:
-            return stream.frames
+            lost = sum(entry.pos + entry.size > size for entry in stream.index_entries)
+            return stream.frames - lost
         seconds = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else 0.0
         return round(seconds * fps)
 

@@ -9,6 +9,7 @@ import h5py  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from lerobot_files import write_older
 
 from recap.cli.importing import inspect, parse_mapping
 from recap.errors import DatasetError, InputError
@@ -98,3 +99,20 @@ def test_mappings_as_they_are_written() -> None:
             parse_mapping([bad])
     with pytest.raises(InputError, match="twice"):
         parse_mapping(["goal=a", "goal=b"])
+
+
+def test_damaged_episodes_are_named_one_by_one(tmp_path: Path) -> None:
+    root = write_older(tmp_path / "set")
+    for number in (0, 2):
+        (root / f"videos/chunk-000/observation.images.front/episode_00000{number}.mp4").write_bytes(b"")
+    code, out = call(root)
+    assert code == 1
+    assert [line.split(":")[1].strip() for line in out.splitlines() if line.startswith("error")] == [
+        "episode 0",
+        "episode 2",
+    ]
+    assert "it is empty, 0 bytes" in out
+    assert "--skip-damaged" in out
+    code, out = call(root, "--skip-damaged")
+    assert code == 0
+    assert out.count("it is left out") == 2

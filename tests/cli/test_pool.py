@@ -1,7 +1,12 @@
 """`recap pool` from a user's chair."""
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +15,7 @@ import numpy as np
 import pytest
 from arms import arms_episode
 from click.testing import CliRunner, Result
+from lerobot_files import write_older
 
 from recap.cli.pool import pool as group
 from recap.errors import RecapError
@@ -75,8 +81,7 @@ def uri(tmp_path: Path, dataset: Path) -> Path:
 def test_a_tour(uri: Path, dataset: Path, tmp_path: Path) -> None:
     assert "3 of 3 episodes" in said("ls", uri)
     assert "1 of 3" in said("ls", uri, "--limit", 1)
-    assert "--skip-existing" in refused("add", uri, dataset)
-    assert "Added 0 episodes" in said("add", uri, dataset, "--skip-existing")
+    assert "Added 0 episodes (3 were there): version 2 has 3" in said("add", uri, dataset)
     said("tag", uri, "first")
     assert re.search(r"first\s+2", said("tag", uri))
     assert "version 3 has 2" in said("rm", uri, "a/ü'")
@@ -200,3 +205,58 @@ def test_another_rate_is_resampled_to_the_pools(dataset: Path, tmp_path: Path) -
     said("create", tmp_path / "other")
     said("add", tmp_path / "other", tmp_path / "set", "--rate", "20")
     assert Pool.open(tmp_path / "other").get("slow").fps == 20.0
+
+
+def test_damaged_episodes_are_left_out_by_name_or_refused(tmp_path: Path) -> None:
+    root = write_older(tmp_path / "set")
+    (root / "videos/chunk-000/observation.images.front/episode_000001.mp4").unlink()
+    said("create", tmp_path / "pool")
+    assert "errors: 1" in refused("add", tmp_path / "pool", root)
+    assert len(Pool.open(tmp_path / "pool")) == 0
+    shown = said("add", tmp_path / "pool", root, "--skip-damaged")
+    assert "warning: episode 1: video" in shown
+    assert "Added 2 episodes" in shown
+    assert Pool.open(tmp_path / "pool").ids() == ("set/0", "set/2")
+
+
+def test_an_episode_that_has_changed_since_is_refused(uri: Path, tmp_path: Path) -> None:
+    pool = Pool.open(uri)
+    one = pool.get("one")
+    other = [np.full((16, 16, 3), 20, np.uint8)] * 6
+    for changed in (replace(one, task="pull"), replace(one, images={"top": other})):
+        with pytest.raises(RecapError, match="already, but differs"):
+            pool.add_missing([replace(one, id="new"), changed])
+    assert len(pool) == 3
+
+
+def test_pairs_are_made_on_the_way_in(tmp_path: Path) -> None:
+    said("create", tmp_path / "pool")
+    said("add", tmp_path / "pool", write_older(tmp_path / "set"), "--pair-by", "order")
+    assert [e.scene_id for e in Pool.open(tmp_path / "pool")] == ["task 0/0", "task 1/0", "task 0/1"]
+    assert "FILE.csv" in refused("add", tmp_path / "pool", tmp_path / "set", "--pair-by", "orders")
+
+
+def test_a_killed_import_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """It is killed with SIGKILL once its first part is in, and given again."""
+    for index in range(24):
+        stage_episode(tmp_path / "staged", index, replace(episode("x"), id=f"e{index}"))
+    assemble(tmp_path / "staged", 24, tmp_path / "set")
+    said("create", tmp_path / "pool")
+    words = ["add", str(tmp_path / "pool"), str(tmp_path / "set")]
+    slow = (  # each video takes a while, as large ones do
+        "import time, recap.pool.schema as s; was = s.encode\n"
+        "s.encode = lambda *a: (time.sleep(0.05), was(*a))[1]\n"
+        f"from recap.cli.pool import pool; pool({words!r})"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", slow], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while child.poll() is None and len(Pool.open(tmp_path / "pool")) == 0:
+        time.sleep(0.05)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    n = len(Pool.open(tmp_path / "pool"))
+    assert 0 < n < 24
+    assert f"Added {24 - n} episodes ({n} were there)" in said("add", tmp_path / "pool", tmp_path / "set")
+    assert sorted(Pool.open(tmp_path / "pool").ids()) == sorted(f"e{index}" for index in range(24))
+    assert "is sound: 24 episodes" in said("verify", tmp_path / "pool")

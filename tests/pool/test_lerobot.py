@@ -386,9 +386,8 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "no info.json": lambda root: (root / "meta/info.json").unlink(),
     "half an info.json": lambda root: truncate(root / "meta/info.json"),
     "info.json is a list": lambda root: (root / "meta/info.json").write_text("[]"),
-    "another version": lambda root: edit_info(root, lambda info: info.update(codebase_version="v2.1")),
+    "another version": lambda root: edit_info(root, lambda info: info.update(codebase_version="v1.6")),
     "no version": lambda root: edit_info(root, lambda info: info.pop("codebase_version")),
-    "no action": lambda root: edit_info(root, lambda info: info["features"].pop("action")),
     "another width": lambda root: edit_info(root, lambda i: i["features"]["action"].update(shape=[7])),
     "single images": lambda r: edit_info(
         r, lambda i: i["features"]["observation.images.top"].update(dtype="image")

@@ -145,7 +145,7 @@ def test_what_is_none_of_them_says_what_was_found(tmp_path: Path, dataset: Path)
     (folder / "deep").mkdir(parents=True)
     for name in ("a.bag", "b.bag", "deep/c.json"):
         (folder / name).write_text("")
-    with pytest.raises(DatasetError, match=r"found files: 2 \.bag, 1 \.json; expected a LeRobot v3"):
+    with pytest.raises(DatasetError, match=r"found files: 2 \.bag, 1 \.json; expected a LeRobot folder"):
         open_source(folder)
     with pytest.raises(DatasetError, match=r"found a \.bag file"):
         open_source(folder / "a.bag")

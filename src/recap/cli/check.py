@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--map", "maps", multiple=True, metavar="FIELD=KEY", help="As for recap pool add, for both; repeatable."
 )
+@click.option("--pair-by", default="scene", show_default=True, metavar="RULE", help="As for recap train.")
 @click.option(
     "--worst", type=click.IntRange(0), default=5, show_default=True, metavar="N", help="Pairs to list."
 )
@@ -44,6 +45,7 @@ def check(
     horizons: str,
     moments: int,
     maps: tuple[str, ...],
+    pair_by: str,
     worst: int,
     json_file: Path | None,
 ) -> int:
@@ -69,7 +71,7 @@ def check(
     from recap.training.check import EVERYTHING, check_pool
 
     mapping = parse_mapping(maps)
-    views = [open_demonstrations(place, mapping) for place in (target, pool)]
+    views = [open_demonstrations(place, mapping, pair_by=pair_by) for place in (target, pool)]
     found = check_pool(
         *views, names=(target, pool), retrieval=retrieval, horizons=_numbers(horizons), n_moments=moments
     )
@@ -105,6 +107,7 @@ def check(
         json_file.parent.mkdir(parents=True, exist_ok=True)
         words = ["recap", "check", target, pool, "--horizons", horizons, "--moments", str(moments)]
         words += [] if retrieval is None else ["--retrieval", retrieval]
+        words += [] if pair_by == "scene" else ["--pair-by", pair_by]
         words += [word for one in maps for word in ("--map", one)]
         body = {**found.to_json(), "command": shlex.join(words)}
         write_whole(json_file, json.dumps(body, indent=1) + "\n")

@@ -44,9 +44,12 @@ def parse_mapping(texts: Sequence[str]) -> dict[str, str]:
 @click.option(
     "--map", "maps", multiple=True, metavar="FIELD=KEY", help="Where a field comes from; repeatable."
 )
-@click.option("--format", "format_", metavar="NAME", help="lerobot, robomimic, robotwin or tracked.")
+@click.option("--format", "format_", metavar="NAME", help="lerobot, act, robomimic, robotwin or tracked.")
 @click.option("--fps", type=float, metavar="HZ", help="The rate it was recorded at, if it does not say.")
-def inspect(source: Path, maps: tuple[str, ...], format_: str | None, fps: float | None) -> int:
+@click.option("--skip-damaged", is_flag=True, help="Count damaged episodes as warnings, as pool add would.")
+def inspect(
+    source: Path, maps: tuple[str, ...], format_: str | None, fps: float | None, skip_damaged: bool
+) -> int:
     """Show what an import of SOURCE would do; nothing is written.
 
     First comes what the source holds, then what becomes of it, then what is wrong or odd about it. FIELD is
@@ -60,12 +63,13 @@ def inspect(source: Path, maps: tuple[str, ...], format_: str | None, fps: float
     """
     from recap.cli.terminal import progress_bar, show
     from recap.pool.importers import open_source
-    from recap.pool.importers.checks import check_dataset
+    from recap.pool.importers.checks import check_dataset, damage_findings
 
-    opened = open_source(source, format=format_, mapping=parse_mapping(maps), fps=fps)
+    opened = open_source(source, format=format_, mapping=parse_mapping(maps), fps=fps, skip_damaged=True)
     report = opened.describe()
     with progress_bar("episodes") as progress:
         findings = check_dataset(_counted(opened, progress))
+        findings = damage_findings(opened.damage, skip_damaged) + findings
     click.echo(f"Source: {source} ({report.format})")
     show(_theirs(report))
     click.echo()

@@ -69,7 +69,8 @@ def create(uri: str, robot: str | None) -> None:
 @click.option("--fps", type=float, help="The rate, for a dataset that does not say.")
 @click.option("--rate", type=float, metavar="FPS", help="Resample to this rate.  [default: the pool's]")
 @click.option("--image-size", type=int, metavar="PX", help="Square pictures.  [default: as they are]")
-@click.option("--skip-existing", is_flag=True, help="Pass over episodes that are there, equal to the byte.")
+@click.option("--pair-by", default="scene", show_default=True, metavar="RULE", help="See below.")
+@click.option("--skip-damaged", is_flag=True, help="Leave out, and name, episodes that cannot be read.")
 def add(
     uri: str,
     dataset: Path,
@@ -79,38 +80,50 @@ def add(
     fps: float | None,
     rate: float | None,
     image_size: int | None,
-    skip_existing: bool,
+    pair_by: str,
+    skip_damaged: bool,
 ) -> None:
-    """Add every demonstration of a dataset, or none.
+    """Add the demonstrations of a dataset that the pool does not have.
 
-    DATASET is a LeRobot v3 folder or another format that the importers know. What was recorded at another
-    rate than the pool's is resampled to it. Joints become tool poses where the description of the robot has
-    kinematics; give --robot where another robot than the pool's was recorded.
+    DATASET is a LeRobot folder (v2.0, v2.1, v3), its name on the hub (ORG/NAME[@REVISION]), or another format
+    that the importers know. All of it is checked before anything is written. An interrupted command goes on
+    where it stopped when it is given again. What was recorded at another rate than the pool's is resampled.
+    Joints become tool poses where the description of the robot has kinematics; give --robot where another
+    robot than the pool's was recorded.
+
+    RULE says which demonstrations are of the same scene: scene (their own ids), order (the i-th of a task),
+    column:NAME (equal values) or FILE.csv (a table episode,scene).
 
     \b
     Example:
       recap pool add pools/mine data/disc
       recap pool add pools/mine data/other_arm --robot other_arm.yaml
+      recap pool add pools/mine data/arm --pair-by order --skip-damaged
     """
     from recap.cli.terminal import progress_bar
     from recap.errors import InputError
     from recap.pool.importers import open_source
-    from recap.pool.importers.checks import check_dataset
+    from recap.pool.importers.checks import check_dataset, damage_findings
+    from recap.pool.importers.pairing import check_rule, column_of, paired
     from recap.pool.importers.resample import resample, resize
     from recap.pool.store import Pool
 
-    store = Pool.open(uri)
-    before = len(store)
+    column, store = column_of(check_rule(pair_by)), Pool.open(uri)
     with progress_bar("reading") as progress:
-        transform = _transform(store, robot)
         source = open_source(
-            dataset, format=format_, mapping=parse_mapping(maps), fps=fps, transform=transform
+            dataset,
+            format=format_,
+            mapping=parse_mapping(maps),
+            fps=fps,
+            transform=_transform(store, robot),
+            skip_damaged=True,
+            column=column,
         )
         episodes = []
         for episode in source:
             episodes.append(episode)
             progress(len(episodes), len(source))
-        findings = check_dataset(episodes)
+        findings = damage_findings(source.damage, skip_damaged) + check_dataset(episodes)
     for finding in findings:
         click.echo(str(finding), err=True)
     n_errors = sum(finding.severity == "error" for finding in findings)
@@ -118,6 +131,7 @@ def add(
         raise InputError(
             f"{dataset} was not added: errors: {n_errors}; recap pool inspect {dataset} shows more"
         )
+    episodes = list(paired(episodes, pair_by))
     wanted = rate or next((episode.fps for episode in store), None)
     n_other = sum(wanted is not None and episode.fps != wanted for episode in episodes)
     if wanted is not None and n_other:
@@ -126,8 +140,11 @@ def add(
     if image_size is not None:
         episodes = [resize(episode, image_size) for episode in episodes]
     with progress_bar("episodes") as progress:
-        version = store.add(episodes, skip_existing=skip_existing, progress=progress)
-    click.echo(f"Added {len(store) - before} episodes: version {version} has {len(store)}")
+        n_added = store.add_missing(episodes, progress)
+    there = f" ({len(episodes) - n_added} were there)" if n_added < len(episodes) else ""
+    click.echo(f"Added {n_added} episodes{there}: version {store.version} has {len(store)}")
+    if source.damage:
+        click.echo(f"Left out as damaged: {len(source.damage)}, named above")
     click.echo(f"Next: recap pool tag {uri} NAME, or recap pool ls {uri}")
 
 

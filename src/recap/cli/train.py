@@ -25,6 +25,7 @@ DEVICES = ("auto", "cpu")
 @click.option("--target", metavar="DATA", help="Demonstrations of the robot: a pool or a dataset.")
 @click.option("--pool", metavar="DATA", help="Demonstrations of the other embodiment: a pool or a dataset.")
 @click.option("--retrieval", metavar="NAME|FILE", help="How moments are matched.  [default: the recipe's]")
+@click.option("--pair-by", metavar="RULE", help="scene, order, column:NAME or FILE.csv.  [default: scene]")
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting; repeatable.")
 @click.option(
     "--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="Train a saved one."
@@ -46,6 +47,7 @@ def train(
     target: str | None,
     pool: str | None,
     retrieval: str | None,
+    pair_by: str | None,
     changes: tuple[str, ...],
     config_file: Path | None,
     out: Path | None,
@@ -82,7 +84,7 @@ def train(
         return 0
     is_main = int(os.environ.get("RANK", "0")) == 0  # torchrun starts this command once a process
     one_of("device", device, DEVICES)
-    asked = {"target": target, "pool": pool, "seed": seed, "n_iterations": iterations}
+    asked = {"target": target, "pool": pool, "pairs.by": pair_by, "seed": seed, "n_iterations": iterations}
     more = [f"{key}={value}" for key, value in asked.items() if value is not None]
     config = _config(recipe, size, config_file, retrieval, [*more, *changes])
     if show_config:

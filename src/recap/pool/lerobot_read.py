@@ -1,4 +1,4 @@
-"""Reads a LeRobotDataset v3, ours or anyone's: its names and columns, its episodes, and the importer.
+"""Reads a LeRobotDataset (v2.0, v2.1, v3), ours or anyone's: its episodes, its damage, and the importer.
 
 Images are decoded when they are asked for.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,54 +20,57 @@ from numpy.typing import NDArray
 
 from recap.errors import DatasetError, InputError
 from recap.lazy import LazySequence
+from recap.pool.importers.encoded import ParquetFrames
 from recap.pool.importers.mapping import IMAGE, OBJECT, Kind, SourceKey, check_name
-from recap.pool.importers.source import RawEpisode, as_dataset_error, as_matrix, check_fps, check_size
-from recap.types import F32, F64, Episode
+from recap.pool.importers.source import (
+    Damage,
+    RawEpisode,
+    Reader,
+    as_dataset_error,
+    as_matrix,
+    check_fps,
+    check_size,
+)
+from recap.pool.lerobot_meta import (
+    ACTION,
+    GOAL,
+    IMAGES,
+    INFO_PATH,
+    INTEGERS,
+    OBJECTS,
+    STATE,
+    SUCCESS,
+    Feature,
+    Film,
+    Row,
+    column_names,
+    read_info,
+    read_rows,
+    read_tasks,
+    width_of,
+)
+from recap.types import F32, F64, U8, Episode
 from recap.video import VideoFrames, video_length
 
-VERSION = "v3.0"
-STATE = "observation.state"
-OBJECTS = "observation.environment_state"
-GOAL = "observation.goal"
-ACTION = "action"
-IMAGES = "observation.images."
-DONE = "next.done"
-SUCCESS = "next.success"
-EXTRA = "recap/"  # our own columns of the episode table
-INFO_PATH = "meta/info.json"
-
-Feature: TypeAlias = dict[str, Any]
-
-_INTEGERS = ("frame_index", "episode_index")
-_COUNTERS = ("timestamp", *_INTEGERS, "index", "task_index")
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """Where the files of one episode are, and what the episode table says of it."""
-
-    length: int
-    data: Path
-    first_row: int  # in its data file
-    videos: Mapping[str, tuple[Path, int]]  # camera -> file and first frame
-    task: str
-    extra: Mapping[str, Any]  # our own columns, without their prefix; empty in other datasets
+_COUNTERS = ("timestamp", *INTEGERS, "index", "task_index")
+_STATES, _ACTIONS = (STATE, "state"), (ACTION, "actions")  # LeRobot's name, and openpi's
 
 
 class LeRobotDataset(LazySequence[Episode]):
     """A dataset on disk as a sequence of episodes; `open` makes one."""
 
-    def __init__(self, root: Path, info: Mapping[str, Any], rows: Sequence[_Row]) -> None:
-        self.root, self.info, self._rows = root, info, rows
+    def __init__(self, root: Path, info: Mapping[str, Any], rows: Sequence[Row]) -> None:
+        self.root, self.info, self.rows = root, info, rows
         self.lengths = [row.length for row in rows]  # frames of each episode
-        self._files: dict[Path, tuple[Any, NDArray[np.int64]]] = {}  # metadata, first row of each row group
+        self._files: dict[Path, _DataFile] = {}
 
     @classmethod
-    def open(cls, root: Path) -> LeRobotDataset:
-        """Open a dataset after a cheap check: files, schemas, counts and video lengths, but no values."""
-        info = _read_info(root)
-        dataset = cls(root, info, _read_rows(root, info))
-        dataset._check_files()
+    def open(cls, root: Path, *, whole: bool = True) -> LeRobotDataset:
+        """Open a dataset; `whole` refuses one with damage that files and headers show, values unread."""
+        info = read_info(root)
+        dataset = cls(root, info, read_rows(root, info))
+        if whole and dataset.damage:
+            raise DatasetError(str(dataset.damage[0]))
         return dataset
 
     def __reduce__(self) -> tuple[Callable[[Path], LeRobotDataset], tuple[Path]]:
@@ -84,7 +88,7 @@ class LeRobotDataset(LazySequence[Episode]):
         return float(self.info["fps"])
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     def _item(self, number: int) -> Episode:
         return self.read(number, ())[0]
@@ -96,21 +100,40 @@ class LeRobotDataset(LazySequence[Episode]):
                 for _ in frames:  # and each frame when it is decoded
                     pass
 
-    def read(self, index: int, keys: Collection[str]) -> tuple[Episode, dict[str, NDArray[Any]]]:
-        """One episode, and the (t, d) values of these columns."""
-        with as_dataset_error(self.root, f"episode {index}"):
-            table = self._table(index)
-            return self._episode(index, table), {key: self._values(table, key) for key in keys}
+    @cached_property
+    def damage(self) -> list[Damage]:
+        """Episodes whose rows or films are missing, cut off or of another length, and rows of no episode."""
+        counts = {"total_episodes": len(self.rows), "total_frames": sum(self.lengths)}
+        found = [
+            Damage(self.root, None, f"{INFO_PATH}: {key} is {self.info[key]}, the episode table has {n}")
+            for key, n in counts.items()
+            if self.info.get(key, n) != n
+        ]
+        lengths: dict[Path, int | str] = {}  # frames of each film, or why it cannot be read
+        for number, row in enumerate(self.rows):
+            why = next((why for film in row.films.values() if (why := self._fault(row, film, lengths))), None)
+            try:
+                self._range(row)
+            except DatasetError as error:
+                why = str(error).removeprefix(f"{self.root}, ")
+            if why is not None:
+                found.append(Damage(self.root, number, why))
+        return found + self._orphans()
 
-    def _episode(self, index: int, table: Any) -> Episode:
-        row, extra = self._rows[index], self._rows[index].extra
+    def read(self, number: int, keys: Collection[str]) -> tuple[Episode, dict[str, NDArray[Any]]]:
+        """One episode, and the (t, d) values of these columns."""
+        with as_dataset_error(self.root, f"episode {self.rows[number].index}"):
+            table = self._table(self.rows[number], keys)
+            return self._episode(self.rows[number], table), {k: self._values(table, k) for k in keys}
+
+    def _episode(self, row: Row, table: Any) -> Episode:
+        extra, name = row.extra, f"{self.root.name}/{row.index}"
         goal, values = self._vectors(table, GOAL), self._vectors(table, OBJECTS)
-        name = f"{self.root.name}/{index}"
         success = table[SUCCESS].to_pylist()[-1] if SUCCESS in table.column_names else True
         return Episode(
             id=extra.get("id", name),
             scene_id=extra.get("scene_id", name),
-            task=row.task,
+            task=self._task(row, table),
             embodiment=extra.get("embodiment", self.info.get("robot_type") or "unknown"),
             fps=self.fps,
             timestamps=_timestamps(table, self.fps),
@@ -118,43 +141,64 @@ class LeRobotDataset(LazySequence[Episode]):
             actions=self._vectors(table, ACTION),
             objects=split_objects(values, self.features[OBJECTS].get("names")) if values.shape[1] else {},
             goal=goal[0].copy() if goal.shape[1] else None,
-            images={
-                camera: VideoFrames(path, start, row.length, self.fps)
-                for camera, (path, start) in row.videos.items()
-            },
+            images={_camera(key): self._frames(row, key) for key in self._pictures},
             action_space=extra.get("action_space", ""),
             success=bool(extra.get("success", success)),
             source=extra.get("source", ""),
-            attributes=json.loads(extra.get("attributes", "{}")),
+            attributes={**row.attributes, **json.loads(extra.get("attributes", "{}"))},
         )
 
-    def _table(self, index: int) -> Any:
+    @cached_property
+    def _pictures(self) -> list[str]:
+        return [key for key, feature in self.features.items() if feature["dtype"] in ("video", "image")]
+
+    @cached_property
+    def _tasks(self) -> Mapping[int, str]:
+        return read_tasks(self.root)
+
+    def _task(self, row: Row, table: Any) -> str:
+        if row.task is None and "task_index" in table.column_names:
+            return self._tasks.get(table["task_index"][0].as_py(), "")
+        return row.task or ""
+
+    def _frames(self, row: Row, key: str) -> Sequence[U8]:
+        if key in row.films:
+            return VideoFrames(row.films[key].path, row.films[key].start, row.length, self.fps)
+        return ParquetFrames(row.data, key, self._range(row)[0], row.length, self.root)
+
+    def _table(self, row: Row, keys: Collection[str]) -> Any:
         """The rows of one episode, read from the row groups that hold them, and checked."""
-        row = self._rows[index]
-        metadata, starts = self._file(row.data)
-        ends = [row.first_row, row.first_row + row.length - 1]
-        first, last = np.searchsorted(starts, ends, side="right") - 1
-        keys = [key for key, feature in self.features.items() if feature["dtype"] not in ("video", "image")]
-        with pq.ParquetFile(row.data, metadata=metadata) as file:
-            groups = file.read_row_groups(range(first, last + 1), columns=keys)
-        table = groups.slice(row.first_row - int(starts[first]), row.length)
-        if table.num_rows != row.length:
-            raise ValueError(f"{table.num_rows} rows where {row.length} are expected")
-        if (column_values(table["episode_index"]) != index).any():
-            raise ValueError("its rows belong to another episode")
+        begin, end = self._range(row)
+        file = self._file(row.data)
+        first, last = np.searchsorted(file.starts, [begin, end - 1], side="right") - 1
+        wanted = {*_COUNTERS, STATE, ACTION, OBJECTS, GOAL, SUCCESS, *keys} & set(self.features)
+        with pq.ParquetFile(row.data, metadata=file.metadata) as opened:
+            groups = opened.read_row_groups(range(first, last + 1), columns=sorted(wanted))
+        table = groups.slice(begin - int(file.starts[first]), row.length)
         if (column_values(table["frame_index"])[:, 0] != np.arange(row.length)).any():
             raise ValueError("its frames are not in order")
         return table
 
-    def _file(self, path: Path) -> tuple[Any, NDArray[np.int64]]:
+    def _range(self, row: Row) -> tuple[int, int]:
+        """The first row of an episode in its data file and the one after the last, found by their numbers."""
+        with as_dataset_error(self.root, str(row.data.relative_to(self.root))):
+            found = self._file(row.data).episodes.get(row.index, [])
+            n = sum(end - begin for begin, end in found)
+            if n != row.length:
+                raise ValueError(f"{n} rows where the episode table has {row.length}")
+            if len(found) != 1:
+                raise ValueError("its rows are not together")
+            return found[0]
+
+    def _file(self, path: Path) -> _DataFile:
         if path not in self._files:
-            metadata = pq.read_metadata(path)
-            sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-            self._files[path] = metadata, np.cumsum([0, *sizes[:-1]])
+            if len(self._files) >= 256:  # older datasets have a file an episode
+                self._files.clear()
+            self._files[path] = _DataFile(path, self.features)
         return self._files[path]
 
     def _values(self, table: Any, key: str) -> NDArray[Any]:
-        values, width = column_values(table[key]), _width(self.features[key])
+        values, width = column_values(table[key]), width_of(self.features[key])
         if values.shape[1] != width:
             raise ValueError(f"{key} is {values.shape[1]} wide where info.json says {width}")
         return values
@@ -168,32 +212,65 @@ class LeRobotDataset(LazySequence[Episode]):
             raise ValueError(f"{key} holds NaN or infinity")
         return values
 
-    def _check_files(self) -> None:
-        expected: dict[Path, int] = {}
-        for row in self._rows:
-            expected[row.data] = max(expected.get(row.data, 0), row.first_row + row.length)
-        for path, n_rows in expected.items():
-            with as_dataset_error(self.root, str(path.relative_to(self.root))):
-                metadata, _ = self._file(path)
-                if metadata.num_rows != n_rows:
-                    raise ValueError(f"{metadata.num_rows} rows where the episodes have {n_rows}")
-                _check_schema(metadata.schema.to_arrow_schema(), self.features)
-        lengths: dict[Path, int] = {}
-        for index, row in enumerate(self._rows):
-            for path, start in row.videos.values():
-                if path not in lengths:
-                    lengths[path] = video_length(path, self.fps)
-                with as_dataset_error(self.root, str(path.relative_to(self.root))):
-                    if start < 0 or start + row.length > lengths[path]:
-                        raise ValueError(f"{lengths[path]} frames are too few for episode {index}")
+    def _fault(self, row: Row, film: Film, lengths: dict[Path, int | str]) -> str | None:
+        """Why a film does not show its episode."""
+        if film.path not in lengths:
+            try:
+                lengths[film.path] = video_length(film.path, self.fps)
+            except DatasetError as error:
+                lengths[film.path] = str(error)
+        n, name = lengths[film.path], film.path.relative_to(self.root)
+        if isinstance(n, str):
+            return n
+        if film.length != row.length:
+            return f"{name}: the episode table gives it {film.length} frames and {row.length} rows"
+        if film.start < 0 or film.start + row.length > n or (film.alone and n != row.length):
+            needed = film.start + row.length
+            return f"{name}: it has {n} whole frames where the episode needs {needed}"
+        return None
+
+    def _orphans(self) -> list[Damage]:
+        """Rows that are of no episode of the table: they may be another's, so nothing is taken from them."""
+        known: dict[Path, set[int]] = {}
+        for row in self.rows:
+            known.setdefault(row.data, set()).add(row.index)
+        found = []
+        for path in sorted({*(self.root / "data").rglob("*.parquet"), *known}):
+            try:
+                episodes = self._file(path).episodes.items() if path.is_file() else ()
+            except Exception:  # whatever it is, its episodes are damaged, and named
+                continue
+            lost = [(i, spans) for i, spans in episodes if i not in known.get(path, ())]
+            if lost:
+                n = sum(end - begin for _, spans in lost for begin, end in spans)
+                why = f"{path.relative_to(self.root)}: {n} rows are of no episode (number {lost[0][0]}"
+                why += ", …)" if len(lost) > 1 else ")"
+                found.append(Damage(self.root, None, why))
+        return found
 
 
-class LeRobotReader:
-    """The importer: any dataset with a state and an action, its other columns by a mapping of keys."""
+class _DataFile:
+    """What is known of a data file without its values: row groups, and the rows of each episode."""
+
+    def __init__(self, path: Path, features: Mapping[str, Feature]) -> None:
+        self.metadata = pq.read_metadata(path)
+        _check_schema(self.metadata.schema.to_arrow_schema(), features)
+        sizes = [self.metadata.row_group(i).num_rows for i in range(self.metadata.num_row_groups)]
+        self.starts = np.cumsum([0, *sizes[:-1]])  # first row of each row group
+        numbers = column_values(pq.read_table(path, columns=["episode_index"])["episode_index"])[:, 0]
+        cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        self.episodes: dict[int, list[tuple[int, int]]] = {}  # number -> its runs of rows
+        for begin, end in pairwise(cuts):
+            if end > begin:
+                self.episodes.setdefault(int(numbers[begin]), []).append((begin, end))
+
+
+class LeRobotReader(Reader):
+    """The importer: any dataset; its columns by a mapping of keys."""
 
     def __init__(self, path: Path, fps: float | None = None) -> None:
         self.path = path
-        self._dataset = LeRobotDataset.open(path)
+        self._dataset = LeRobotDataset.open(path, whole=False)
         if fps is not None and check_fps(fps) != self._dataset.fps:
             raise InputError(
                 f"{path} says {self._dataset.fps:g} frames per second, not {fps:g}: "
@@ -214,9 +291,15 @@ class LeRobotReader:
         """From the episode table."""
         return self._dataset.lengths
 
+    def damage(self) -> Sequence[Damage]:
+        """What files and headers show."""
+        return self._dataset.damage
+
     def default_mapping(self) -> Mapping[str, str]:
         """LeRobot's own names; objects apart where their columns are named `block.0`, `block.1`, …"""
-        mapping = {"proprio": STATE, "action": ACTION}
+        fields = {"proprio": _STATES, "action": _ACTIONS}
+        found = {name: [key for key in keys if key in self.keys] for name, keys in fields.items()}
+        mapping = {name: keys[0] for name, keys in found.items() if keys}
         if OBJECTS in self.keys and self.keys[OBJECTS].kind == "numbers":
             mapping |= self._default_objects()
         if GOAL in self.keys and self.keys[GOAL].kind == "numbers":
@@ -285,88 +368,19 @@ def split_objects(values: F32, names: object) -> dict[str, F32]:
     return {name: values[:, chosen] for name, chosen in columns.items()}
 
 
-def _read_info(root: Path) -> dict[str, Any]:
-    if not root.is_dir():
-        raise DatasetError(f"dataset {root} does not exist; check the path or collect it first")
-    path = root / INFO_PATH
-    if not path.is_file():
-        raise DatasetError(
-            f"dataset {root} is half-written: {INFO_PATH} is missing; "
-            "collect it again or point to another folder"
-        )
-    with as_dataset_error(root, INFO_PATH):
-        info: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        version = info["codebase_version"]
-        if version != VERSION:
-            raise DatasetError(
-                f"dataset {root} is LeRobot {version}, not {VERSION}; convert it with LeRobot's script"
-            )
-        for key in (STATE, ACTION, "timestamp", *_INTEGERS):
-            if key not in info["features"]:
-                raise ValueError(f"it has no feature '{key}'")
-        images = [key for key, feature in info["features"].items() if feature["dtype"] == "image"]
-        if images:
-            raise DatasetError(f"dataset {root} keeps {images[0]} as single images; encode them as video")
-        if not float(info["fps"]) > 0:
-            raise ValueError(f"{info['fps']} is no frame rate")
-    return info
-
-
-def _read_rows(root: Path, info: Mapping[str, Any]) -> list[_Row]:
-    """The episode table, checked against info.json."""
-    with as_dataset_error(root, "meta/episodes"):
-        paths = sorted((root / "meta/episodes").glob("*/*.parquet"))
-        if not paths:
-            raise ValueError("there is no episode table")
-        records: list[dict[str, Any]] = []
-        for path in paths:
-            names = [name for name in pq.read_schema(path).names if not name.startswith("stats/")]
-            records += pq.read_table(path, columns=names).to_pylist()
-        if [record["episode_index"] for record in records] != list(range(info["total_episodes"])):
-            raise ValueError(f"not the episodes 0 to {info['total_episodes'] - 1} that info.json lists")
-        if sum(record["length"] for record in records) != info["total_frames"]:
-            raise ValueError(f"lengths do not add up to the {info['total_frames']} frames of info.json")
-        starts: dict[Path, int] = {}
-        return [_row(root, info, record, starts) for record in records]
-
-
-def _row(root: Path, info: Mapping[str, Any], record: Mapping[str, Any], starts: dict[Path, int]) -> _Row:
-    """One episode; `starts` keeps the first frame of each data file, known from its first episode."""
-    length, first = record["length"], record["dataset_from_index"]
-    if length < 1 or record["dataset_to_index"] - first != length:
-        raise ValueError(f"episode {record['episode_index']} has no consistent length")
-    data = _file_path(root, info["data_path"], record, "data")
-    videos = {}
-    for key in (key for key, feature in info["features"].items() if feature["dtype"] == "video"):
-        start_s, end_s = record[f"videos/{key}/from_timestamp"], record[f"videos/{key}/to_timestamp"]
-        if round((end_s - start_s) * info["fps"]) != length:
-            raise ValueError(f"episode {record['episode_index']} is not as long as its video of {key}")
-        path = _file_path(root, info["video_path"], record, f"videos/{key}", video_key=key)
-        videos[_camera(key)] = path, round(start_s * info["fps"])
-    ours = {key: value for key, value in record.items() if key.startswith(EXTRA) and value is not None}
-    extra = {key.removeprefix(EXTRA): value for key, value in ours.items()}
-    task = record["tasks"][0] if record["tasks"] else ""
-    return _Row(length, data, first - starts.setdefault(data, first), videos, task, extra)
-
-
-def _file_path(root: Path, template: str, record: Mapping[str, Any], prefix: str, **names: str) -> Path:
-    chunk, file = record[f"{prefix}/chunk_index"], record[f"{prefix}/file_index"]
-    name = Path(template.format(chunk_index=chunk, file_index=file, **names))
-    if name.is_absolute() or ".." in name.parts:  # a dataset must not point at other files of its reader
-        raise ValueError(f"{name} is outside of the dataset")
-    return root / name
-
-
 def _check_schema(schema: Any, features: Mapping[str, Feature]) -> None:
-    for key in (STATE, ACTION, OBJECTS, GOAL, "timestamp", *_INTEGERS):
+    for key in (key for key, feature in features.items() if feature["dtype"] == "image"):
+        if key not in schema.names or not pa.types.is_struct(schema.field(key).type):
+            raise ValueError(f"column '{key}' of pictures is missing")
+    for key in (STATE, ACTION, OBJECTS, GOAL, "timestamp", *INTEGERS):
         if key not in features:
             continue
         if key not in schema.names:
             raise ValueError(f"column '{key}' is missing")
-        kind, width = schema.field(key).type, _width(features[key])
+        kind, width = schema.field(key).type, width_of(features[key])
         nested = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
         value = kind.value_type if nested else kind
-        fits = pa.types.is_integer(value) if key in _INTEGERS else pa.types.is_floating(value)
+        fits = pa.types.is_integer(value) if key in INTEGERS else pa.types.is_floating(value)
         if pa.types.is_fixed_size_list(kind):
             fits = fits and kind.list_size == width
         if not fits or (not nested and width != 1):
@@ -387,10 +401,6 @@ def _timestamps(table: Any, fps: float) -> F64:
     return stored.astype(np.float64)
 
 
-def _width(feature: Feature) -> int:
-    return int(np.prod(feature["shape"]))
-
-
 def _camera(key: str) -> str:
     return key.removeprefix(IMAGES).removeprefix("observation.")
 
@@ -399,20 +409,10 @@ def _source_key(key: str, feature: Feature, length: int) -> SourceKey:
     dtype = str(feature["dtype"])
     shape = tuple(int(n) for n in feature["shape"])
     kind: Kind = "other"
-    if dtype == "video":
-        kind = "images"
+    if dtype in ("video", "image"):
+        kind = "images" if 3 in (shape[0], shape[-1]) else "other"
     elif dtype.startswith(("float", "int", "uint", "bool")) and key not in _COUNTERS and len(shape) <= 1:
         kind = "numbers"  # nested lists are not read: `column_values` keeps one level
     inner = () if shape == (1,) and kind == "other" else shape
     names = column_names(feature.get("names"))
-    return SourceKey(key, (length, *inner), dtype, kind, names if len(names) == _width(feature) else ())
-
-
-def column_names(names: object) -> tuple[str, ...]:
-    """LeRobot's `names` as a flat list: it may be nested, or a dictionary of lists or of column numbers."""
-    if isinstance(names, str):
-        return (names,)
-    if isinstance(names, dict) and all(isinstance(at, int) for at in names.values()):
-        return tuple(map(str, sorted(names, key=names.__getitem__)))
-    parts = names.values() if isinstance(names, dict) else names if isinstance(names, list) else ()
-    return tuple(name for part in parts for name in column_names(part))
+    return SourceKey(key, (length, *inner), dtype, kind, names if len(names) == width_of(feature) else ())

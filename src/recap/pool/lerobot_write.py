@@ -21,8 +21,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from recap.errors import DatasetError, InputError, RunDirectoryError
-from recap.pool import lerobot_read as fmt
+from recap.pool import lerobot_meta as fmt
 from recap.pool.content import check_episode
+from recap.pool.lerobot_read import column_values
 from recap.run_directory import PARTIAL, whole_file
 from recap.types import F64, U8, Episode
 from recap.video import CODEC, PIXEL_FORMAT, concatenate_videos, video_size, write_video
@@ -252,7 +253,7 @@ class _Staged:
         """Statistics of the columns, and those of the cameras, which were taken at staging."""
         found = {}
         for key in table.column_names:
-            rows: F64 = fmt.column_values(table[key]).astype(np.float64)
+            rows: F64 = column_values(table[key]).astype(np.float64)
             found[key] = _reduce(rows) | {"count": np.array([len(rows)])}
         for camera in sorted(self.videos):
             stats = self.meta["cameras"][camera]["stats"]

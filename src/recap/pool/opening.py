@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from recap.errors import DatasetError, InputError, did_you_mean
 from recap.kinematics import tool_space
+from recap.pool.importers.pairing import SCENE, check_rule, column_of, paired
 from recap.pool.memory import MemoryPool
 from recap.pool.packed import PackedPool
 from recap.pool.view import PoolSource, PoolView
@@ -48,18 +49,35 @@ def open_pool(name: str, robot: RobotSpec | None = None) -> PoolSource:
 
 
 def open_demonstrations(
-    place: str, mapping: Mapping[str, str] | None = None, transform: Transform | None = None
+    place: str,
+    mapping: Mapping[str, str] | None = None,
+    transform: Transform | None = None,
+    pair_by: str = SCENE,
 ) -> PoolView:
-    """A pool's newest version, or the episodes of a dataset, read by that mapping and transformed."""
-    if (mapping or transform) and "://" not in place and Path(place).exists():
-        dataset = _dataset(Path(place), mapping, transform)
-        if dataset is not None:
-            return dataset.view()
-    return open_pool(place).view()
+    """A pool's newest version, or the episodes of a dataset, read by that mapping and transformed.
+
+    Args:
+        pair_by: where scene ids come from, see `recap.pool.importers.pairing`.
+    """
+    path = None if "://" in place else _local(place)
+    pool = None if path is None else _dataset(path, mapping, transform, column_of(check_rule(pair_by)))
+    view = (pool or open_pool(place)).view()
+    if pair_by == SCENE:
+        return view
+    return MemoryPool(list(paired((view.episode(name) for name in view.episode_ids), pair_by))).view()
+
+
+def _local(place: str) -> Path | None:
+    """Where a dataset is, if it is one and no pool that has a name."""
+    named = any(place in suite.pools() for suite in suites().values()) or place.endswith(".safetensors")
+    return Path(place) if not named and Path(place).exists() else None
 
 
 def _dataset(
-    path: Path, mapping: Mapping[str, str] | None, transform: Transform | None = None
+    path: Path,
+    mapping: Mapping[str, str] | None,
+    transform: Transform | None = None,
+    column: str | None = None,
 ) -> MemoryPool | None:
     """The episodes of a dataset in any format that is imported; None where it is a live pool."""
     from recap.pool.importers import detect_format, open_source
@@ -72,4 +90,4 @@ def _dataset(
         if mapping or not (path / MARK).exists():
             raise  # it says what was expected there
         return None
-    return MemoryPool(list(open_source(path, mapping=mapping or {}, transform=transform)))
+    return MemoryPool(list(open_source(path, mapping=mapping or {}, transform=transform, column=column)))

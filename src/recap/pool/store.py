@@ -35,9 +35,11 @@ from typing import TYPE_CHECKING, Any
 from recap import config as configs
 from recap.errors import DatasetError, InputError, did_you_mean
 from recap.kinematics import tool_space
+from recap.pool.content import check_episode, same_content
 from recap.pool.files import Files, open_files, sealed, sha256, unsealed
 from recap.pool.layout import refuse_other_layout
 from recap.pool.live import ROBOT, LiveView, Loader
+from recap.pool.memory import MemoryPool
 from recap.pool.schema import Row, table_of, take_apart
 from recap.pool.table import Conflict, Damage, Index, Table, read_seal
 from recap.robot import RobotSpec
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from recap.pool.view import Describer
 
 MARK, MARKED = "pool.json", b'{"format": "recap-pool", "version": 1}\n'
+N_AT_ONCE = 16  # episodes of a commit of a long import
 N_ATTEMPTS = 200  # of a commit, on a store whose writers do not wait for each other
 N_SMALL = 64  # as many small fragments are put together by the next add
 SMALL = 1024  # rows; fragments of fewer are put together
@@ -212,9 +215,7 @@ class Pool:
                         f"episode {row.id!a} is in pool {self.uri} already, but differs; remove one of them"
                     )
                 elif not skip_existing:
-                    raise InputError(
-                        f"episode {row.id!a} is in pool {self.uri} already; --skip-existing passes over it"
-                    )
+                    raise InputError(f"episode {row.id!a} is in pool {self.uri} already; leave it out")
             if not new:
                 return dataset
             first = max((key.seq for key in index.keys), default=-1) + 1
@@ -227,6 +228,30 @@ class Pool:
             with suppress(DatasetError, OSError):  # the episodes are in; the next writer tries again
                 self.compact()
         return version
+
+    def add_missing(
+        self, episodes: Sequence[Episode], progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> int:
+        """Add those that are not there, a few at a time, and return how many; one that differs is refused.
+
+        All are checked before the first is written. What was added stays when the rest is interrupted, so
+        that the same call goes on where it stopped.
+        """
+        for episode in episodes:
+            check_episode(episode)
+        there = set(self.ids())
+        for episode in episodes:
+            if episode.id in there and not same_content(self.get(episode.id), episode):
+                raise InputError(
+                    f"episode {episode.id!a} is in pool {self.uri} already, but differs; remove one of them"
+                )
+        new = [episode for episode in episodes if episode.id not in there]
+        view = self.view()
+        refuse_other_layout(view if len(view) else MemoryPool(new[:N_AT_ONCE]).view(), new)
+        for first in range(0, len(new), N_AT_ONCE):
+            part = new[first : first + N_AT_ONCE]
+            self.add(part, skip_existing=True, progress=lambda n, _: progress(first + n, len(new)))  # noqa: B023
+        return len(new)
 
     def remove(self, ids: Sequence[str]) -> int:
         """Leave these out of the newest version; older versions keep them."""

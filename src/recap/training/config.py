@@ -22,6 +22,7 @@ class PairsConfig:
     n_candidates: int | None = None
     misaligned: float = 0.0  # share of the target's demonstrations that are matched at random, on purpose
     leave_out: bool = False  # demonstrations whose residual stands out are not learned from
+    by: str = "scene"  # which demonstrations are pairs: scene, order, column:NAME or FILE.csv
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from recap.policies.config import PolicyConfig
 from recap.policies.policy import RetrievalStamp, Statistics
 from recap.policies.vectors import letters_of
 from recap.pool.content import content_id
+from recap.pool.importers.pairing import SCENE
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.opening import open_demonstrations
 from recap.pool.view import PoolView
@@ -63,9 +64,10 @@ def load_data(config: TrainConfig, progress: Progress | None = None, workers: in
     for name in ("target", "pool"):
         if not getattr(config, name):
             raise InputError(f"there is nothing to learn from: give --{name}, a pool or a dataset")
-    robot = config.policy.robot
-    target = spread(where(demonstrations(config.target, robot), config.target_where), config.n_demonstrations)
-    pool = where(demonstrations(config.pool, robot), config.pool_where)
+    robot, by = config.policy.robot, config.pairs.by
+    target = where(demonstrations(config.target, robot, by), config.target_where)
+    target = spread(target, config.n_demonstrations)
+    pool = where(demonstrations(config.pool, robot, by), config.pool_where)
     return build_data(target, pool, config, progress, workers)
 
 
@@ -305,10 +307,10 @@ def _write_pairs(file: Path, pairs: Pairs) -> None:
         return  # it is only a cache
 
 
-def demonstrations(names: str, robot: RobotSpec | None = None) -> list[Episode]:
+def demonstrations(names: str, robot: RobotSpec | None = None, pair_by: str = SCENE) -> list[Episode]:
     """All of the pools or datasets of these names, which commas separate; joints as tool poses."""
     transform = tool_space(robot)
-    views = [open_demonstrations(name.strip(), transform=transform) for name in names.split(",")]
+    views = [open_demonstrations(name.strip(), None, transform, pair_by) for name in names.split(",")]
     return [view.episode(episode_id) for view in views for episode_id in view.episode_ids]
 
 

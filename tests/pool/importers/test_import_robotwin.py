@@ -70,7 +70,7 @@ def test_frames_are_decoded_when_asked_for(tmp_path: Path) -> None:
         file["observation/head_camera/rgb"][4] = b"\xff\xd8no jpeg"
     frames = open_source(folder)[0].images["head"]
     assert frames[3].shape == (32, 48, 3)
-    with pytest.raises(DatasetError, match="frame 4 is no JPEG"):
+    with pytest.raises(DatasetError, match="frame 4 is neither JPEG"):
         frames[4]
 
 

@@ -22,7 +22,7 @@ __all__ = ["FORMATS", "FieldReport", "Source", "SourceReport", "Transform", "det
 FORMATS = ("lerobot", "robomimic", "robotwin", "tracked")
 
 _EXPECTED = (
-    "expected a LeRobot v3 folder (meta/info.json), a robomimic file (data/demo_0/actions), "
+    "expected a LeRobot folder (meta/info.json), a robomimic file (data/demo_0/actions), "
     "RoboTwin episodes (data/episode0.hdf5) or tracked poses (poses.csv)"
 )
 
@@ -34,6 +34,8 @@ def open_source(
     mapping: Mapping[str, str] | None = None,
     fps: float | None = None,
     transform: Transform | None = None,
+    skip_damaged: bool = False,
+    column: str | None = None,
 ) -> Source:
     """Open demonstrations of another format as episodes.
 
@@ -42,11 +44,13 @@ def open_source(
         mapping: field of ours -> key of the source, see `recap.pool.importers.mapping`.
         fps: the rate at which it was recorded, for sources that do not say.
         transform: applied to every episode as it is read.
+        skip_damaged: iterate over what can be read; `Source.damage` names the rest.
+        column: becomes an attribute of each episode, for pairs; the episode table's are attributes already.
     """
     with as_dataset_error(path):
         _check_exists(path)
         name = detect_format(path) if format is None else one_of("format", format, FORMATS)
-        return Source(path, name, _reader(name, path, fps), mapping or {}, transform)
+        return Source(path, name, _reader(name, path, fps), mapping or {}, transform, skip_damaged, column)
 
 
 def detect_format(path: Path) -> str:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from recap.errors import RecapError
 from recap.geometry3 import ARM_DIM, GRIPPER, arm_starts, quaternion_start, rotation6_error
 from recap.pool.content import faults, fields_of
+from recap.pool.importers.source import Damage
 from recap.types import F32, F64, Episode
 
 Severity: TypeAlias = Literal["error", "warning"]
@@ -78,6 +79,20 @@ def check_dataset(episodes: Iterable[Episode]) -> list[Finding]:
     if not ids:
         return [_error("empty", "source", "there are no episodes; check the path or the mapping")]
     return sorted(merged.values(), key=lambda finding: finding.severity)  # errors first, else as found
+
+
+def damage_findings(damages: Iterable[Damage], skipped: bool) -> list[Finding]:
+    """One line for each, so that no episode is left out without its name."""
+    remedy = "it is left out" if skipped else "restore the file, or give --skip-damaged"
+    return [
+        Finding(
+            "warning" if skipped else "error",
+            "orphan" if damage.episode is None else "damaged",
+            "source" if damage.episode is None else f"episode {damage.episode}",
+            f"{damage.why}; {remedy}",
+        )
+        for damage in damages
+    ]
 
 
 def _types(episode: Episode) -> Iterator[Finding]:

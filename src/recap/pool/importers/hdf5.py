@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import cv2
 import h5py  # type: ignore[import-untyped]
 import numpy as np
 
 from recap.errors import DatasetError
 from recap.lazy import LazySequence
+from recap.pool.importers.encoded import JPEG, decode_image
 from recap.pool.importers.mapping import Kind, SourceKey, shorten
 from recap.pool.importers.source import (
     MAX_ARRAY_BYTES,
@@ -28,7 +28,6 @@ from recap.types import F64, U8
 SUFFIXES = (".hdf5", ".h5")
 _MAX_KEYS = 10_000
 _MAX_DEPTH = 8
-_START_OF_FRAME = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # JPEG markers that carry the size
 
 
 @contextmanager
@@ -204,7 +203,7 @@ def _looks_like_jpeg(dataset: Any) -> bool:
     if dataset.external or dataset.is_virtual:
         return False
     _check_chunks(dataset, dataset.name)
-    return bytes(dataset[0])[:2] == b"\xff\xd8"
+    return bytes(dataset[0])[:2] == JPEG
 
 
 def _check_frames(dataset: Any, key: str) -> None:
@@ -228,28 +227,4 @@ def _frame(value: Any, what: str) -> U8:
     if isinstance(value, np.ndarray) and value.ndim == 3:
         image = value if value.shape[2] == 3 else value.transpose(1, 2, 0)
         return np.ascontiguousarray(image, dtype=np.uint8)
-    data = bytes(value)
-    height, width = _jpeg_size(data, what)
-    if height * width * 3 > MAX_FRAME_BYTES:
-        raise DatasetError(f"{what} claims {width}x{height} pixels; check the file")
-    try:
-        decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    except cv2.error:
-        decoded = None
-    if decoded is None:
-        raise DatasetError(f"{what} is a damaged JPEG; restore the file or leave it out")
-    return np.asarray(decoded, dtype=np.uint8)
-
-
-def _jpeg_size(data: bytes, what: str) -> tuple[int, int]:
-    """Height and width from the header, so that no decoder allocates what a damaged one claims."""
-    at = 2
-    while data[:2] == b"\xff\xd8" and at + 9 <= len(data) and data[at] == 0xFF:
-        marker = data[at + 1]
-        if marker in _START_OF_FRAME:
-            return int.from_bytes(data[at + 5 : at + 7]), int.from_bytes(data[at + 7 : at + 9])
-        if marker == 0xFF:  # padding between segments
-            at += 1
-            continue
-        at += 2 + int.from_bytes(data[at + 2 : at + 4])
-    raise DatasetError(f"{what} is no JPEG; restore the file or leave it out")
+    return decode_image(bytes(value), what)

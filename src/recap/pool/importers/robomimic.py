@@ -14,7 +14,7 @@ import numpy as np
 from recap.errors import DatasetError, InputError
 from recap.pool.importers import hdf5
 from recap.pool.importers.mapping import IMAGE, OBJECT
-from recap.pool.importers.source import RawEpisode, as_dataset_error, check_fps
+from recap.pool.importers.source import RawEpisode, Reader, as_dataset_error, check_fps
 from recap.types import Scalar
 
 _EEF = re.compile(r"obs/(?P<arm>(?:\w+_)?)eef_pos")
@@ -30,7 +30,7 @@ def recognises(file: Any) -> bool:
     return isinstance(data, h5py.Group) and any(_is_demo(data, name) for name in data)
 
 
-class RobomimicReader:
+class RobomimicReader(Reader):
     """One file; demonstrations in the order of their numbers."""
 
     def __init__(self, path: Path, fps: float | None = None) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from recap.errors import DatasetError
 from recap.pool.importers import hdf5
 from recap.pool.importers.mapping import IMAGE, NEXT, OBJECT, SourceKey, check_name, one_line
-from recap.pool.importers.source import RawEpisode, as_dataset_error, check_fps, read_text
+from recap.pool.importers.source import RawEpisode, Reader, as_dataset_error, check_fps, read_text
 from recap.pool.importers.strings import TextPlace, read_strings
 from recap.pool.robotwin_write import FPS, our_camera
 from recap.types import Scalar
@@ -45,7 +45,7 @@ def episode_files(path: Path) -> list[Path]:
     return []
 
 
-class RobotwinReader:
+class RobotwinReader(Reader):
     """One episode or a folder of them."""
 
     def __init__(self, path: Path, fps: float | None = None) -> None:

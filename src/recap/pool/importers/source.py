@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -46,6 +46,20 @@ class RawEpisode:
     attributes: Mapping[str, Scalar] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Part of a source that cannot be used."""
+
+    path: Path
+    episode: int | None  # its place in the source; None of what is of no episode
+    why: str
+
+    def __str__(self) -> str:
+        where = "" if self.episode is None else f", episode {self.episode}"
+        remedy = "restore the file, or leave it out with recap pool add --skip-damaged"
+        return f"{self.path}{where}: {self.why}; {remedy}"
+
+
 class Reader(Protocol):
     """Reads one format; the mapping and all that follows from it are common to all."""
 
@@ -55,6 +69,10 @@ class Reader(Protocol):
 
     def lengths(self) -> Sequence[int]:
         """Frames of each episode, found without reading them."""
+
+    def damage(self) -> Sequence[Damage]:
+        """What headers show of missing or broken files; the rest shows when an episode is read."""
+        return ()
 
     def default_mapping(self) -> Mapping[str, str]:
         """Where our fields come from unless the caller maps them."""
@@ -98,29 +116,68 @@ class Source(LazySequence[Episode]):
         reader: Reader,
         mapping: Mapping[str, str],
         transform: Transform | None = None,
+        skip_damaged: bool = False,
+        column: str | None = None,
     ) -> None:
         self.path = path
         self.format = format
         self._reader = reader
         self._transform = transform
+        self._skip_damaged = skip_damaged
+        known = column is not None and column in reader.keys and reader.keys[column].kind == "numbers"
+        self._column = column if known else None
         with as_dataset_error(path):
             self.plan: Plan = make_plan(mapping, reader.default_mapping(), reader.keys)
+            found = list(reader.damage())
+        self._no_episode = [damage for damage in found if damage.episode is None]
+        self._damaged = {damage.episode: damage for damage in found if damage.episode is not None}
 
     def __len__(self) -> int:
         return len(self._reader)
 
+    @property
+    def damage(self) -> list[Damage]:
+        """What headers show, and what a walk that skips has found on the way."""
+        return [*self._no_episode, *self._damaged.values()]
+
     def _item(self, number: int) -> Episode:
+        if number in self._damaged:
+            raise DatasetError(str(self._damaged[number]))
         with as_dataset_error(self.path, f"episode {number}"):
-            raw = self._reader.read(number, self.plan.keys(), set(self.plan.images.values()))
+            keys = self.plan.keys() | ({self._column} if self._column else set())
+            raw = self._reader.read(number, keys, set(self.plan.images.values()))
             episode = _episode(raw, self.plan)
+            if self._column is not None:
+                episode = replace(episode, attributes=_with_column(raw, self._column))
             return episode if self._transform is None else self._transform(episode)
 
     def __iter__(self) -> Iterator[Episode]:
-        return (self[i] for i in range(len(self)))
+        """All of them; where damaged ones are skipped those that can be read, and `damage` has the others."""
+        if self.damage and not self._skip_damaged:
+            more = f" (and {len(self.damage) - 1} more)" if len(self.damage) > 1 else ""
+            raise DatasetError(f"{self.damage[0]}{more}")
+        for number in range(len(self)):
+            episode = self._sound(number) if self._skip_damaged else self[number]
+            if episode is not None:
+                yield episode
+
+    def _sound(self, number: int) -> Episode | None:
+        """An episode; None where it cannot be read, which `damage` then says."""
+        if number in self._damaged:
+            return None
+        try:
+            return self[number]
+        except DatasetError as error:
+            why = str(error).removeprefix(f"{self.path}, episode {number}").lstrip(": ")
+            self._damaged[number] = Damage(self.path, number, why)
+            return None
 
     def describe(self) -> SourceReport:
-        """Both sides, from the headers of all episodes and the values of the first."""
-        first = self[0]
+        """Both sides, from the headers of all episodes and the values of the first that can be read."""
+        sound = (episode for i in range(len(self)) if (episode := self._sound(i)) is not None)
+        first = next(sound, None)
+        if first is None:
+            raise DatasetError(f"no episode can be read, the first because of: {self.damage[0]}")
         with as_dataset_error(self.path):
             lengths = tuple(self._reader.lengths())
             keys = tuple(self._reader.keys.values())
@@ -246,6 +303,15 @@ def _episode(raw: RawEpisode, plan: Plan) -> Episode:
         source=one_line("source", raw.source),
         attributes=raw.attributes,
     )
+
+
+def _with_column(raw: RawEpisode, name: str) -> dict[str, Scalar]:
+    """The attributes, and the value of a column that is the same in every frame."""
+    values = raw.numbers[name]
+    if values.shape[1:] != (1,) or not len(values) or (values != values[0]).any():
+        raise ValueError(f"column '{name}' is not one number that is the same in every frame")
+    value = float(values[0, 0])
+    return {**raw.attributes, name: int(value) if value.is_integer() else value}
 
 
 def _reports(episode: Episode, plan: Plan) -> Iterator[FieldReport]:

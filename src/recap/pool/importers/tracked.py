@@ -25,6 +25,7 @@ from recap.pool.importers.source import (
     MAX_FRAMES,
     PickedFrames,
     RawEpisode,
+    Reader,
     as_dataset_error,
     as_matrix,
     check_fps,
@@ -53,7 +54,7 @@ def episode_folders(path: Path) -> list[Path]:
     return sorted(folder for folder in path.iterdir() if folder.is_dir() and _poses(folder) is not None)
 
 
-class TrackedReader:
+class TrackedReader(Reader):
     """One folder of poses, or a folder of such folders."""
 
     def __init__(self, path: Path, fps: float | None = None) -> None:

@@ -1,0 +1,95 @@
+"""Single pictures as encoded bytes, JPEG or PNG, in a Parquet column or an HDF5 dataset."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pyarrow.parquet as pq
+
+from recap.errors import DatasetError
+from recap.lazy import LazySequence
+from recap.pool.importers.source import MAX_FRAME_BYTES, as_dataset_error
+from recap.types import U8
+
+JPEG, PNG = b"\xff\xd8", b"\x89PNG\r\n\x1a\n"
+_START_OF_FRAME = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # JPEG markers that carry the size
+
+
+def decode_image(data: bytes, what: str) -> U8:
+    """A picture as OpenCV decodes it: blue first, unless red and blue were swapped when it was encoded."""
+    height, width = _size(data, what)
+    if height * width * 3 > MAX_FRAME_BYTES:
+        raise DatasetError(f"{what} claims {width}x{height} pixels; check the file")
+    try:
+        decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    except cv2.error:
+        decoded = None
+    if decoded is None:
+        raise DatasetError(f"{what} is a damaged picture; restore the file or leave it out")
+    return np.asarray(decoded, dtype=np.uint8)
+
+
+def _size(data: bytes, what: str) -> tuple[int, int]:
+    """Height and width from the header, so that no decoder allocates what a damaged one claims."""
+    if data[:8] == PNG and len(data) >= 24:
+        return int.from_bytes(data[20:24]), int.from_bytes(data[16:20])
+    at = 2
+    while data[:2] == JPEG and at + 9 <= len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker in _START_OF_FRAME:
+            return int.from_bytes(data[at + 5 : at + 7]), int.from_bytes(data[at + 7 : at + 9])
+        if marker == 0xFF:  # padding between segments
+            at += 1
+            continue
+        at += 2 + int.from_bytes(data[at + 2 : at + 4])
+    raise DatasetError(f"{what} is neither JPEG nor PNG; restore the file or leave it out")
+
+
+class ParquetFrames(LazySequence[U8]):
+    """Rows of a column `{bytes, path}`, as the datasets library keeps pictures, decoded when asked for."""
+
+    def __init__(self, file: Path, key: str, first: int, length: int, root: Path) -> None:
+        self.file, self.key, self.first, self.length, self.root = file, key, first, length, root
+
+    def __len__(self) -> int:
+        return self.length
+
+    def _item(self, number: int) -> U8:
+        what = f"{self.key}, frame {number}"
+        with as_dataset_error(self.file, what):
+            row, changed = self.first + number, self.file.stat().st_mtime_ns
+            starts = _starts(self.file, changed)
+            group = bisect_right(starts, row) - 1
+            record = _group(self.file, changed, self.key, group)[row - starts[group]].as_py() or {}
+            data = record.get("bytes")
+            if data is None:
+                data = self._beside(str(record.get("path") or ""))
+            return np.ascontiguousarray(decode_image(data, what)[:, :, ::-1])
+
+    def __iter__(self) -> Iterator[U8]:
+        return (self._item(i) for i in range(self.length))
+
+    def _beside(self, name: str) -> bytes:
+        path = Path(name)
+        if not name or path.is_absolute() or ".." in path.parts:
+            raise ValueError("it has neither bytes nor a file of the dataset")
+        return (self.root / path).read_bytes()
+
+
+@lru_cache(maxsize=64)
+def _starts(file: Path, mtime_ns: int) -> list[int]:
+    metadata = pq.read_metadata(file)
+    sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    return [0, *np.cumsum(sizes).tolist()]
+
+
+@lru_cache(maxsize=4)  # a walk through an episode reads each group once
+def _group(file: Path, mtime_ns: int, key: str, number: int) -> Any:
+    with pq.ParquetFile(file) as opened:
+        return opened.read_row_group(number, columns=[key])[key]
