@@ -39,6 +39,7 @@ class RemotePolicy:
         self.chunk_size, self.action_dim = int(said["action_horizon"]), int(said["action_dim"])
         self.n_action_steps = n_action_steps or int(said["n_action_steps"])
         if not 1 <= self.n_action_steps <= self.chunk_size:
+            self.close()
             raise InputError(f"n_action_steps is {n_action_steps}: give 1 to {self.chunk_size}")
         self._coming: list[deque[NDArray[np.float32]]] = []
         self._executed = 0  # actions that were taken of the last chunk
