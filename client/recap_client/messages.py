@@ -14,6 +14,7 @@ IMAGE, WRIST, STATE, PROMPT = "observation/image", "observation/wrist_image", "o
 IMAGES = "observation/images/"
 GOAL, TIME, OBJECTS = "observation/goal", "observation/time_s", "observation/objects/"
 EXECUTED, MISSED, RESET = "executed", "missed", "reset"
+CORRECTION_FROM = "correction_from_s"  # attribute of a correction: when in its run the person took over
 
 
 def as_message(seen: Any) -> dict[str, Any]:

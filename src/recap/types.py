@@ -9,14 +9,14 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from recap_client.messages import CORRECTION_FROM
+
 F32: TypeAlias = NDArray[np.float32]
 F64: TypeAlias = NDArray[np.float64]
 U8: TypeAlias = NDArray[np.uint8]
 
 Scalar: TypeAlias = str | int | float | bool
 Outcome: TypeAlias = Literal["success", "failure", "error"]
-
-CORRECTION_FROM = "correction_from_s"  # attribute of a correction: when the person took over
 
 
 @dataclass(frozen=True, slots=True)

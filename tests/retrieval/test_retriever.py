@@ -20,7 +20,8 @@ from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.config import RetrievalConfig, with_scales
 from recap.retrieval.presets import find_retrieval
 from recap.retrieval.retriever import Retriever
-from recap.types import CORRECTION_FROM, Episode, FrameRef, Moment, Query
+from recap.types import Episode, FrameRef, Moment, Query
+from recap_client.messages import CORRECTION_FROM
 from recap_worlds.dualarm.robot import TWO_ARMS
 from recap_worlds.pusht.retrieval import RETRIEVALS
 from recap_worlds.pusht.robot import PUSHT

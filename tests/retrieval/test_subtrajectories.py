@@ -13,7 +13,8 @@ from recap.pool.memory import MemoryPool, MemoryView
 from recap.retrieval.presets import find_retrieval
 from recap.retrieval.retriever import Retriever
 from recap.retrieval.subtrajectories import LEAD, SubtrajectoryPool, SubtrajectoryView, in_demonstration
-from recap.types import CORRECTION_FROM, F32, U8, Episode, FrameRef, Query, Span
+from recap.types import F32, U8, Episode, FrameRef, Query, Span
+from recap_client.messages import CORRECTION_FROM
 from recap_worlds.pusht.collecting import CollectSpec, demonstrate
 from recap_worlds.pusht.retrieval import PUSHES
 

@@ -100,8 +100,12 @@ async def _receive(request: web.Request, out: BinaryIO, limits: Limits) -> None:
 
 
 def read_episode(data: bytes, limits: Limits) -> Episode:
-    """One episode on the wire format, checked by its keys; missing times follow from `fps`."""
-    message = decode_map(data, limits.max_upload_bytes)
+    """One episode on the wire format."""
+    return episode_of(decode_map(data, limits.max_upload_bytes), limits.max_frames)
+
+
+def episode_of(message: Mapping[str, Any], max_frames: int = Limits.max_frames) -> Episode:
+    """One episode, checked by its keys; missing times follow from `fps`."""
     for key in sorted(set(message) - KEYS):
         raise WireError(f"the episode has an unknown key '{key[:40]}': send {', '.join(sorted(KEYS))}")
     for key in ("id", "task", "embodiment", "fps", "proprio", "actions"):
@@ -115,8 +119,8 @@ def read_episode(data: bytes, limits: Limits) -> Episode:
     if not isinstance(fps, int | float) or isinstance(fps, bool) or not 0 < fps <= 1000:
         raise WireError("'fps' is no rate from 0 to 1000: send frames a second")
     proprio = _array(message, "proprio", 2)
-    if not 0 < len(proprio) <= limits.max_frames:
-        raise WireError(f"the episode has {len(proprio)} steps: send 1 to {limits.max_frames}")
+    if not 0 < len(proprio) <= max_frames:
+        raise WireError(f"the episode has {len(proprio)} steps: send 1 to {max_frames}")
     times = message.get("timestamps")
     goal = message.get("goal")
     success = message.get("success", True)

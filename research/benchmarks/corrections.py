@@ -1,0 +1,309 @@
+"""What is a correction worth? Success of a frozen policy after 0, 1, 3 and 10, with the expert as the person.
+
+    python research/benchmarks/corrections.py --out runs/corrections --json docs/results/corrections.json
+
+The task is one that the policy fails: the L, a block it was never trained on, with ten demonstrations of
+the disc. The policy runs from starts of their own (seeds from 151000); the person watches and corrects by the
+rule below, fixed before anything was measured. Each correction is in the pool at the next step. Beside it,
+from the same starts and by the same person: as many whole demonstrations of the robot in the pool, as many
+as have the same number of steps, and a fine-tune of the policy on the corrections. 50 development starts,
+seeds 500...549, each time for three lists of starts to correct at. What is there already is not run again.
+
+The rule. What is left is the block's distance from the goal in px, and 60 px a radian of its turn. The
+person takes over when it has not become less by 5 px in the last 40 steps, and hands back when it is half of
+what it was at the take-over, when coverage is past 0.95, or after 80 steps.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from report import arguments, finish
+
+from recap.assembly import AgentConfig, assemble_agent, load_policy
+from recap.cli.one_line import run_script
+from recap.evaluation.rollouts import run_trials
+from recap.evaluation.spec import EvalSpec
+from recap.evaluation.statistics import gain_interval, rate_interval
+from recap.geometry import wrap_angle
+from recap.policies.checkpoint import from_pretrained
+from recap.policies.policy import TrainedPolicy
+from recap.pool.memory import MemoryPool, MemoryView
+from recap.pool.packed import PackedPool, write_packed
+from recap.serving.uploads import episode_of
+from recap.training.data import build_data
+from recap.training.trainer import train
+from recap.types import F64, Episode, Observation
+from recap_client.corrections import CorrectionRecorder
+from recap_client.messages import CORRECTION_FROM, as_message
+from recap_worlds.pusht.collecting import CollectSpec, demonstrate
+from recap_worlds.pusht.env import PushTEnv
+from recap_worlds.pusht.expert import Expert
+from recap_worlds.pusht.recipes import RECIPES
+from recap_worlds.pusht.robot import PUSHT
+from recap_worlds.pusht.suite import context_of
+from recap_worlds.pusht.tasks import FPS, MAX_STEPS, THRESHOLDS, scene_id
+
+POLICY, BLOCK, ANGLE, PUSHER = "pusht-small", "ell", 45.0, "triangle"
+SEEDS, N_QUICK = tuple(range(500, 550)), 10
+COUNTS = (1, 3, 10)
+N_POOL, POOL_SEED = 10, 150_000
+START_SEEDS = (151_000, 152_000, 153_000)  # of the starts to correct at, a list each
+N_STARTS = 40  # of a list, at most
+NO_PROGRESS, MIN_PROGRESS, TURN_PX, MAX_CORRECTION = 40, 5.0, 60.0, 80
+TUNING = {"n_iterations": 400, "warm_up": 50, "learning_rate": 3e-4, "validate_every": 400, "save_every": 400}
+
+
+def left(seen: Observation) -> float:
+    """How far the block is from its goal, px."""
+    block, goal = seen.objects["block"], seen.goal
+    assert goal is not None
+    return float(np.hypot(*(block[:2] - goal[:2])) + TURN_PX * abs(wrap_angle(float(block[2] - goal[2]))))
+
+
+@dataclass
+class Person:
+    """Watches what is left and takes over by the rule; drives as the expert does."""
+
+    expert: Expert
+    least: float = np.inf
+    since: int = 0  # steps without progress
+    driving: int = 0  # steps since the take-over; 0: the policy drives
+    at_takeover: float = 0.0
+
+    def takeover(self, seen: Observation, coverage: float) -> F64 | None:
+        """The person's action, or None while the policy drives."""
+        now = left(seen)
+        if self.driving:
+            enough = now <= self.at_takeover / 2 or self.driving >= MAX_CORRECTION
+            if enough or coverage > THRESHOLDS[-1]:
+                self.driving, self.least, self.since = 0, now, 0
+                return None
+        else:
+            progress = now < self.least - MIN_PROGRESS
+            self.least, self.since = (now, 0) if progress else (self.least, self.since + 1)
+            if self.since < NO_PROGRESS:
+                return None
+            self.at_takeover = now
+            self.expert.reset(0)
+        self.driving += 1
+        return self.expert.act(seen)
+
+
+def correct(policy: TrainedPolicy, shown: Sequence[Episode], first_seed: int, n: int) -> list[Episode]:
+    """The first n corrections on a list of starts; the policy uses each from its next step on."""
+    pool, found = MemoryPool(shown), list[Episode]()
+    agent = assemble_agent(AgentConfig(POLICY), pool, policy, robot=PUSHT, context=context_of(BLOCK, PUSHER))
+    for seed in range(first_seed, first_seed + N_STARTS):
+        env = PushTEnv(PUSHER, ANGLE, block=BLOCK)
+        env.reset(seed=seed)
+        person = Person(Expert(PUSHER, BLOCK))
+        scene = scene_id(BLOCK, ANGLE, seed)
+        recorder = CorrectionRecorder(scene, FPS, PUSHER, attributes={"block": BLOCK, "symmetry": 1})
+        agent.reset(0, _Seeded(seed))
+        for _ in range(MAX_STEPS):
+            seen, coverage = env.observe(), env.coverage()
+            action = person.takeover(seen, coverage)
+            if action is None and recorder.n_frames:
+                given = recorder.finish(coverage > THRESHOLDS[0])
+                if given is not None:
+                    found.append(episode_of(given))
+                    pool.add(found[-1])
+                    if len(found) == n:
+                        return found
+            if coverage > THRESHOLDS[-1]:
+                break
+            by_person = action is not None
+            if action is None:
+                action = agent.act([0], [seen])[0]
+            recorder.add(as_message(seen), action, by_person)
+            env.step(action)
+    raise RuntimeError(f"{len(found)} corrections from {N_STARTS} starts: the policy fails too seldom")
+
+
+@dataclass(frozen=True)
+class _Seeded:
+    seed: int
+
+
+def shown_by_person(episode: Episode) -> Episode:
+    """A correction from the take-over on: what a fine-tune learns from."""
+    first = episode.first_match
+    return replace(
+        episode,
+        scene_id=episode.id,
+        timestamps=episode.timestamps[first:] - episode.timestamps[first],
+        proprio=episode.proprio[first:],
+        actions=episode.actions[first:],
+        objects={name: poses[first:] for name, poses in episode.objects.items()},
+        attributes={k: v for k, v in episode.attributes.items() if k != CORRECTION_FROM},
+    )
+
+
+def n_steps(episodes: Sequence[Episode]) -> int:
+    """That the person recorded."""
+    return sum(len(episode) - episode.first_match for episode in episodes)
+
+
+def fine_tune(
+    corrections: Sequence[Episode], pool: Sequence[Episode], judge: Episode, out: Path
+) -> TrainedPolicy:
+    """The policy after a fixed number of iterations; the judge is looked at and decides nothing."""
+    learned = [shown_by_person(episode) for episode in corrections]
+    middle = (len(learned) + 1) // 2
+    config = replace(RECIPES[POLICY], init=POLICY, held_out=1 / (len(learned) + 1), **TUNING)
+    data = build_data([*learned[:middle], judge, *learned[middle:]], pool, config)
+    assert data.n_episodes[:2] == (len(learned), 1)
+    return from_pretrained(str(train(config, out, data=data, device="cpu").last), "cpu")
+
+
+def evaluate(
+    config: AgentConfig, policy: TrainedPolicy | None, pool: Sequence[Episode], seeds: Sequence[int]
+) -> Any:
+    """Whether each start is solved, past 0.85 and past 0.95."""
+    options = {"pusher": PUSHER, "block": BLOCK}
+    spec = EvalSpec(config, "pusht", options, tasks=(str(ANGLE),), seeds=tuple(seeds))
+    context = context_of(BLOCK, PUSHER)
+    agent = assemble_agent(config, MemoryPool(pool), policy, robot=PUSHT, context=context, suite=spec.suite)
+    results = {result.seed: result for result in run_trials(agent, spec, spec.trials(), 8)}
+    assert all(result.outcome != "error" for result in results.values())
+    keys = [f"{threshold:g}" for threshold in THRESHOLDS]
+    return {key: [int(results[seed].first_step[key] is not None) for seed in seeds] for key in keys}
+
+
+def kept(file: Path, make: Callable[[], Sequence[Episode]]) -> list[Episode]:
+    """Episodes of a file, made where it is not there."""
+    if not file.exists():
+        write_packed(MemoryView(make()), file, images=False)
+    view = PackedPool.open(file).view()
+    return [view.episode(name) for name in view.episode_ids]
+
+
+def demonstrations(pusher: str, first_seed: int, n: int) -> list[Episode]:
+    """Whole ones of the expert."""
+    spec = CollectSpec(pusher, (ANGLE,), n, block=BLOCK, image_size=0, first_seed=first_seed)
+    return [demonstrate(spec, demo) for demo in spec.demos()]
+
+
+def equal_steps(whole: Sequence[Episode], steps: int) -> list[Episode]:
+    """As many whole demonstrations as have about that number of steps: the nearest, at least one."""
+    sums = np.cumsum([len(episode) for episode in whole])
+    return list(whole[: int(np.argmin(np.abs(sums - steps))) + 1])
+
+
+def arms(out: Path, seeds: Sequence[int], rows: dict[str, Any], save: Callable[[], None]) -> None:
+    """Every row that is not there yet."""
+    policy = load_policy(AgentConfig(POLICY))
+    assert policy is not None
+    replay = AgentConfig(settings_of=POLICY)
+    pool = kept(out / "pool.safetensors", lambda: demonstrations("disc", POOL_SEED, N_POOL))
+
+    def run(name: str, config: AgentConfig, actor: Any, more: Sequence[Episode], **facts: Any) -> None:
+        if name in rows:
+            return
+        began = time.perf_counter()
+        actor = actor() if callable(actor) and not isinstance(actor, TrainedPolicy) else actor
+        solved = evaluate(config, actor, [*pool, *more], seeds)
+        rows[name] = {**facts, "solved": solved, "wall_s": round(time.perf_counter() - began, 1)}
+        print(name, facts, {key: sum(hits) for key, hits in solved.items()}, flush=True)
+        save()
+
+    run("frozen, 0", AgentConfig(POLICY), policy, [], steps=0)
+    run("replay, 0", replay, None, [], steps=0)
+    for list_number, first in enumerate(START_SEEDS):
+        shown = kept(
+            out / f"corrections-{first}.safetensors", lambda f=first: correct(policy, pool, f, COUNTS[-1])
+        )
+        whole = kept(
+            out / f"whole-{first}.safetensors", lambda f=first: demonstrations(PUSHER, f, COUNTS[-1])
+        )
+        judge = kept(out / "judge.safetensors", lambda: demonstrations(PUSHER, 154_000, 1))[0]
+        for n in COUNTS:
+            given, steps = shown[:n], n_steps(shown[:n])
+            facts = {"n": n, "list": list_number}
+            run(
+                f"corrections, {n}, list {list_number}",
+                AgentConfig(POLICY),
+                policy,
+                given,
+                **facts,
+                steps=steps,
+            )
+            run(f"replay, corrections, {n}, list {list_number}", replay, None, given, **facts, steps=steps)
+            run(
+                f"whole, {n}, list {list_number}", AgentConfig(POLICY), policy, whole[:n], **facts,
+                steps=n_steps(whole[:n]),
+            )  # fmt: skip
+            same = equal_steps(whole, steps)
+            run(
+                f"whole, steps of {n}, list {list_number}", AgentConfig(POLICY), policy, same,
+                **{**facts, "demonstrations": len(same)}, steps=n_steps(same),
+            )  # fmt: skip
+            folder = out / f"tuned-{list_number}-{n}"
+            run(
+                f"fine-tuned, {n}, list {list_number}", AgentConfig(POLICY),
+                lambda g=given, j=judge, f=folder: fine_tune(g, pool, j, f), [], **facts, steps=steps,
+            )  # fmt: skip
+
+
+def summary(rows: Mapping[str, Any]) -> dict[str, Any]:
+    """Each kind and count over the lists: rate, interval, and the paired gain over no correction."""
+    table: dict[str, Any] = {}
+    for key in (f"{threshold:g}" for threshold in THRESHOLDS):
+        base = np.array(rows["frozen, 0"]["solved"][key], np.float64)[None, :, None]  # (1, starts, 1)
+        kinds: dict[str, list[Any]] = {}
+        for name, row in rows.items():
+            kinds.setdefault(name.split(", list")[0], []).append(row)
+        for kind, found in kinds.items():
+            hits = np.array([row["solved"][key] for row in found], np.float64)[:, :, None]
+            entry = table.setdefault(kind, {"steps": float(np.mean([row["steps"] for row in found]))})
+            low, high = rate_interval(hits)
+            entry[key] = {"rate": float(hits.mean()), "interval": [low, high], "n": int(hits.size)}
+            if kind != "frozen, 0":
+                entry[key]["gain"] = float(hits.mean() - base.mean())
+                entry[key]["gain_interval"] = list(gain_interval(hits, base))
+    for key in (f"{threshold:g}" for threshold in THRESHOLDS):
+        for n in COUNTS:
+            ours = np.array([r["solved"][key] for r in _lists(rows, f"corrections, {n}")], np.float64)[
+                :, :, None
+            ]
+            for other in (f"whole, {n}", f"whole, steps of {n}", f"fine-tuned, {n}"):
+                found = _lists(rows, other)
+                if len(found) != len(ours):
+                    continue
+                theirs = np.array([row["solved"][key] for row in found], np.float64)[:, :, None]
+                against = table[f"corrections, {n}"].setdefault("against", {}).setdefault(other, {})
+                against[key] = [float(ours.mean() - theirs.mean()), *gain_interval(ours, theirs)]
+    return table
+
+
+def _lists(rows: Mapping[str, Any], kind: str) -> list[Any]:
+    return [row for name, row in rows.items() if name.split(", list")[0] == kind]
+
+
+def main() -> None:
+    """Run what is missing, and sum up."""
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("runs/corrections"), help="keeps what was recorded")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    file = options.out / ("quick.json" if options.quick else "rows.json")
+    rows: dict[str, Any] = json.loads(file.read_text())["rows"] if file.exists() else {}
+    seeds = SEEDS[:N_QUICK] if options.quick else SEEDS
+    arms(options.out, seeds, rows, lambda: finish({"rows": rows}, file))
+    finish({"seeds": [seeds[0], seeds[-1]], "summary": summary(rows), "rows": rows}, options.json)
+    for kind, entry in summary(rows).items():
+        rates = "  ".join(
+            f"> {k}: {100 * entry[k]['rate']:.1f} {entry[k]['interval']}" for k in ("0.85", "0.95")
+        )
+        print(f"{kind}: {entry['steps']:.0f} steps, {rates}")
+
+
+if __name__ == "__main__":
+    run_script(main)
