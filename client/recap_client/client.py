@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
@@ -15,6 +18,7 @@ T = TypeVar("T")
 
 MAX_REPLY_BYTES = 64 * 2**20
 CLOSE_TIMEOUT_S = 1.0
+UPLOAD_TIMEOUT_S = 120.0
 FIRST_WAIT_S, MAX_WAIT_S = 0.05, 2.0
 
 
@@ -70,6 +74,26 @@ class PolicyClient:
         self._episode = {"reset": True, **{key: value for key, value in given.items() if value is not None}}
         data = encode(self._episode)
         self._patiently(lambda: self._exchange(data))
+
+    def upload(self, episode: Mapping[str, Any]) -> int:
+        """Add a demonstration to the server's pool, which uses it from its next reply on; the new version."""
+        url = "http" + self.url.removeprefix("ws").rstrip("/") + "/api/pool"
+        headers = {**self._headers, "Content-Type": "application/msgpack"}
+        request = urllib.request.Request(url, encode(dict(episode)), headers)
+        try:
+            opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+            with opener.open(request, timeout=UPLOAD_TIMEOUT_S) as reply:
+                return int(json.load(reply)["version"])
+        except urllib.error.HTTPError as error:
+            with error:
+                told = error.read(10_000).decode("utf-8", "replace")
+            try:
+                told = json.loads(told)["error"]
+            except (ValueError, KeyError, TypeError):
+                told = f"status {error.code}"
+            raise ServerError(f"policy server {self.url} does not take the demonstration: {told}") from error
+        except (OSError, ValueError, KeyError) as error:
+            raise UnreachableError(f"policy server {self.url} cannot be reached ({error})") from error
 
     def close(self) -> None:
         """Leave."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from recap_client.errors import InputError
 from recap_client.limits import F64
-from recap_client.messages import CORRECTION_FROM, GOAL, IMAGES, OBJECTS, PROMPT, STATE
+from recap_client.messages import CORRECTION_FROM, GOAL, IMAGES, OBJECTS, PROMPT, STATE, TIME_OFFSET, WRIST
 
 N_CONTEXT = 7  # frames before a take-over that are kept, so that its first frame has a history of eight
 MIN_FRAMES = 8  # fewer show nothing
+MAX_BYTES = 128 * 2**20  # of one correction: half of what a server takes at once
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class CorrectionRecorder:
     """Watches a run and keeps what the person does in it.
 
     A correction is the first frame of its run, by which stage 1 of retrieval finds it, a few frames before
-    the take-over, which are its history, and every frame that the person drove. Only these are retrieved.
+    the take-over, which are its history, and every frame that the person drove. Only the last are retrieved.
 
     Args:
         name: of the run; corrections are called NAME/1, NAME/2, …
@@ -73,16 +78,16 @@ class CorrectionRecorder:
         self._first = self._first or frame
         (self._shown if by_person else self._before).append(frame)
 
-    def finish(self, success: bool = True) -> dict[str, Any] | None:
+    def finish(self, success: bool = True, at_least: int = MIN_FRAMES) -> dict[str, Any] | None:
         """The correction, as an upload has it; None where too little was shown."""
         shown, self._shown = self._shown, []
         context = list(self._before)
         self._before.extend(shown)
-        if len(shown) < MIN_FRAMES or self._first is None:
+        if len(shown) < at_least or self._first is None:
             return None
         if self._first.time_s < (context or shown)[0].time_s:
             context.insert(0, self._first)
-        frames = [*context, *shown]
+        frames, begun_s = [*context, *shown], len(context) / self.rate_hz
         messages, first = [frame.message for frame in frames], frames[0].message
         common = [key for key in first if all(key in message for message in messages)]
         images = {key: self.cameras.get(key, key.removeprefix(IMAGES)) for key in common}
@@ -95,7 +100,7 @@ class CorrectionRecorder:
             "embodiment": self.embodiment,
             "source": "a person's correction",
             "fps": self.rate_hz,
-            "timestamps": np.array([frame.time_s for frame in frames]),
+            "timestamps": np.arange(len(frames)) / self.rate_hz,
             "proprio": np.array([message[STATE] for message in messages], np.float32),
             "actions": np.array([frame.action for frame in frames], np.float32),
             "objects": {
@@ -105,6 +110,102 @@ class CorrectionRecorder:
             },
             "images": {name: np.array([m[key] for m in messages]) for key, name in images.items()},
             "success": success,
-            "attributes": {**self.attributes, CORRECTION_FROM: shown[0].time_s},
+            "attributes": {
+                **self.attributes,
+                CORRECTION_FROM: begun_s,
+                TIME_OFFSET: shown[0].time_s - begun_s,
+            },
         }
         return episode if GOAL not in first else {**episode, "goal": np.asarray(first[GOAL], np.float32)}
+
+
+class Person:
+    """A person's part in a control loop: what they want now, and what becomes of what they showed.
+
+    Args:
+        takeover: the robot's: an action while the person drives, else None.
+        recorder: cuts corrections out of the run.
+        keep: called with each correction, in a thread of its own; an upload.
+        patience_s: how long the policy waits for a correction to be kept before it goes on without.
+    """
+
+    def __init__(
+        self,
+        takeover: Callable[[], Any],
+        recorder: CorrectionRecorder,
+        keep: Callable[[Mapping[str, Any]], Any],
+        patience_s: float = 10.0,
+    ) -> None:
+        self._takeover, self.recorder, self._keep, self._patience_s = takeover, recorder, keep, patience_s
+        self._thread = ThreadPoolExecutor(1, "recap-corrections")
+        self._keeping: list[Future[Any]] = []
+        self._since = 0.0
+        self._at_least = MIN_FRAMES
+        self.is_driving = False
+        self.n_kept = 0
+        self.problem = ""  # why the last one that was lost could not be kept
+
+    def action(self) -> F64 | None:
+        """What the person wants now, finite numbers; None while the policy drives."""
+        wanted = self._takeover()
+        self.is_driving = wanted is not None
+        if wanted is None:
+            return None
+        action = np.array(wanted, np.float64)
+        if action.ndim != 1 or not np.isfinite(action).all():
+            raise InputError(f"takeover() gave {action.shape}, or not finite: give an action, or None")
+        return action
+
+    def record(self, message: Mapping[str, Any], action: F64, by_person: bool) -> None:
+        """One period; what becomes too long for one upload is kept in pieces."""
+        self.recorder.add(message, action, by_person)
+        if self.recorder.n_bytes > MAX_BYTES and self.recorder.n_frames >= MIN_FRAMES:
+            self.hand_back()
+            self._at_least = 1  # the rest of it
+
+    def hand_back(self) -> None:
+        """Keep what was shown."""
+        correction = self.recorder.finish(at_least=self._at_least)
+        self._at_least = MIN_FRAMES
+        if correction is not None:
+            self._since = time.monotonic()
+            self._keeping.append(self._thread.submit(self._keep, correction))
+
+    def settle(self) -> bool:
+        """Count what has arrived; whether a correction is still on its way and worth waiting for."""
+        for done in [future for future in self._keeping if future.done()]:
+            self._keeping.remove(done)
+            error = done.exception()
+            self.n_kept += error is None
+            self.problem = self.problem if error is None else " ".join(str(error).split())
+        return bool(self._keeping) and time.monotonic() - self._since < self._patience_s
+
+    def close(self) -> None:
+        """Keep what was shown last, as long as patience lasts."""
+        self.hand_back()
+        wait(self._keeping, self._patience_s)
+        self.settle()
+        if self._keeping:
+            self.problem = "the server did not answer in time"
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def person_of(
+    robot: Any, said: Mapping[str, Any], rate_hz: float, keep: Callable[[Mapping[str, Any]], Any], **more: Any
+) -> Person | None:
+    """The person who may take over a robot; None where it has no `takeover`."""
+    takeover = getattr(robot, "takeover", None)
+    if not callable(takeover):
+        return None
+    cameras = {str(key): str(camera) for camera, key in said.get("image_keys", {}).items()}
+    wrists = [c for c in cameras.values() if "wrist" in c] or list(cameras.values())[1:2]
+    embodiment = str(getattr(robot, "embodiment", "") or said.get("robot", {}).get("name", "robot"))
+    recorder = CorrectionRecorder(
+        f"corrections/{embodiment}/{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}",
+        rate_hz,
+        embodiment,
+        str(said.get("default_prompt", "")),
+        dict(getattr(robot, "attributes", {})),
+        {**cameras, **({WRIST: wrists[0]} if wrists else {})},
+    )
+    return Person(takeover, recorder, keep, **more)

@@ -94,6 +94,8 @@ def drive(spec: RunSpec, film: Callable[[Any, float], None] | None = None) -> Lo
             held.pop_all()  # from here on the loop closes it
         name = f"{said['policy']} ({said['fingerprint']})" if "policy" in said else "a policy"
         print(f"Robot: {spec.robot} at {loop.rate_hz:g} Hz, by {name} at {spec.url}", flush=True)
+        if hasattr(robot, "takeover") and not said.get("pool_writable", False):
+            print("Corrections: not kept, for the server's pool cannot be changed; serve one with --pool")
         with _stopping(loop):
             report = loop.run()
     if sys.stderr.isatty():
@@ -144,6 +146,9 @@ def _summarise(report: LoopReport) -> None:
         f"Misses: {report.misses} periods held for want of an action, {report.overruns} overran; "
         f"{report.limited} actions limited; jerk {report.jerk:.2f}"
     )
+    if report.by_person:
+        lost = f"; not kept: {report.not_kept}" if report.not_kept else ""
+        print(f"Corrections: {report.corrections} in the pool, {report.by_person} periods by a person{lost}")
 
 
 def _write_json(spec: RunSpec, loop: RobotLoop) -> None:

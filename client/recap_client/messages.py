@@ -14,7 +14,8 @@ IMAGE, WRIST, STATE, PROMPT = "observation/image", "observation/wrist_image", "o
 IMAGES = "observation/images/"
 GOAL, TIME, OBJECTS = "observation/goal", "observation/time_s", "observation/objects/"
 EXECUTED, MISSED, RESET = "executed", "missed", "reset"
-CORRECTION_FROM = "correction_from_s"  # attribute of a correction: when in its run the person took over
+# Attributes of a correction: when in it the person took over, and when in its run its clock began.
+CORRECTION_FROM, TIME_OFFSET = "correction_from_s", "time_offset_s"
 
 
 def as_message(seen: Any) -> dict[str, Any]:

@@ -11,15 +11,20 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from recap_client.corrections import person_of
 from recap_client.errors import BusyError, InputError, ServerError, UnreachableError
 from recap_client.limits import F64, ActionLimits, action_spans, limit_actions
-from recap_client.messages import EXECUTED, MISSED, PROMPT, as_message, held_columns, position_in
+from recap_client.messages import EXECUTED, MISSED, PROMPT, TIME, as_message, held_columns, position_in
 from recap_client.realtime import N_BLEND, Answer, Asker, Infers, Latency, Timeline, ask_after
 
 
 @runtime_checkable
 class Robot(Protocol):
-    """What can be driven. It may also have `status()` (numbers to show), `done` and `close()`."""
+    """What can be driven. It may also have `status()` (numbers to show), `done` and `close()`.
+
+    With `takeover()` a person may drive it: an action, which is sent in place of the policy's, or None. What
+    they show is added to the server's pool when they hand back.
+    """
 
     def observe(self) -> Any:
         """The moment: a `recap.Observation`, or a message as the wire has it."""
@@ -76,6 +81,9 @@ class LoopReport:
     held: int = 0  # replies that wanted to stay
     failures: int = 0  # questions that got no reply: lost or busy
     limited: int = 0  # actions that were moved into the box or slowed down
+    by_person: int = 0  # periods in which a person drove
+    corrections: int = 0  # of theirs that the server's pool has
+    not_kept: str = ""  # why one of them is not
     latency_p50_ms: float = float("nan")
     latency_p99_ms: float = float("nan")
     acceleration: float = float("nan")  # mean second difference of the targets, in the units of an action
@@ -93,7 +101,8 @@ class RobotLoop:
     """Drives a robot by a policy; `run` returns when it is over, and the robot then holds.
 
     Args:
-        robot: its `observe` is called when a question is due, its `act` once a period.
+        robot: its `observe` is called when a question is due, or once a period where it has a `takeover`;
+            its `act` once a period.
         policy: asked from a thread of the loop's own; the caller closes it.
         watch: called after every period.
     """
@@ -133,6 +142,12 @@ class RobotLoop:
         self._answered_misses = 0
         self._asked_misses = 0
         self._lost_since: float | None = None
+        self._person = person_of(
+            robot, said, self.rate_hz, getattr(policy, "upload", _no_upload), patience_s=self.spec.patience_s
+        )
+        self._stale = False  # whether the answer under way is to what was before a person drove
+        self._seen: dict[str, Any] | None = None  # of this period, where it was looked already
+        self._resumes = False  # after a person has handed back, until there is a chunk
 
     def stop(self) -> None:
         """End after this period; from any thread, or a signal handler."""
@@ -156,6 +171,8 @@ class RobotLoop:
             self._rest()
         finally:
             asker.close()
+            if self._person is not None:
+                self._person.close()
             close = getattr(self.robot, "close", None)
             if callable(close):
                 close()
@@ -171,10 +188,11 @@ class RobotLoop:
             return begun
         due = time.monotonic()
         while True:
-            self._receive(asker, asker.poll())
-            if not asker.is_waiting and self._wants_to_ask():
-                self._ask(asker)
-            self._act()
+            if not self._follow_person(asker):
+                self._receive(asker, asker.poll())
+                if not asker.is_waiting and self._wants_to_ask():
+                    self._ask(asker)
+                self._act()
             due += period_s
             early_s = due - time.monotonic()
             if early_s < 0:
@@ -186,6 +204,27 @@ class RobotLoop:
                 return "done"
             if self._stopped.wait(max(0.0, early_s)):
                 return "stopped"
+
+    def _follow_person(self, asker: Asker) -> bool:
+        """One period by a person, where one drives; what the policy had planned is dropped."""
+        person = self._person
+        if person is None:
+            return False
+        self._seen, drove = self._look(), person.is_driving
+        wanted = person.action()
+        if drove and wanted is None:
+            person.hand_back()
+            self._resumes, self._stale = True, asker.is_waiting
+            self.timeline.stay(0, self._still)
+            self.timeline.last = self._still
+        if wanted is None:
+            return False
+        if wanted.shape != (self._action_dim,):
+            raise InputError(f"takeover() gave {wanted.shape}: give {self._action_dim} numbers, or None")
+        asker.poll()  # an answer to what is past
+        self._count(by_person=1)
+        self._send(wanted)
+        return True
 
     def _await_first(self, asker: Asker, period_s: float) -> str | None:
         """The robot stands until it knows where to go; that is nobody's miss."""
@@ -201,15 +240,23 @@ class RobotLoop:
     def _wants_to_ask(self) -> bool:
         delay = self.latency.periods(1 / self.rate_hz)
         every = ask_after(self._horizon, self._n_action_steps, delay)
+        if self._resumes and self._person is not None and self._person.settle():
+            return False  # what was shown is to be in the pool
         return not len(self.timeline) or self.timeline.n_taken - self._answered_at >= every
 
-    def _ask(self, asker: Asker) -> None:
+    def _look(self) -> dict[str, Any]:
         seen = self.robot.observe()
         message = dict(seen if isinstance(seen, Mapping) else as_message(seen))
         if self.spec.task:
             message[PROMPT] = self.spec.task
         if self._at is None:
             self._at = position_in(message, self._said)
+        if self._person is not None:  # the server counts actions of its own, not a person's
+            message.setdefault(TIME, self.report.periods / self.rate_hz)
+        return message
+
+    def _ask(self, asker: Asker) -> None:
+        message = dict(self._look() if self._seen is None else self._seen)
         taken, missed = self.timeline.n_taken, self.report.misses
         message |= {EXECUTED: taken - self._answered_at, MISSED: missed - self._answered_misses}
         asker.ask(message, taken)
@@ -217,7 +264,8 @@ class RobotLoop:
 
     def _receive(self, asker: Asker, answer: Answer | None) -> None:
         """Join what has come; a lost or busy server is asked again until patience ends."""
-        if answer is None:
+        if answer is None or self._stale:
+            self._stale = self._stale and answer is None
             return
         if isinstance(answer.error, UnreachableError | BusyError):
             self._count(failures=1)
@@ -256,13 +304,23 @@ class RobotLoop:
         assert self._at is not None
         wanted = self.timeline.take()
         if wanted is None:
-            self._count(misses=1)
-            target = self.timeline.last = self._still  # what comes next blends from there
+            self._count(misses=0 if self._resumes else 1)
+            self.timeline.last = self._still  # what comes next blends from there
         else:
+            self._resumes = False
+        self._send(wanted)
+
+    def _send(self, wanted: F64 | None) -> None:
+        """An action within the limits, or one that holds."""
+        assert self._at is not None
+        target = self._still
+        if wanted is not None:
             kept, n_limited = limit_actions(wanted[None], self._at, self.limits)
             target = kept[0]
             self._count(limited=n_limited)
         self.robot.act(target.copy())
+        if self._person is not None and self._seen is not None:
+            self._person.record(self._seen, target, self._person.is_driving)
         self._at = target
         self.targets.append(target)
         self._count(periods=1)
@@ -283,8 +341,17 @@ class RobotLoop:
         counts = {key: getattr(self.report, key) + n for key, n in more.items()}
         if "periods" in more:
             counts["status"] = self._status()
+            counts |= self._kept()
             counts["latency_p50_ms"] = _quantile(self._latencies_ms[-32:], 0.5)
         self.report = replace(self.report, **counts)
+
+    def _kept(self) -> dict[str, Any]:
+        """What the pool has of a person."""
+        person = self._person
+        if person is None:
+            return {}
+        person.settle()
+        return {"corrections": person.n_kept, "not_kept": person.problem}
 
     def _status(self) -> Any:
         status = getattr(self.robot, "status", None)
@@ -295,11 +362,16 @@ class RobotLoop:
             self.report,
             reason=reason,
             seconds=seconds,
+            **self._kept(),
             latency_p50_ms=_quantile(self._latencies_ms, 0.5),
             latency_p99_ms=_quantile(self._latencies_ms, 0.99),
             acceleration=roughness(self.targets, 2),
             jerk=roughness(self.targets, 3),
         )
+
+
+def _no_upload(episode: Mapping[str, Any]) -> None:
+    raise ServerError("this server takes no demonstrations")
 
 
 def roughness(targets: list[F64], order: int) -> float:

@@ -75,10 +75,10 @@ def make_env() -> MyEnv:
 
 
 class MyRobot:
-    """What `recap run` drives: replace the two methods by your driver."""
+    """What `recap run` drives: replace the methods by your driver."""
 
-    def __init__(self, metadata: dict[str, Any]) -> None:
-        self.env, self.done = MyEnv(), False
+    def __init__(self, metadata: dict[str, Any], person_at: int = 10**9) -> None:
+        self.env, self.done, self.period, self.person_at = MyEnv(), False, 0, person_at
         self.seen, self.info = self.env.reset(seed=500)
 
     def observe(self) -> dict[str, Any]:
@@ -93,10 +93,18 @@ class MyRobot:
         self.seen, _, done, _, self.info = self.env.step(action)
         self.done = self.done or done
 
+    def takeover(self) -> Any:
+        """What a person wants now, or None while the policy drives: read your gamepad or leader arm here.
 
-def connect(metadata: dict[str, Any]) -> MyRobot:
-    """The robot, given what the server says of itself."""
-    return MyRobot(metadata)
+        Leave the method out if nobody takes over. Here the expert drives for 12 periods, from `person_at` on.
+        """
+        self.period += 1
+        return self.env.expert() if 0 <= self.period - self.person_at < 12 else None
+
+
+def connect(metadata: dict[str, Any], person_at: int = 10**9) -> MyRobot:
+    """The robot, given what the server says of itself; options come as --robot.NAME VALUE."""
+    return MyRobot(metadata, person_at)
 
 
 def record(env: MyEnv, task: str, seed: int, embodiment: str) -> recap.Episode:

@@ -9,9 +9,7 @@ from the same starts and by the same person: as many whole demonstrations of the
 as have the same number of steps, and a fine-tune of the policy on the corrections. 50 development starts,
 seeds 500...549, each time for three lists of starts to correct at. What is there already is not run again.
 
-The rule. What is left is the block's distance from the goal in px, and 60 px a radian of its turn. The
-person takes over when it has not become less by 5 px in the last 40 steps, and hands back when it is half of
-what it was at the take-over, when coverage is past 0.95, or after 80 steps.
+The rule is that of `recap_worlds.pusht.person.Corrector`.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ from recap.cli.one_line import run_script
 from recap.evaluation.rollouts import run_trials
 from recap.evaluation.spec import EvalSpec
 from recap.evaluation.statistics import gain_interval, rate_interval
-from recap.geometry import wrap_angle
 from recap.policies.checkpoint import from_pretrained
 from recap.policies.policy import TrainedPolicy
 from recap.pool.memory import MemoryPool, MemoryView
@@ -39,12 +36,13 @@ from recap.pool.packed import PackedPool, write_packed
 from recap.serving.uploads import episode_of
 from recap.training.data import build_data
 from recap.training.trainer import train
-from recap.types import F64, Episode, Observation
+from recap.types import Episode
 from recap_client.corrections import CorrectionRecorder
 from recap_client.messages import CORRECTION_FROM, as_message
 from recap_worlds.pusht.collecting import CollectSpec, demonstrate
 from recap_worlds.pusht.env import PushTEnv
 from recap_worlds.pusht.expert import Expert
+from recap_worlds.pusht.person import Corrector
 from recap_worlds.pusht.recipes import RECIPES
 from recap_worlds.pusht.robot import PUSHT
 from recap_worlds.pusht.suite import context_of
@@ -56,44 +54,7 @@ COUNTS = (1, 3, 10)
 N_POOL, POOL_SEED = 10, 150_000
 START_SEEDS = (151_000, 152_000, 153_000)  # of the starts to correct at, a list each
 N_STARTS = 40  # of a list, at most
-NO_PROGRESS, MIN_PROGRESS, TURN_PX, MAX_CORRECTION = 40, 5.0, 60.0, 80
 TUNING = {"n_iterations": 400, "warm_up": 50, "learning_rate": 3e-4, "validate_every": 400, "save_every": 400}
-
-
-def left(seen: Observation) -> float:
-    """How far the block is from its goal, px."""
-    block, goal = seen.objects["block"], seen.goal
-    assert goal is not None
-    return float(np.hypot(*(block[:2] - goal[:2])) + TURN_PX * abs(wrap_angle(float(block[2] - goal[2]))))
-
-
-@dataclass
-class Person:
-    """Watches what is left and takes over by the rule; drives as the expert does."""
-
-    expert: Expert
-    least: float = np.inf
-    since: int = 0  # steps without progress
-    driving: int = 0  # steps since the take-over; 0: the policy drives
-    at_takeover: float = 0.0
-
-    def takeover(self, seen: Observation, coverage: float) -> F64 | None:
-        """The person's action, or None while the policy drives."""
-        now = left(seen)
-        if self.driving:
-            enough = now <= self.at_takeover / 2 or self.driving >= MAX_CORRECTION
-            if enough or coverage > THRESHOLDS[-1]:
-                self.driving, self.least, self.since = 0, now, 0
-                return None
-        else:
-            progress = now < self.least - MIN_PROGRESS
-            self.least, self.since = (now, 0) if progress else (self.least, self.since + 1)
-            if self.since < NO_PROGRESS:
-                return None
-            self.at_takeover = now
-            self.expert.reset(0)
-        self.driving += 1
-        return self.expert.act(seen)
 
 
 def correct(policy: TrainedPolicy, shown: Sequence[Episode], first_seed: int, n: int) -> list[Episode]:
@@ -103,7 +64,7 @@ def correct(policy: TrainedPolicy, shown: Sequence[Episode], first_seed: int, n:
     for seed in range(first_seed, first_seed + N_STARTS):
         env = PushTEnv(PUSHER, ANGLE, block=BLOCK)
         env.reset(seed=seed)
-        person = Person(Expert(PUSHER, BLOCK))
+        person = Corrector(Expert(PUSHER, BLOCK))
         scene = scene_id(BLOCK, ANGLE, seed)
         recorder = CorrectionRecorder(scene, FPS, PUSHER, attributes={"block": BLOCK, "symmetry": 1})
         agent.reset(0, _Seeded(seed))

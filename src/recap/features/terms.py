@@ -14,6 +14,7 @@ from recap.geometry import canonical_poses, into_frame
 from recap.geometry3 import canonical_poses3
 from recap.robot import body_of
 from recap.types import F32, F64, Frames, Requires
+from recap_client.messages import TIME_OFFSET
 
 SPACE_DIM = 7  # of a pose in space: xyz and a quaternion, w first
 UPRIGHT = np.array([0, 0, 0, 1, 0, 0, 0], np.float64)
@@ -265,13 +266,15 @@ class Proprio:
 
 @dataclass(frozen=True)
 class Time:
-    """Progress since the start, seconds."""
+    """Progress since the start of the run, seconds."""
 
     dim: int = 1
 
     def describe(self, episode: Frames) -> F64:
         """(t, 1)."""
-        return np.asarray(episode.timestamps, np.float64)[:, None]
+        began = episode.attributes.get(TIME_OFFSET, 0.0)
+        times = np.asarray(episode.timestamps, np.float64)[:, None]
+        return times + began if isinstance(began, int | float) else times
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,8 @@ class PoolRoutes:
         if self._uploads.locked():
             return refusal(503, "busy: other uploads are running; try again soon")
         async with self._uploads:
-            version, ids = await add_upload(request, store, self.service.spec.limits, self._threads)
+            limits, complete = self.service.spec.limits, self.service.complete
+            version, ids = await add_upload(request, store, limits, self._threads, complete)
         self.service.metrics.changes.add(bool(ids))
         return web.json_response({"version": version, "added": ids}, status=201 if ids else 200)
 

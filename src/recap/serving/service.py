@@ -234,6 +234,8 @@ class Service:
             "action_high": limits.high.tolist(),
             "max_steps": [list(step) for step in limits.steps],
             "pool_version": self.agent.retriever.source.view().version,
+            "pool_writable": self.is_writable,
+            "default_prompt": self.look.default_prompt,
             "reset": "a new connection, or {'reset': true, 'seed': n, 'options': {...}}, begins an episode",
         }
 
@@ -341,6 +343,25 @@ class Service:
             objects = {**found.objects, **given.objects}  # what was sent goes before what was seen
             given = replace(given, objects=objects, goal=found.goal if given.goal is None else given.goal)
         return given
+
+    def complete(self, episode: Episode) -> Episode:
+        """An uploaded demonstration with the poses that retrieval reads, found in its images if not sent."""
+        needs = self.look.requires
+        if self.suite is None or not self.look.estimates or not episode.images:
+            return episode
+        if needs.missing(episode.objects, episode.goal) is None:
+            return episode
+        known = {name: episode.attributes[name] for name in self.suite.options if name in episode.attributes}
+        estimator = self.suite.estimator({**self.suite_options(), **known})
+        seen = [estimator.estimate(observation_at(episode, t)) for t in range(len(episode))]
+        found = {
+            name: np.array([o.objects[name] for o in seen], np.float32)
+            for name in needs.objects
+            if all(name in o.objects for o in seen)
+        }
+        goal = seen[0].goal if episode.goal is None else episode.goal
+        goal = None if goal is None else np.asarray(goal, np.float32)
+        return replace(episode, objects={**found, **episode.objects}, goal=goal)
 
     def _lacks(self, seen: Observation) -> str | None:
         return self.look.requires.missing(seen.objects, seen.goal)

@@ -10,7 +10,7 @@ import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -45,9 +45,17 @@ KEYS = frozenset(
 
 
 async def add_upload(
-    request: web.Request, pool: Pool, limits: Limits, threads: Executor
+    request: web.Request,
+    pool: Pool,
+    limits: Limits,
+    threads: Executor,
+    complete: Callable[[Episode], Episode] = lambda episode: episode,
 ) -> tuple[int, list[str]]:
-    """Take in an upload; the version that has it, and the ids that are new in it."""
+    """Take in an upload; the version that has it, and the ids that are new in it.
+
+    Args:
+        complete: adds what a demonstration lacks, where that can be found out.
+    """
     kind = request.content_type
     if kind not in (*ZIP_TYPES, *WIRE_TYPES):
         raise InputError(f"an upload of {kind} is not known: send application/zip, or application/msgpack")
@@ -62,8 +70,12 @@ async def add_upload(
     def work() -> tuple[int, list[str]]:
         try:
             if kind in ZIP_TYPES:
-                return _add(_zipped(file, folder / "unpacked", name, limits), pool, skip)
-            return _add([read_episode(file.read_bytes(), limits)], pool, skip)
+                episodes = _zipped(file, folder / "unpacked", name, limits)
+            else:
+                episodes = [read_episode(file.read_bytes(), limits)]
+            for episode in episodes:
+                check_episode(episode)
+            return _add(list(map(complete, episodes)), pool, skip)
         except RecapError as error:
             # The folder is ours and means nothing to whoever sent the upload.
             raise InputError(str(error).replace(f"{folder}/", "")) from error
@@ -189,8 +201,6 @@ def _digest(file: Path) -> str:
 
 
 def _add(episodes: list[Episode], pool: Pool, skip: bool) -> tuple[int, list[str]]:
-    for episode in episodes:
-        check_episode(episode)
     errors = [finding for finding in check_dataset(episodes) if finding.severity == "error"]
     if errors:
         raise InputError(f"the upload was not added: {errors[0]}")

@@ -7,6 +7,8 @@ from typing import Any
 
 from recap.types import F64, U8, Observation
 from recap_worlds.pusht.env import PushTEnv
+from recap_worlds.pusht.expert import Expert
+from recap_worlds.pusht.person import Corrector
 
 DEFAULT_SIZE = 96  # px of a camera, where the server does not say
 
@@ -16,6 +18,7 @@ class PushTRobot:
 
     Args:
         camera_size: px a side of the picture it sends.
+        person: the expert takes over where the policy gains nothing.
     """
 
     def __init__(
@@ -26,6 +29,7 @@ class PushTRobot:
         angle: float = 20.0,
         block: str = "tee",
         seed: int = 500,
+        person: bool = False,
     ) -> None:
         self.env = PushTEnv(pusher, angle, block=block)
         _, info = self.env.reset(seed=seed)
@@ -33,6 +37,11 @@ class PushTRobot:
         self.options = {"block": block}  # what the server's world should be set to
         self.coverage = self.best = float(info["coverage"])
         self.done = False
+        self.embodiment = pusher
+        self.attributes = {"block": block, "symmetry": self.env.shape.symmetry}  # of a correction
+        if person:  # a robot that has `takeover` is looked at in every period
+            self._person = Corrector(Expert(pusher, block))
+            self.takeover = self._takeover
 
     @classmethod
     def for_server(
@@ -43,10 +52,11 @@ class PushTRobot:
         angle: float = 20.0,
         block: str = "tee",
         seed: int = 500,
+        person: bool = False,
     ) -> PushTRobot:
         """One whose camera suits a server."""
         size = int(metadata.get("camera_size", DEFAULT_SIZE))
-        robot = cls(size, pusher=pusher, angle=angle, block=block, seed=seed)
+        robot = cls(size, pusher=pusher, angle=angle, block=block, seed=seed, person=person)
         known = metadata.get("option_names", robot.options)
         robot.options = {name: value for name, value in robot.options.items() if name in known}
         return robot
@@ -61,6 +71,10 @@ class PushTRobot:
         self.coverage = float(info["coverage"])
         self.best = max(self.best, self.coverage)
         self.done = self.done or ended
+
+    def _takeover(self) -> F64 | None:
+        """The person's action while they drive."""
+        return self._person.takeover(self.env.observe(), self.coverage)
 
     def status(self) -> Mapping[str, float]:
         """How much of the goal is covered, now and at best."""

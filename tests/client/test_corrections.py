@@ -1,0 +1,155 @@
+"""What a person shows in a run, and nothing else, becomes a demonstration."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recap.errors import InputError
+from recap.features.terms import Time
+from recap.pool.content import check_episode
+from recap.serving.uploads import episode_of
+from recap_client.corrections import MIN_FRAMES, N_CONTEXT, CorrectionRecorder, Person, person_of
+from recap_client.messages import CORRECTION_FROM
+
+HZ = 10.0
+
+
+def seen(t: int, size: int = 16) -> dict[str, Any]:
+    return {
+        "observation/state": np.array([t, 0.0], np.float32),
+        "observation/image": np.full((size, size, 3), t, np.uint8),
+        "observation/objects/block": np.array([t, 1.0, 2.0]),
+        "observation/goal": np.array([5.0, 5.0, 0.0]),
+        "prompt": "push",
+    }
+
+
+def recorder(**changes: Any) -> CorrectionRecorder:
+    given = {"attributes": {"block": "tee"}, "cameras": {"observation/image": "top"}, **changes}
+    return CorrectionRecorder("run", HZ, "triangle", **given)
+
+
+def drive(watched: CorrectionRecorder, by_policy: int, by_person: int, begin: int = 0) -> None:
+    for t in range(begin, begin + by_policy + by_person):
+        watched.add(seen(t), np.array([t, t]), by_person=t >= begin + by_policy)
+
+
+def test_a_correction_is_the_first_frame_its_history_and_what_the_person_drove() -> None:
+    watched = recorder()
+    drive(watched, 30, 20)
+    found = episode_of(watched.finish() or {})
+    check_episode(found)
+    assert found.id == "run/1"
+    assert (found.scene_id, found.task, found.embodiment, found.success) == ("run", "push", "triangle", True)
+    frames = [0, *range(30 - N_CONTEXT, 50)]
+    assert found.proprio[:, 0].tolist() == frames
+    assert found.actions[:, 1].tolist() == frames
+    assert found.objects["block"][:, 0].tolist() == frames
+    assert [int(image[0, 0, 0]) for image in found.images["top"]] == frames
+    assert found.goal is not None
+    assert found.goal.tolist() == [5, 5, 0]
+    assert found.attributes["block"] == "tee"
+    assert found.first_match == 1 + N_CONTEXT
+    np.testing.assert_allclose(np.diff(found.timestamps), 1 / HZ)  # an even clock, as every demonstration has
+    np.testing.assert_allclose(Time().describe(found)[found.first_match :, 0], np.arange(30, 50) / HZ)
+
+
+@pytest.mark.parametrize("before", [0, 3, N_CONTEXT])
+def test_a_take_over_soon_after_the_start_repeats_nothing(before: int) -> None:
+    watched = recorder()
+    drive(watched, before, 10)
+    found = episode_of(watched.finish() or {})
+    assert found.proprio[:, 0].tolist() == list(range(before + 10))
+    assert found.first_match == before
+
+
+def test_the_next_correction_knows_what_led_to_it_and_too_little_is_none() -> None:
+    watched = recorder()
+    drive(watched, 10, MIN_FRAMES - 1)
+    assert watched.finish() is None
+    drive(watched, 2, 12, begin=17)
+    found = episode_of(watched.finish() or {})
+    assert found.id == "run/1"
+    assert found.proprio[:, 0].tolist() == [0, *range(19 - N_CONTEXT, 31)]
+    assert watched.finish() is None
+
+
+def test_a_buffer_that_is_used_again_does_not_change_what_was_shown() -> None:
+    watched, message = recorder(), seen(0)
+    for t in range(MIN_FRAMES):
+        message["observation/state"][:] = t
+        watched.add(message, np.array([t, t]), by_person=True)
+    assert episode_of(watched.finish() or {}).proprio[:, 0].tolist() == list(range(MIN_FRAMES))
+
+
+class Robot:
+    """One that a person drives by a list of actions."""
+
+    def __init__(self, *wanted: Any) -> None:
+        self.wanted = list(wanted)
+
+    def takeover(self) -> Any:
+        return self.wanted.pop(0) if self.wanted else None
+
+
+def settled(person: Person) -> Person:
+    until = time.monotonic() + 10
+    while person.settle() and time.monotonic() < until:
+        time.sleep(0.01)
+    return person
+
+
+def test_a_robot_without_takeover_has_no_person_and_one_with_it_records_under_its_name() -> None:
+    assert person_of(object(), {}, HZ, print) is None
+    said = {
+        "robot": {"name": "so101"},
+        "image_keys": {"front": "observation/image", "wrist": "observation/images/wrist"},
+        "default_prompt": "pick",
+    }
+    person = person_of(Robot(), said, HZ, print)
+    assert person is not None
+    assert person.recorder.name.startswith("corrections/so101/")
+    assert person.recorder.task == "pick"
+    assert person.recorder.cameras["observation/wrist_image"] == "wrist"
+    person.close()
+
+
+@pytest.mark.parametrize("wanted", [[np.nan, 0.0], [[1.0, 2.0]]])
+def test_an_action_that_cannot_be_sent_is_refused(wanted: Any) -> None:
+    person = Person(Robot(wanted).takeover, recorder(), print)
+    with pytest.raises(InputError, match="takeover"):
+        person.action()
+    person.close()
+
+
+def test_what_is_shown_is_kept_in_pieces_that_a_server_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recap_client.corrections.MAX_BYTES", 30 * 3 * 64 * 64)  # about thirty frames
+    kept: list[Mapping[str, Any]] = []
+    person = Person(Robot().takeover, recorder(), kept.append)
+    for t in range(50):
+        person.record(seen(t, 64), np.array([t, t]), by_person=True)
+    person.close()
+    shown = [e["proprio"][round(HZ * e["attributes"][CORRECTION_FROM]) :, 0].tolist() for e in kept]
+    assert [t for piece in shown for t in piece] == list(range(50))  # nothing is lost, and nothing twice
+    assert person.n_kept == len(kept) > 1
+    assert max(e["images"]["top"].nbytes for e in kept) <= 31 * 3 * 64 * 64
+
+
+def test_one_that_cannot_be_kept_is_said_and_what_comes_later_is_kept() -> None:
+    answers: list[Exception | None] = [InputError("the pool is full"), None]
+
+    def keep(_: Mapping[str, Any]) -> None:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+
+    person = Person(Robot().takeover, recorder(), keep)
+    for _ in range(2):
+        drive(person.recorder, 0, 10)
+        person.hand_back()
+        settled(person)
+    assert (person.n_kept, person.problem) == (1, "the pool is full")
+    person.close()
