@@ -20,6 +20,7 @@ from recap.retrieval.retriever import Retriever
 from recap.retrieval.used import UsedMatches
 from recap.robot import RobotSpec, difference, infer_robot
 from recap.types import (
+    F32,
     F64,
     NO_CONTEXT,
     ActionChunk,
@@ -313,17 +314,21 @@ class RetrievalAgent:
             n = self.n_action_steps
             if self._acts_out(given):
                 n = min(n, int(given.valid[0].sum()))  # past its end a demonstration shows nothing
-            body, actions = self.robot().act, chunk.actions.astype(np.float64)
-            if not self.retriever.config.aligner.in_world:
-                actions = body.out_of(given.frame, actions)
-            if not np.isfinite(actions).all():
-                raise InputError("the policy predicts a number that is not finite: nothing is sent")
-            episode.chunk = np.clip(actions, *body.bounds)
+            episode.chunk = self.executed(given, chunk.actions)
             episode.queue.extend(episode.chunk[:n])
             episode.led_to = None
             for match in found.matches[:1]:
                 episode.led_to = FrameRef(match.ref.episode_id, match.ref.t + n)
                 episode.used.charge(match.ref)
+
+    def executed(self, given: Conditioning, actions: F32) -> F64:
+        """A chunk (H, a) of the given frame as it is sent: in the world, within limits."""
+        body, chunk = self.robot().act, actions.astype(np.float64)
+        if not self.retriever.config.aligner.in_world:
+            chunk = body.out_of(given.frame, chunk)
+        if not np.isfinite(chunk).all():
+            raise InputError("the policy predicts a number that is not finite: nothing is sent")
+        return np.asarray(np.clip(chunk, *body.bounds))
 
     def _retrieve(self, slot: int, episode: _Episode) -> Retrieval:
         if self.policy is not None and not self.policy.config.retrieval:
@@ -421,20 +426,20 @@ class RetrievalAgent:
         self._checked = view
 
 
-def refuse_other_robot(robot: RobotSpec, view: PoolView) -> None:
-    """A pool of another robot is refused by the feature that differs."""
+def refuse_other_robot(robot: RobotSpec, view: PoolView, what: str = "pool") -> None:
+    """Demonstrations of another robot are refused by the feature that differs."""
     described = getattr(view, "robot", None)
     first = view.episode(view.episode_ids[0])
     widths = first.actions.shape[1], first.proprio.shape[1]
     if widths != (robot.act.size, robot.body.size):
         raise InputError(
-            f"the pool has {widths[0]}-D actions and {widths[1]}-D proprioception, robot '{robot.name}' "
+            f"the {what} has {widths[0]}-D actions and {widths[1]}-D proprioception, robot '{robot.name}' "
             f"{robot.act.size}-D and {robot.body.size}-D: it is of another robot",
             code="robot.mismatch",
         )
     why = None if described is None else difference(robot, described)
     if why is not None:
-        raise InputError(f"the pool does not fit robot '{robot.name}': {why}", code="robot.mismatch")
+        raise InputError(f"the {what} does not fit robot '{robot.name}': {why}", code="robot.mismatch")
 
 
 def check_retriever(policy: Policy, retriever: Retriever) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -155,6 +156,21 @@ def test_the_third_robot_is_evaluated_in_its_own_environment(folder: Path) -> No
         assert re.search(r"^all +\d/4 .* 0  ", told, re.MULTILINE), "no episode is an error"
 
 
+def test_the_third_robot_is_evaluated_on_held_out_demonstrations_without_an_environment(folder: Path) -> None:
+    told = run(
+        folder,
+        *("eval", "runs/arm/best", "--offline", "--target", "target", "--pool", "pools/arm"),
+        *("--out", "runs/offline"),
+    )
+    (result,) = json.loads((folder / "runs/offline/offline.json").read_text("utf-8"))["results"]
+    assert result["units"] == {"tool.position": "m", "tool.rotation": "°", "gripper": ""}
+    assert list(result["errors"]) == ["policy", "replay", "no retrieval", "hold", "mean action"]
+    assert not any("learned" in note for note in result["notes"]), "training held them out"
+    assert result["descriptors"]["rows"][0]["term"] == "all"
+    assert (folder / f"runs/offline/episode_{result['numbers'][0]}.mp4").exists()
+    assert re.search(r"^hold +0\.\d+ \[", told, re.MULTILINE)
+
+
 def test_the_third_robot_is_served_and_driven_over_the_wire(folder: Path) -> None:
     with served(folder, "runs/arm/best", "--pool", "pools/arm", "--port", "0") as url:
         with recap.PolicyClient(url) as client:
@@ -231,6 +247,22 @@ def test_the_fourth_robot_goes_the_same_way_in_joint_space(tmp_path: Path) -> No
         *("--pool", "pool", "--seeds", "500:502", "--workers", "1", "--out", "runs/eval"),
     )
     assert re.search(r"^all +\d/2 .* 0  ", told, re.MULTILINE)
+    run(
+        tmp_path,
+        *(
+            "eval",
+            "runs/joint/best",
+            "--offline",
+            "--target",
+            "target",
+            "--pool",
+            "pool",
+            "--out",
+            "runs/off",
+        ),
+    )
+    (result,) = json.loads((tmp_path / "runs/off/offline.json").read_text("utf-8"))["results"]
+    assert result["units"] == {"joints": "rad", "gripper": ""}
     agent = recap.Agent(None, tmp_path / "pool", robot=recap.load_robot(tmp_path / "robot.yaml"))
     seen, info = make_joint_env().reset(seed=500)
     assert agent.act(seen, info).shape == (4,)

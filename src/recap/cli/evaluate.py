@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from recap.agent_config import EXPERT, HOLD, AgentConfig
-from recap.cli.settings import DottedCommand, agent_options, dotted
+from recap.cli.settings import HELP, DottedCommand, agent_options, dotted
 from recap.errors import InputError, one_of
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from recap.types import EpisodeResult
 
 WITH_CONFIG = ("config_file", "workers", "batch_size", "ray_address", "record", "retry_errors", "out")
+OFFLINE = ("offline", "policy", "target", "pool", "episodes", "record", "rrd", "json_only", "out", *HELP)
+OFFLINE = tuple(name for name in OFFLINE if name not in ("reaction", "min_confidence"))  # it always acts
 
 
 @click.command("eval", cls=DottedCommand, prefix="env")
@@ -56,6 +58,11 @@ WITH_CONFIG = ("config_file", "workers", "batch_size", "ray_address", "record", 
 @click.option(
     "--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="Run a saved one."
 )
+@click.option("--offline", is_flag=True, help="On demonstrations, without any env: see below.")
+@click.option("--target", metavar="URI", help="Offline: demonstrations of the robot.")
+@click.option("--episodes", metavar="WHICH", help="Offline: all, or numbers: 0:10.  [default: held-out ones]")
+@click.option("--rrd", is_flag=True, help="Offline: films also as recordings for rerun.")
+@click.option("--json", "json_only", is_flag=True, help="Offline: print JSON instead of tables.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="[default: runs/eval-POLICY-ENV]")
 def evaluate(
     policy: str | None,
@@ -75,6 +82,11 @@ def evaluate(
     record: str | None,
     retry_errors: bool,
     config_file: Path | None,
+    offline: bool,
+    target: str | None,
+    episodes: str | None,
+    rrd: bool,
+    json_only: bool,
     out: Path | None,
 ) -> int:
     """Roll out a policy and count its successes.
@@ -84,6 +96,10 @@ def evaluate(
     Gymnasium id with --map; its own options are given as --env.NAME VALUE. A stopped evaluation is resumed
     by the same command. Results are in DIR/eval_info.json. The exit code is 1 when any episode was an error.
 
+    With --offline no env is needed: chunks of the policy (or several, with commas), of replay, of holding and
+    of the mean action are compared with what was done in the demonstrations of --target that training held
+    out. Results are in DIR/offline.json, with a film of the first demonstration.
+
     \b
     Example:
       recap eval expert --env pusht --env.pusher triangle --tasks=-30,45 --seeds 500:505 --out runs/first
@@ -91,6 +107,7 @@ def evaluate(
       recap eval pusht-nano --env.pusher triangle --tasks=-30,0 --seeds 500:505 --out runs/nano
       recap eval replay --settings-of pusht-nano --env.pusher triangle --tasks=-30,0 --seeds 500:505
       recap eval replay --env dualarm --tasks lift_pot --seeds 500:510 --pool pools/ur5e --out runs/pots
+      recap eval runs/mine/best --offline --target data/robot --pool pools/mine --out runs/offline
     """
     from recap.cli.ranges import parse_numbers, parse_seeds
     from recap.cli.terminal import progress_bar, say, show
@@ -102,8 +119,18 @@ def evaluate(
     from recap.evaluation.spec import EvalSpec
     from recap.evaluation.summary import render_summary
 
+    if offline:
+        from recap.cli.offline import evaluate_offline
+
+        _refuse_beside("--offline", OFFLINE)
+        names = (policy or "replay").split(",")
+        out = out or Path("runs") / re.sub(r"[^A-Za-z0-9._-]+", "-", f"offline-{names[0]}")
+        configs = [agent(name) for name in names]
+        return evaluate_offline(configs, target, pool, episodes, record or "1", rrd, json_only, out)
+    if target or episodes or rrd or json_only:
+        raise InputError("--target, --episodes, --rrd and --json are for --offline: give that too")
     if config_file is not None:
-        _refuse_beside_config()
+        _refuse_beside("--config", WITH_CONFIG)
         spec = read_spec(config_file)
         find_factory(spec.agent.policy)
     else:
@@ -207,16 +234,15 @@ def read_spec(file: Path) -> EvalSpec:
     return EvalSpec.from_json(values, str(file))
 
 
-def _refuse_beside_config() -> None:
-    """What a saved evaluation has of its own; how it is run may be said."""
+def _refuse_beside(option: str, known: Sequence[str]) -> None:
+    """What means nothing beside that option."""
     context = click.get_current_context()
-    words = {param.name: param for param in context.command.params if param.name not in WITH_CONFIG}
-    for name, param in words.items():
-        if context.get_parameter_source(str(name)) is click.core.ParameterSource.COMMANDLINE:
-            word = param.opts[0] if isinstance(param, click.Option) else str(name).upper()
-            raise InputError(f"--config has its own {str(name).replace('_', ' ')}: leave {word} out")
+    for param in (param for param in context.command.params if param.name not in known):
+        if context.get_parameter_source(str(param.name)) is click.core.ParameterSource.COMMANDLINE:
+            word = param.opts[0] if isinstance(param, click.Option) else str(param.name).upper()
+            raise InputError(f"{option} does not go with {word}: leave {word} out")
     for name in dotted():
-        raise InputError(f"--config has its own options of the env: leave --env.{name} out")
+        raise InputError(f"{option} does not go with --env.{name}: leave --env.{name} out")
 
 
 def _env_of(config: AgentConfig) -> str:

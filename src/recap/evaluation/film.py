@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,6 +25,7 @@ CRF = 26  # of the film: the last at which no loss is seen in drawn scenes, at t
 N_HOLD = 15  # frames that the last picture stays
 N_TOGETHER = 16  # predicted pictures decoded at once
 INK, GOOD, PAPER = (60, 60, 60), (20, 120, 60), 255
+INKS = ((31, 99, 214), (194, 80, 10))  # of curves
 FADED = 0.35  # what is left of the scene around a predicted picture, so that one sees where it ends
 NOTHING = 235  # grey, where there is nothing to show
 
@@ -107,6 +108,44 @@ def make_reel(trace: Trace, agent: RetrievalAgent | None) -> Reel:
         assert agent is not None
         reel["retrieved from the pool"] = _retrieved(trace, agent)
     return reel
+
+
+def recorded_reel(
+    images: Sequence[U8],
+    fps: float,
+    looks: Mapping[int, Plan | None],
+    errors: Mapping[str, Sequence[float]],
+    agent: RetrievalAgent,
+) -> Reel:
+    """A demonstration, what the agent saw coming and retrieved at each look, and its errors so far.
+
+    Args:
+        looks: frame -> the plan that was made there.
+        errors: name -> one value a look.
+    """
+    starts = list(looks)
+    n_looks = [sum(start <= t for start in starts) for t in range(len(images))]
+    plans = tuple(looks[starts[n - 1]] for n in n_looks)
+    reel = make_reel(Trace(partial(_fitted, images), plans, fps), agent)
+    reel["error, in deviations"] = [_curves(errors, n, reel["now"][0].shape[0]) for n in n_looks]
+    return reel
+
+
+def _curves(errors: Mapping[str, Sequence[float]], n: int, size: int) -> U8:
+    """A picture of the first n values of each, as lines from left to right."""
+    import cv2
+
+    picture = np.full((size, size, 3), PAPER, np.uint8)
+    top = max(max(values) for values in errors.values()) or 1.0
+    for number, (ink, (name, values)) in enumerate(zip(INKS, errors.items(), strict=False)):
+        across = np.linspace(8, size - 8, max(len(values), 2))[:n]
+        points = np.stack([across, size - 8 - (size - 48) * np.array(values[:n]) / top], axis=1)
+        cv2.polylines(picture, [points.round().astype(np.int32)], False, ink, 2, cv2.LINE_AA)
+        words = f"{name} {values[n - 1]:.2f}"
+        cv2.putText(
+            picture, words, (8, 16 * (number + 1)), cv2.FONT_HERSHEY_SIMPLEX, 0.45, ink, 1, cv2.LINE_AA
+        )
+    return picture
 
 
 def compose(episodes: Sequence[Shown]) -> Iterator[U8]:

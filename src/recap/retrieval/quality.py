@@ -94,7 +94,7 @@ def descriptor_quality(
         ]
         n_asked, n_tasks = len(found), len(table.tasks)
         n_paired = sum(not math.isnan(phase) for _, _, phase in found)
-        rows.append(TermQuality(name, *(_estimate(np.array(part)) for part in zip(*found, strict=True))))
+        rows.append(TermQuality(name, *(estimate(np.array(part)) for part in zip(*found, strict=True))))
     return Quality(tuple(rows), n_tasks, n_asked, n_paired)
 
 
@@ -150,7 +150,7 @@ def _mean(values: list[float]) -> float:
     return float(np.mean(values)) if values else math.nan
 
 
-def _estimate(values: F64) -> Estimate:
+def estimate(values: F64) -> Estimate:
     """The mean of what could be measured; a bootstrap over demonstrations."""
     known = values[~np.isnan(values)]
     if not len(known):

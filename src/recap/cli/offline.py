@@ -1,0 +1,144 @@
+"""`recap eval --offline`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from recap.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from recap.agent_config import AgentConfig
+    from recap.evaluation.offline import Offline
+
+INFO = "offline.json"
+RANKS = {"task_rank": "rank of the task", "scene_rank": "rank of the scene", "phase_error": "phase error"}
+NOTE = """
+Error: RMS over a chunk, each number of an action in its deviations; about 1 for the mean action. By feature \
+it is the mean in its unit. Intervals: 95 %, a bootstrap over demonstrations."""
+RANKS_NOTE = """The right task first is 1. The same scene first is 0, by chance 0.5. Phases: by chance 1/3. \
+Scenes and phases need demonstrations that are paired."""
+
+
+def evaluate_offline(
+    configs: Sequence[AgentConfig],
+    target: str | None,
+    pool: str | None,
+    episodes: str | None,
+    record: str,
+    rrd: bool,
+    json_only: bool,
+    out: Path,
+) -> int:
+    """Each policy on the same demonstrations, one after the other; films are of the first."""
+    import json
+    from dataclasses import asdict
+
+    from recap.assembly import refuse_unknown_policy
+    from recap.cli.ranges import parse_seeds
+    from recap.cli.terminal import progress_bar, say, show
+    from recap.evaluation.offline import evaluate_offline as run
+    from recap.evaluation.offline_files import write_film, write_rrd
+    from recap.run_directory import write_whole
+
+    if target is None or pool is None:
+        missing = "--target" if target is None else "--pool"
+        raise InputError(f"--offline compares with demonstrations: give {missing}, a pool or a dataset")
+    if not record.isdecimal() and record != "all":
+        raise InputError(f"cannot read --record '{record}': with --offline give a number of films, or all")
+    for config in configs:
+        refuse_unknown_policy(config.policy)
+    chosen = () if episodes == "all" else None if episodes is None else parse_seeds(episodes)
+    n_watched = int(record) if record.isdecimal() else 1_000_000
+    results, films = [], []
+    for config in configs:
+        say(f"Loading {config.policy} …")
+        with progress_bar("demonstrations") as progress:
+            result, watched = run(
+                config, target, pool, episodes=chosen, n_watched=n_watched, progress=progress
+            )
+        results.append(result)
+        out.mkdir(parents=True, exist_ok=True)
+        for one in watched:
+            films.append(write_film(one, out))
+            if rrd:
+                write_rrd(one, re.sub(r"[^\w.-]+", "-", Path(target).stem), out)
+        n_watched, chosen = 0, result.numbers
+    text = json.dumps({"kind": "offline", "results": [asdict(result) for result in results]}, indent=1)
+    write_whole(out / INFO, text + "\n")
+    if json_only:
+        click.echo(text)
+        return 0
+    for result in results:
+        show(_tables(result))
+    if films:
+        click.echo(f"Films: {out}" if any(films) else "Films: none, these demonstrations have no pictures")
+    click.echo(f"Results: {out / INFO}")
+    return 0
+
+
+def _tables(result: Offline) -> RenderableType:
+    from rich.console import Group
+
+    heads = [f"{name}\n{unit}" for name, unit in result.units.items()]
+    rows = [
+        [name, _shown(error), *(f"{e[0]:.3g}" for e in result.features[name].values())]
+        for name, error in result.errors.items()
+    ]
+    parts: list[RenderableType] = [
+        f"{result.policy} on {len(result.episodes)} demonstrations of {result.target}: {result.n_moments} "
+        f"chunks of {result.chunk_size} actions, one every {result.every}; retrieval {result.retrieval}\n",
+        _table(["", "error", *heads], rows),
+        NOTE,
+    ]
+    if result.difference is not None:
+        parts.append(f"Policy less replay: {_shown(result.difference)}.")
+    if result.same_task is not None:
+        off = _shown(result.phase_error)
+        parts.append(f"Matches of the right task: {_shown(result.same_task)}; their phase is off by {off}.")
+    if result.confidence:
+        names = [name for name in result.errors if any(name in b["errors"] for b in result.confidence)]
+        bins = [
+            [
+                f"{b['low']:g} to {b['high']:g}",
+                f"{b['n']}",
+                f"{b['share']:.0%}",
+                f"{b['high'] - b['low']:.0%}",
+            ]
+            + [f"{b['errors'][name]:.3g}" if b["n"] else "–" for name in names]
+            for b in result.confidence
+        ]
+        heads = [
+            "confidence",
+            "moments",
+            "share",
+            "as in\nthe pool",
+            *(f"error of\n{name}" for name in names),
+        ]
+        parts += ["", _table(heads, bins)]
+    if result.descriptors is not None:
+        terms = [[row["term"], *(_shown(row[key]) for key in RANKS)] for row in result.descriptors["rows"]]
+        tasks = f"Tasks in the pool: {result.descriptors['n_tasks']}. {RANKS_NOTE}"
+        parts += ["", _table(["descriptor", *RANKS.values()], terms), tasks]
+    return Group(*parts, *("", *result.notes)[: 2 * len(result.notes)])
+
+
+def _shown(estimate: Sequence[float] | None) -> str:
+    return "–" if estimate is None else "{:.3g} \\[{:.3g}, {:.3g}]".format(*estimate)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for number, name in enumerate(heads):
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table

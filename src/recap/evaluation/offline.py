@@ -1,0 +1,292 @@
+"""How near a policy's chunks are to what was done in recorded demonstrations: no simulator is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from recap.agent import Plan, RetrievalAgent, refuse_other_robot
+from recap.assembly import AgentConfig, assemble_agent, load_policy, suite_of
+from recap.errors import InputError
+from recap.evaluation.agents import Trial
+from recap.features.describer import TermDescriber
+from recap.geometry3 import rotation6_to_matrix
+from recap.pool.content import content_id
+from recap.pool.memory import MemoryView
+from recap.pool.opening import open_demonstrations, open_pool
+from recap.pool.view import PoolView
+from recap.retrieval.explain import observation_at
+from recap.retrieval.quality import Estimate, descriptor_quality, estimate
+from recap.robot import Body, Feature
+from recap.types import F64, Episode, Observation, Retrieval
+
+METHODS = POLICY, REPLAYED, ALONE, HOLD, MEAN = "policy", "replay", "no retrieval", "hold", "mean action"
+N_TOGETHER = 8  # demonstrations that one call of the policy serves
+MIN_TRUSTED = 5  # demonstrations for an interval to trust
+EDGES = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.0)  # of confidence
+
+
+@dataclass(frozen=True)
+class Look:
+    """One moment of a demonstration, and what each method would have done from there."""
+
+    number: int  # of the demonstration, among those evaluated
+    t: int
+    retrieval: Retrieval | None
+    plan: Plan | None  # None where nothing was retrieved and there is no policy, or where it is not kept
+    chunks: Mapping[str, F64]  # method -> (H, a); cut at the end of the demonstration
+    errors: Mapping[str, float]  # method -> RMS of its chunk, each number in its deviations
+    features: Mapping[str, F64]  # method -> (n features,) mean error in the unit of each
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A demonstration with all looks at it, for a film or an export."""
+
+    number: int  # in the target
+    episode: Episode
+    looks: Sequence[Look]
+    agent: RetrievalAgent
+
+
+@dataclass(frozen=True)
+class Offline:
+    """What came out for one policy; estimates are means over demonstrations."""
+
+    policy: str
+    target: str
+    pool: str
+    retrieval: str
+    numbers: tuple[int, ...]  # of the target's demonstrations
+    episodes: tuple[str, ...]  # their ids
+    n_moments: int
+    chunk_size: int
+    every: int  # frames from one look to the next
+    units: Mapping[str, str]  # feature -> unit of its error
+    errors: Mapping[str, Estimate]  # method -> RMS over a chunk, each number of an action in its deviations
+    features: Mapping[str, Mapping[str, Estimate]]  # method -> feature -> error in its unit
+    difference: Estimate | None  # of errors, policy less replay, on the same moments
+    same_task: Estimate | None  # share of moments whose match is of the demonstration's task
+    phase_error: Estimate | None  # of those matches, as a share of a demonstration
+    confidence: tuple[Mapping[str, Any], ...]  # bins: low, high, n, share of moments, errors by method
+    descriptors: Mapping[str, Any] | None  # of retrieval: see `recap.retrieval.quality.Quality`
+    notes: tuple[str, ...]
+
+
+def evaluate_offline(
+    config: AgentConfig,
+    target: str,
+    pool: str,
+    *,
+    episodes: Sequence[int] | None = None,
+    n_watched: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Offline, list[Watched]]:
+    """Look at demonstrations as the agent would when it runs, and compare its chunks with what was done.
+
+    A look sees the recorded past; the demonstration's own scene is never retrieved.
+
+    Args:
+        episodes: numbers of the target's; none: all; None: see `held_out_episodes`.
+        n_watched: so many of them are returned with all looks.
+    """
+    policy, view = load_policy(config), open_demonstrations(target)
+    if not view.episode_ids:
+        raise InputError(f"target '{target}' holds no demonstration: there is nothing to compare with")
+    agent = assemble_agent(
+        replace(config, reaction="ignore"), open_pool(pool), policy, suite=suite_of(config)
+    )
+    robot, retriever = agent.robot(), agent.retriever
+    refuse_other_robot(robot, view, "target")
+    retrieves = policy is None or policy.config.retrieval
+    if retrieves and not retriever.index().episode_ids:
+        raise InputError(
+            f"pool '{pool}' has no demonstration that retrieval '{retriever.config.name}' can use: "
+            "recap pool verify says why"
+        )
+    training: Mapping[str, Any] = {}
+    sides: Mapping[str, frozenset[str]] = {}
+    if policy is not None:
+        from recap.policies.checkpoint import read_training
+
+        training, sides = read_training(config.policy)
+    numbers = (
+        held_out_episodes(view, sides) if episodes is None else list(episodes or range(len(view.episode_ids)))
+    )
+    if numbers and max(numbers) >= len(view.episode_ids):
+        raise InputError(
+            f"target '{target}' has no demonstration {max(numbers)}: it has {len(view.episode_ids)}"
+        )
+    demos = [view.episode(view.episode_ids[i]) for i in numbers]
+    n_learned = sum(content_id(demo) in sides.get("train", ()) for demo in demos)
+    alone = policy is not None and retrieves and training.get("retrieval_dropout") != 0
+    notes = {
+        f"The policy learned from {n_learned} of these {len(demos)} demonstrations.": n_learned > 0,
+        "The checkpoint does not say what it learned from: it may be these.": policy is not None
+        and not sides,
+        f"Fewer than {MIN_TRUSTED} demonstrations: intervals say little.": len(demos) < MIN_TRUSTED,
+        "The policy does not retrieve: there is no replay beside it.": not retrieves,
+        "The policy never learned to act without a match: 'no retrieval' is left out.": retrieves
+        and policy is not None
+        and not alone,
+    }
+    rest = sorted(set(range(len(view.episode_ids))) - set(numbers)) or numbers
+    others = np.concatenate([view.episode(view.episode_ids[i]).actions for i in rest]).astype(np.float64)
+    looks: list[Look] = []
+    watched: list[Watched] = []
+    for first in range(0, len(demos), N_TOGETHER):
+        some = demos[first : first + N_TOGETHER]
+        found = list(_looks(agent, some, first, others.mean(axis=0), others.std(axis=0), alone))
+        for i, demo in enumerate(some[: max(0, n_watched - first)], first):
+            watched.append(Watched(numbers[i], demo, [look for look in found if look.number == i], agent))
+        looks += [replace(look, plan=None) for look in found]  # pictures and latents are not kept
+        if progress is not None:
+            progress(first + len(some), len(demos))
+    descriptors = None
+    if retrieves:
+        assert isinstance(retriever.describer, TermDescriber)
+        spec = (retriever.describer, retriever.config)
+        descriptors = descriptor_quality(MemoryView(demos), retriever.source.view(), spec).to_json()
+    result = Offline(
+        config.policy,
+        target,
+        pool,
+        retriever.config.name,
+        tuple(numbers),
+        tuple(demo.id for demo in demos),
+        len(looks),
+        retriever.config.chunk_size,
+        agent.n_action_steps,
+        {f.name: "°" if f.kind == "rotation6d" else f.unit for f in robot.action},
+        **_summary(looks, demos, retriever.source.view(), list(robot.act.features)),
+        descriptors=descriptors,
+        notes=tuple(note for note, holds in notes.items() if holds),
+    )
+    return result, watched
+
+
+def held_out_episodes(view: PoolView, sides: Mapping[str, frozenset[str]]) -> list[int]:
+    """Numbers of what training held out; where none is there, of what it did not learn from; else all."""
+    contents = [content_id(view.episode(i)) for i in view.episode_ids]
+    held_out = [i for i, content in enumerate(contents) if content in sides.get("held_out", ())]
+    new = [i for i, content in enumerate(contents) if content not in sides.get("train", ())]
+    return held_out or new or list(range(len(contents)))
+
+
+def _looks(
+    agent: RetrievalAgent, demos: Sequence[Episode], first: int, mean: F64, spread: F64, alone: bool
+) -> Iterator[Look]:
+    """Every look of the agent at these demonstrations, which are played side by side."""
+    robot, every, horizon = agent.robot(), agent.n_action_steps, agent.retriever.config.chunk_size
+    scale = np.where(spread > 1e-3, spread, 1.0)  # a number that never varies keeps its unit
+    for slot, demo in enumerate(demos):
+        agent.reset(slot, Trial("", first + slot), demo.context, frozenset((demo.id, demo.scene_id)))
+    for t in range(max(map(len, demos))):
+        slots = [slot for slot, demo in enumerate(demos) if t < len(demo)]
+        cameras = (agent.retriever if t % every else agent).requires.cameras
+        seen = [observation_at(_with_cameras(demos[slot], cameras), t) for slot in slots]
+        if t % every:
+            for slot, observation in zip(slots, seen, strict=True):
+                agent.see(slot, observation)
+            continue
+        planned = agent.replan(slots, seen, [every] * len(slots))
+        plans = [None if c is None else agent.plan(s) for s, c in zip(slots, planned, strict=True)]
+        unaided = _without_match(agent, seen, plans, first) if alone else {}
+        for i, slot in enumerate(slots):
+            chunk, plan = planned[i], plans[i]
+            true = demos[slot].actions[t : t + horizon].astype(np.float64)
+            still = np.repeat(robot.hold(seen[i].proprio)[None], horizon, axis=0)
+            chunks = {HOLD: still, MEAN: np.repeat(mean[None], horizon, axis=0)}
+            if agent.policy is not None:
+                chunks[POLICY] = still if chunk is None else chunk
+            if agent.policy is None or agent.policy.config.retrieval:
+                given = None if plan is None or plan.given.is_empty else plan.given
+                chunks[REPLAYED] = still if given is None else agent.executed(given, given.actions[0])
+            chunks |= {ALONE: unaided[i]} if i in unaided else {}
+            chunks = {method: chunks[method][: len(true)] for method in METHODS if method in chunks}
+            errors = {m: float(np.sqrt(np.square((c - true) / scale).mean())) for m, c in chunks.items()}
+            features = {m: feature_errors(robot.act, c, true).mean(axis=0) for m, c in chunks.items()}
+            yield Look(first + slot, t, agent.retrieval(slot), plan, chunks, errors, features)
+
+
+def _with_cameras(demo: Episode, cameras: Sequence[str]) -> Episode:
+    """Without pictures that nobody looks at."""
+    return replace(demo, images={name: demo.images[name] for name in cameras if name in demo.images})
+
+
+def _without_match(
+    agent: RetrievalAgent, seen: Sequence[Observation], plans: Sequence[Plan | None], first: int
+) -> dict[int, F64]:
+    """What the policy does at each of these moments when nothing is retrieved: (H, a)."""
+    import torch
+
+    assert agent.policy is not None
+    given = {
+        i: replace(p.given, refs=(), last_refs=(), valid=np.zeros_like(p.given.valid), latents=None)
+        for i, p in enumerate(plans)
+        if p is not None
+    }
+    dice = [torch.Generator().manual_seed(first + i) for i in given]
+    found = agent.policy.predict_action_chunk([seen[i] for i in given], list(given.values()), dice)
+    return {i: agent.executed(given[i], chunk.actions) for i, chunk in zip(given, found, strict=True)}
+
+
+def feature_errors(body: Body, guess: F64, true: F64) -> F64:
+    """(H, features): distances of positions, angles between rotations in degrees, else RMS over numbers."""
+    found = []
+    for feature, at in body.spans:
+        apart = guess[:, at] - true[:, at]
+        if feature.kind == "rotation6d":
+            one, other = rotation6_to_matrix(guess[:, at]), rotation6_to_matrix(true[:, at])
+            found.append(np.degrees(np.arccos(np.clip((np.einsum("tij,tij->t", one, other) - 1) / 2, -1, 1))))
+        elif feature.kind == "position":
+            found.append(np.linalg.norm(apart, axis=1))
+        else:
+            apart = (apart + np.pi) % (2 * np.pi) - np.pi if feature.kind == "angle" else apart
+            found.append(np.sqrt(np.square(apart).mean(axis=1)))
+    return np.stack(found, axis=1)
+
+
+def _summary(
+    looks: Sequence[Look], demos: Sequence[Episode], pool: PoolView, features: Sequence[Feature]
+) -> dict[str, Any]:
+    """Means over demonstrations, with intervals."""
+    numbers = np.array([look.number for look in looks])
+
+    def over(values: Sequence[float] | F64) -> Estimate | None:
+        """Of one value a look, nan where there is none."""
+        known = ~np.isnan(values)
+        means = [np.asarray(values)[known & (numbers == n)].mean() for n in np.unique(numbers[known])]
+        return estimate(np.array(means)) if means else None
+
+    methods = list(looks[0].errors)
+    errors = {m: np.array([look.errors[m] for look in looks]) for m in methods}
+    off = {m: np.stack([look.features[m] for look in looks]) for m in methods}  # (n, features)
+    same, phase, confidence = np.full((3, len(looks)), np.nan)
+    for i, look in enumerate(looks):
+        if look.retrieval is not None and look.retrieval.matches:
+            confidence[i], ref = look.retrieval.confidence, look.retrieval.matches[0].ref
+            shown, demo = pool.episode(ref.episode_id), demos[look.number]
+            same[i] = shown.task == demo.task
+            apart = abs(ref.t / max(len(shown) - 1, 1) - look.t / max(len(demo) - 1, 1))
+            phase[i] = apart if same[i] else np.nan
+    bins = []
+    n_known = int((~np.isnan(confidence)).sum())
+    for low, high in pairwise(EDGES) if n_known else ():
+        inside = (confidence > low) & (confidence <= high)
+        n = int(inside.sum())
+        means = {m: float(errors[m][inside].mean()) for m in methods if n and m in (POLICY, REPLAYED)}
+        bins.append({"low": low, "high": high, "n": n, "share": n / n_known, "errors": means})
+    both = POLICY in errors and REPLAYED in errors
+    return {
+        "errors": {m: over(values) for m, values in errors.items()},
+        "features": {m: {f.name: over(off[m][:, i]) for i, f in enumerate(features)} for m in methods},
+        "difference": over(errors[POLICY] - errors[REPLAYED]) if both else None,
+        "same_task": over(same),
+        "phase_error": over(phase),
+        "confidence": tuple(bins),
+    }

@@ -1,0 +1,278 @@
+"""Chunks against recorded demonstrations: errors whose value is known, and what is said of the data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from episodes import observation_of
+from recap.assembly import AgentConfig
+from recap.cli import main
+from recap.errors import InputError
+from recap.evaluation.agents import Trial
+from recap.evaluation.offline import (
+    ALONE,
+    HOLD,
+    MEAN,
+    POLICY,
+    REPLAYED,
+    Offline,
+    Watched,
+    evaluate_offline,
+    feature_errors,
+    held_out_episodes,
+)
+from recap.evaluation.offline_files import write_film, write_rrd
+from recap.policies.checkpoint import save_pretrained
+from recap.pool.content import content_id
+from recap.pool.memory import MemoryPool, MemoryView
+from recap.pool.packed import write_packed
+from recap.robot import Body, Feature
+from recap.types import Episode
+from recap.video import video_size
+from toy_policy import demonstrations, drawn, toy_config, toy_policy, write_demonstrations
+
+N = 24  # frames of an arm's demonstration
+
+
+def reach(number: int, embodiment: str, scene: str = "", task: str = "reach") -> Episode:
+    """Three joints and a gripper that move evenly from a place of their own; an action is the next state."""
+    rng = np.random.default_rng(number)
+    start, end = rng.uniform(-1, 1, (2, 4))
+    path = (start + np.linspace(0, 1, N + 1)[:, None] * (end - start)).astype(np.float32)
+    return Episode(
+        id=f"{embodiment}-{number}",
+        scene_id=scene or f"scene-{number}",
+        task=task,
+        embodiment=embodiment,
+        fps=10.0,
+        timestamps=np.arange(N) / 10,
+        proprio=path[:-1],
+        actions=path[1:],
+    )
+
+
+def packed(folder: Path, name: str, episodes: list[Episode]) -> str:
+    """Them as a file."""
+    write_packed(MemoryPool(episodes).view(), folder / f"{name}.safetensors")
+    return str(folder / f"{name}.safetensors")
+
+
+def replayed(folder: Path, target: list[Episode], pool: list[Episode], *numbers: int) -> Offline:
+    """Replay on these demonstrations of the target."""
+    uris = packed(folder, "target", target), packed(folder, "pool", pool)
+    return evaluate_offline(AgentConfig(), *uris, episodes=numbers)[0]
+
+
+def test_a_pool_that_shows_the_same_is_replayed_without_error(tmp_path: Path) -> None:
+    target = [reach(i, "arm") for i in range(3)]
+    pool = [reach(i, "other", scene=f"elsewhere-{i}") for i in range(3)]
+    found = replayed(tmp_path, target, pool)
+    assert found.errors[REPLAYED] == pytest.approx((0, 0, 0), abs=1e-6)
+    assert (found.same_task, found.phase_error) == ((1, 1, 1), (0, 0, 0))
+    assert found.numbers == (0, 1, 2)
+    assert found.n_moments == 3 * N / found.every
+    assert set(found.errors) == {REPLAYED, HOLD, MEAN}
+    assert found.difference is None
+
+
+def test_holding_errs_by_how_far_the_robot_goes(tmp_path: Path) -> None:
+    target = [reach(i, "arm") for i in range(4)]
+    found = replayed(tmp_path, target, [reach(9, "other")], 0)
+    step = (target[0].actions[-1] - target[0].actions[0]) / (N - 1)
+    ahead = 1 + np.arange(found.chunk_size)
+    spread = np.concatenate([e.actions for e in target[1:]]).astype(np.float64).std(axis=0)
+    apart = np.sqrt(np.square(ahead[:, None] * step / spread).mean())
+    assert found.errors[HOLD][0] == pytest.approx(apart, rel=1e-4)
+    (name,) = found.units
+    assert found.features[HOLD][name][0] == pytest.approx(
+        ahead.mean() * np.sqrt(np.square(step).mean()), rel=1e-4
+    )
+
+
+def test_the_demonstration_of_the_same_scene_is_never_retrieved(tmp_path: Path) -> None:
+    twin, other = reach(0, "other"), reach(5, "other")
+    found = replayed(tmp_path, [reach(0, "arm")], [twin, other])
+    assert found.errors[REPLAYED][0] > 0.1
+
+
+def test_a_match_of_another_task_is_counted(tmp_path: Path) -> None:
+    target = [reach(0, "arm"), reach(1, "arm", task="press")]
+    pool = [reach(0, "other", "elsewhere", task="press"), reach(3, "other", task="press")]
+    found = replayed(tmp_path, target, pool)
+    assert found.same_task is not None
+    assert found.same_task[0] == pytest.approx(0.5)
+
+
+def test_errors_of_features_are_in_their_units() -> None:
+    kinds = {
+        "tool": ("position", 3),
+        "turn": ("rotation6d", 6),
+        "wrist": ("angle", 1),
+        "joints": ("joint", 2),
+    }
+    body = Body(tuple(Feature(name, *kind) for name, kind in kinds.items()))
+    true = np.array([[0, 0, 0, 1, 0, 0, 0, 1, 0, 3.1, 0, 0]], np.float64)
+    guess = np.array([[3, 4, 0, 0, 1, 0, -1, 0, 0, -3.1, 1, 7]], np.float64)
+    assert feature_errors(body, guess, true)[0] == pytest.approx([5, 90, 2 * np.pi - 6.2, 5])
+
+
+def test_held_out_ones_are_chosen_then_new_ones_then_all() -> None:
+    view = MemoryView([reach(i, "arm") for i in range(4)])
+    ids = [content_id(view.episode(name)) for name in view.episode_ids]
+    assert held_out_episodes(view, {}) == [0, 1, 2, 3]
+    assert held_out_episodes(view, {"train": frozenset(ids[:2]), "held_out": frozenset(ids[2:3])}) == [2]
+    assert held_out_episodes(view, {"train": frozenset(ids[:2])}) == [2, 3]
+    assert held_out_episodes(view, {"train": frozenset(ids)}) == [0, 1, 2, 3]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy with images that learned from two of six demonstrations, and one that knows no poses."""
+    place = tmp_path_factory.mktemp("offline")
+    write_demonstrations(place)
+    target = [content_id(drawn(e)) for e in demonstrations("triangle", range(6))]
+    sides = {"train": target[:4], "held_out": target[4:]}
+    save_pretrained(toy_policy(), place / "policy", {"retrieval_dropout": 0.1}, contents=sides)
+    state = toy_policy(toy_config(inputs="S"))
+    save_pretrained(state, place / "state", {"retrieval_dropout": 0.0}, contents=sides)
+    alone = toy_policy(toy_config(inputs="S", retrieval=False, residual=False))
+    save_pretrained(alone, place / "alone")
+    return place
+
+
+def looked_at(folder: Path, policy: str, *numbers: int, n_watched: int = 0) -> tuple[Offline, list[Watched]]:
+    """A policy of the folder on its target; with no number, on what it holds to be held out."""
+    return evaluate_offline(
+        AgentConfig(str(folder / policy)),
+        *(str(folder / f"{name}.safetensors") for name in ("target", "pool")),
+        episodes=numbers or None,
+        n_watched=n_watched,
+    )
+
+
+def test_a_policy_is_compared_with_replay_and_itself_without_a_match(folder: Path) -> None:
+    found, watched = looked_at(folder, "policy", n_watched=1)
+    assert found.numbers == (4, 5)
+    assert list(found.errors) == [POLICY, REPLAYED, ALONE, HOLD, MEAN]
+    assert found.difference is not None
+    apart = found.errors[POLICY][0] - found.errors[REPLAYED][0]
+    assert found.difference[0] == pytest.approx(apart)
+    assert not any("learned" in note for note in found.notes)
+    first = watched[0].looks[0]
+    assert first.errors[POLICY] != first.errors[ALONE]
+    assert first.plan is not None
+    base = first.plan.given.actions[0] + first.plan.chunk.residual
+    carried = watched[0].agent.executed(first.plan.given, base)
+    assert first.chunks[POLICY] == pytest.approx(carried, abs=1e-3), (
+        "it is the retrieved chunk and a residual"
+    )
+
+
+def test_what_a_policy_learned_from_is_said(folder: Path) -> None:
+    found, _ = looked_at(folder, "state", 0, 1, 4)
+    assert "The policy learned from 2 of these 3 demonstrations." in found.notes
+    assert ALONE not in found.errors, "it was trained without dropout"
+    assert any("'no retrieval' is left out" in note for note in found.notes)
+
+
+def test_a_policy_without_retrieval_has_no_replay_beside_it(folder: Path) -> None:
+    found, _ = looked_at(folder, "alone", 0)
+    assert list(found.errors) == [POLICY, HOLD, MEAN]
+    assert (found.same_task, found.descriptors, found.confidence) == (None, None, ())
+    assert any("does not say what it learned from" in note for note in found.notes)
+
+
+def test_a_target_of_another_robot_is_refused(folder: Path, tmp_path: Path) -> None:
+    target = packed(tmp_path, "arm", [reach(0, "arm")])
+    with pytest.raises(InputError) as refused:
+        evaluate_offline(AgentConfig(str(folder / "state")), target, str(folder / "pool.safetensors"))
+    assert refused.value.code == "robot.mismatch"
+
+
+def test_a_film_and_a_recording_show_the_demonstration(folder: Path, tmp_path: Path) -> None:
+    rr = pytest.importorskip("rerun.experimental")
+    _, (watched,) = looked_at(folder, "policy", 4, n_watched=1)
+    film = write_film(watched, tmp_path)
+    assert film == tmp_path / "episode_4.mp4"
+    assert (tmp_path / "episode_4.png").stat().st_size > 1000
+    assert 4 * 240 in video_size(film), "now, predicted, retrieved, errors"
+    file = write_rrd(watched, "target", tmp_path)
+    assert file.name == "target_episode_4.rrd"
+    store = rr.RrdReader(file).store()
+    paths = {str(column.entity_path) for column in store.schema().component_columns()}
+    wanted = {"/query/top", "/match/top", "/match/distance", "/match/confidence", "/predicted/top"}
+    wanted |= {"/chunk/policy", "/chunk/replay", "/error/policy", "/action/recorded/position"}
+    assert wanted <= paths
+
+
+def test_a_demonstration_without_pictures_has_no_film(tmp_path: Path) -> None:
+    uri = packed(tmp_path, "arm", [reach(i, "arm") for i in range(2)])
+    _, (watched,) = evaluate_offline(AgentConfig(), uri, uri, episodes=(0,), n_watched=1)
+    assert write_film(watched, tmp_path) is None
+
+
+def call(*words: object) -> int:
+    """The exit code of a command."""
+    with pytest.raises(SystemExit) as end:
+        main([str(word) for word in words])
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+def test_the_command_writes_json_and_compares_policies_on_the_same_demonstrations(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = ("--target", folder / "target.safetensors", "--pool", folder / "pool.safetensors")
+    policies = f"{folder / 'state'},{folder / 'alone'}"
+    assert call("eval", policies, "--offline", *data, "--out", tmp_path / "out", "--record", "0") == 0
+    told = capsys.readouterr().out
+    assert "policy" in told
+    assert "mean action" in told
+    written = json.loads((tmp_path / "out" / "offline.json").read_text("utf-8"))
+    assert [result["numbers"] for result in written["results"]] == [[4, 5], [4, 5]]
+    one = ("eval", folder / "state", "--offline", *data, "--episodes", "0:2", "--record", "0", "--json")
+    assert call(*one, "--out", tmp_path / "one") == 0
+    assert json.loads(capsys.readouterr().out)["results"][0]["numbers"] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--offline", "--target", "x.safetensors"), "give --pool"),
+        (
+            ("--offline", "--target", "x", "--pool", "x", "--seeds", "3"),
+            "leave --seeds out",
+        ),
+        (("--offline", "--target", "x", "--pool", "x", "--env.block", "ell"), "leave --env.block out"),
+        (("--offline", "--target", "x", "--pool", "x", "--record", "failures"), "--record 'failures'"),
+        (("--target", "x"), "are for --offline"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    words: tuple[str, ...], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("eval", "replay", *words, "--out", tmp_path / "out") == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_empty_target_and_an_unknown_number_are_refused(tmp_path: Path) -> None:
+    pool = packed(tmp_path, "pool", [reach(0, "other")])
+    empty = packed(tmp_path, "empty", [])
+    with pytest.raises(InputError, match="holds no demonstration"):
+        evaluate_offline(AgentConfig(), empty, pool)
+    with pytest.raises(InputError, match="has no demonstration 3"):
+        evaluate_offline(AgentConfig(), pool, pool, episodes=(3,))
+
+
+def test_a_look_is_what_the_agent_does_when_it_runs(folder: Path) -> None:
+    _, (watched,) = looked_at(folder, "state", 4, n_watched=1)
+    agent, episode = watched.agent, watched.episode
+    agent.reset(0, Trial("", 0), episode.context, frozenset((episode.id, episode.scene_id)))
+    sent = [agent.act([0], [observation_of(episode, t)])[0] for t in range(len(episode))]
+    for look in watched.looks:
+        assert look.chunks[POLICY][0] == pytest.approx(sent[look.t], abs=1e-3)
