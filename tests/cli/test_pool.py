@@ -116,6 +116,7 @@ def test_two_arms_are_exported_as_robotwin_has_them(uri: Path, tmp_path: Path) -
     Pool.open(str(tmp_path / "arms")).add([arms_episode("a", 1), arms_episode("b", 2), bell])
     asked = ("export", tmp_path / "arms", tmp_path / "data", "--format", "robotwin", "--config", "clean")
     shown = said(*asked)
+    assert "no joint angles" in shown
     assert re.findall("add OTHER_POOL .*/data/(.*)", shown) == ["lift_pot/clean", "click_bell/clean"]
     said("create", tmp_path / "again")
     for task, n in (("lift_pot", 2), ("click_bell", 1)):
@@ -260,3 +261,39 @@ def test_a_killed_import_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert f"Added {24 - n} episodes ({n} were there)" in said("add", tmp_path / "pool", tmp_path / "set")
     assert sorted(Pool.open(tmp_path / "pool").ids()) == sorted(f"e{index}" for index in range(24))
     assert "is sound: 24 episodes" in said("verify", tmp_path / "pool")
+
+
+def test_several_tasks_are_one_dataset_or_one_by_name(tmp_path: Path) -> None:
+    push = replace(episode("push"), objects={"block": np.ones((6, 3), np.float32)})
+    lift = replace(
+        episode("lift"),
+        task="lift it",
+        goal=None,
+        objects={"pot": np.full((6, 7), 2, np.float32)},
+        attributes={"task_key": "lift_pot"},
+    )
+    Pool.create(tmp_path / "pool").add([push, lift, episode("plain")])
+    assert "3 demonstrations" in said("export", tmp_path / "pool", tmp_path / "all")
+    said("create", tmp_path / "again")
+    said("add", tmp_path / "again", tmp_path / "all")
+    for wanted in (push, lift, episode("plain")):
+        for read in (Pool.open(tmp_path / "again").get(wanted.id), *LeRobotDataset.open(tmp_path / "all")):
+            if read.id != wanted.id:
+                continue
+            assert read.task == wanted.task
+            assert dict(read.attributes) == dict(wanted.attributes)
+            assert (read.goal is None) == (wanted.goal is None)
+            assert read.objects.keys() == wanted.objects.keys()
+            for name, values in wanted.objects.items():
+                assert np.array_equal(read.objects[name], values)
+    tasks = json.loads((tmp_path / "all/meta/info.json").read_text())["total_tasks"]
+    assert tasks == 2
+    for number, name in enumerate(("lift_pot", "lift it")):
+        assert "1 demonstrations" in said("export", tmp_path / "pool", tmp_path / f"{number}", "--task", name)
+    assert "did you mean 'lift it'" in refused(
+        "export", tmp_path / "pool", tmp_path / "x", "--task", "lift i"
+    )
+    other = replace(episode("other"), objects={"pot": np.zeros((6, 3), np.float32)}, task="tip it")
+    Pool.open(tmp_path / "pool").add([other])
+    assert "object:pot has 7 numbers" in refused("export", tmp_path / "pool", tmp_path / "x")
+    assert not list(tmp_path.glob("*x*"))

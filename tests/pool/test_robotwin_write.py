@@ -11,6 +11,7 @@ import h5py  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from arms import RED, arms_episode, picture
+from robotwin_scripts import act, dp, newer
 
 from recap.errors import InputError, RunDirectoryError
 from recap.geometry3 import quaternion_to_rotation6
@@ -147,3 +148,76 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no demonstration"):
         write_robotwin([], tmp_path / "x", "t", "c")
     assert not (tmp_path / "x").exists()
+
+
+def in_joints(name: str, width: int = 14, n: int = 12) -> Episode:
+    """Two arms in joint space, as ALOHA's; the action is the next state."""
+    episode = arms_episode(name, 1, n, cameras=CAMERAS)
+    values = np.random.default_rng(n).uniform(0, 1, (n + 1, width)).astype(np.float32)
+    return replace(episode, proprio=values[:-1], actions=values[1:], objects={})
+
+
+@pytest.mark.parametrize("width", [14, 16])
+def test_a_robot_in_joint_space_is_written_as_joints(tmp_path: Path, width: int) -> None:
+    episode = in_joints("a", width)
+    folder = write_robotwin([episode], tmp_path, "t", "c")
+    with h5py.File(folder / "data/episode0.hdf5") as file:
+        assert "endpose" not in file
+        np.testing.assert_array_equal(file["joint_action/vector"][()], episode.proprio)
+        assert file["joint_action/left_arm"].shape == (12, width // 2 - 1)
+        assert file["joint_action/left_gripper"].shape == (12,)
+    np.testing.assert_array_equal(open_source(folder)[0].proprio, episode.proprio)
+    kept = open_source(write_robotwin([episode], tmp_path, "t", "d", layout="v1.0"))[0]
+    np.testing.assert_array_equal(kept.actions, episode.actions)
+
+
+def test_what_robotwins_training_scripts_read_is_there(tmp_path: Path) -> None:
+    episodes = [in_joints("a"), in_joints("b", n=9)]
+    folder = write_robotwin(episodes, tmp_path, "t", "c")
+    wanted = np.concatenate([episode.proprio[:-1] for episode in episodes])
+    for read in (act, dp):
+        states, actions, pictures = read(folder, 2)
+        np.testing.assert_array_equal(states, wanted)
+        np.testing.assert_array_equal(actions[:11], episodes[0].proprio[1:])
+        assert {len(frames) for frames in pictures.values()} == {19}
+    assert act(folder, 2)[2]["left_camera"].shape == (19, 480, 640, 3)
+    folder = write_robotwin(episodes, tmp_path, "t", "d", layout="v1.0")
+    states, actions, pictures = newer(folder, 2)
+    np.testing.assert_array_equal(states, np.concatenate([episode.proprio for episode in episodes]))
+    np.testing.assert_array_equal(actions, np.concatenate([episode.actions for episode in episodes]))
+    assert pictures["cam_head"].shape == (21, 240, 320, 3)
+
+
+def test_given_joints_are_actions_one_step_ahead_in_the_newer_layout(tmp_path: Path) -> None:
+    angles = np.arange(40 * 6).reshape(40, 6) / 100
+    joints = {"a": (angles, angles + 1)}
+    folder = write_robotwin([arms_episode("a")], tmp_path, "t", "c", joints=joints, layout="v1.0")
+    states, actions, _ = newer(folder, 1)
+    np.testing.assert_array_equal(states[:, 7:13], angles + 1)
+    np.testing.assert_array_equal(actions[:-1, :6], angles[1:])
+    assert open_source(folder)[0].proprio.shape == (40, 20), "poses come first"
+
+
+@pytest.mark.long
+def test_collected_demonstrations_serve_robotwins_training_scripts(tmp_path: Path) -> None:
+    """The suite's own expert on MuJoCo: its joints are the ones that the simulator had."""
+    from recap_worlds.dualarm.collecting import DualArmSpec, collect_robotwin
+    from recap_worlds.dualarm.env import DualArmEnv
+
+    spec = DualArmSpec("lift_pot", "ur5e", episodes=2, image_size=64)
+    collect_robotwin(spec, tmp_path / "lift_pot/release")
+    for read in (act, dp):
+        states, actions, _ = read(tmp_path / "lift_pot/release", 2)
+        assert states.shape == actions.shape
+        assert states.shape[1] == 14
+        np.testing.assert_array_equal(states[1:20], actions[:19])
+    episode = open_source(tmp_path / "lift_pot/release")[0]
+    env = DualArmEnv("lift_pot", "ur5e", image_size=0)
+    env.reset(seed=int(episode.attributes["seed"]))
+    np.testing.assert_allclose(env.joints().ravel(), np.delete(states[0], (6, 13)), atol=1e-6)
+    for t in (0, 10, 40):  # the joints of a frame give the tool poses of that frame
+        arms = np.delete(dp(tmp_path / "lift_pot/release", 1)[0][t], (6, 13)).reshape(2, 6)
+        tools = env._kinematics.tools(arms)
+        np.testing.assert_allclose(tools[0, :3], episode.proprio[t, :3], atol=1e-3)
+    collect_robotwin(spec, tmp_path / "lift_pot/newer", layout="v1.0")
+    assert newer(tmp_path / "lift_pot/newer", 2)[0].shape[1] == 14

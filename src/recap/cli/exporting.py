@@ -21,18 +21,23 @@ FORMATS = ("lerobot", "robotwin")
 @click.argument("uri", metavar="POOL")
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
 @click.option("--format", "format_", default="lerobot", show_default=True, help="lerobot or robotwin.")
-@click.option("--task", metavar="NAME", help="robotwin: of episodes that do not say.")
+@click.option(
+    "--task", metavar="NAME", help="lerobot: only this one, by key or words; robotwin: of those without one."
+)
 @click.option("--config", default="recap", show_default=True, metavar="NAME", help="robotwin: its folder.")
 @click.option("--layout", default="release", show_default=True, help="robotwin: release or v1.0.")
 def export(uri: str, folder: Path, format_: str, task: str | None, config: str, layout: Layout) -> None:
     """Write the newest version as a LeRobotDataset v3, or as RoboTwin 2.0 has it.
 
-    RoboTwin's files hold two arms; they go to DIR/TASK/CONFIG, a folder a task, and may be added to what DIR
-    holds. Its release keeps no actions: there the next state is the action, with v1.0 they are kept.
+    All tasks of a pool go into one LeRobot dataset, which keeps the instruction of each episode; an object
+    that a task does not have is zero there, and absent again where recap reads it. RoboTwin's files hold two
+    arms; they go to DIR/TASK/CONFIG, a folder a task, and may be added to what DIR holds. Its release keeps
+    no actions: there the next state is the action, with v1.0 they are kept.
 
     \b
     Example:
       recap pool export pools/mine data/all
+      recap pool export pools/mine data/press --task "press the button"
       recap pool export pools/arms RoboTwin/data --format robotwin --config ur5_clean
     """
     from recap.cli.terminal import progress_bar
@@ -44,34 +49,50 @@ def export(uri: str, folder: Path, format_: str, task: str | None, config: str, 
     if not len(view):
         raise InputError(f"pool {uri} is empty: recap pool add {uri} DATASET first")
     with progress_bar("episodes") as progress:
-        write = _write_lerobot if format_ == "lerobot" else partial(_write_robotwin, task, config, layout)
-        folders = write(view, folder, lambda n: progress(n, len(view)))
-    click.echo(f"Dataset: {folder} ({len(view)} demonstrations)")
+        write = partial(_write_lerobot if format_ == "lerobot" else _write_robotwin, task)
+        if format_ != "lerobot":
+            write = partial(write, config, layout)
+        folders, n = write(view, folder, lambda n: progress(n, len(view)))
+    click.echo(f"Dataset: {folder} ({n} demonstrations)")
     for each in folders:
         click.echo(f"Next: recap pool add OTHER_POOL {each}")
 
 
-def _write_lerobot(view: PoolView, folder: Path, report: Callable[[int], None]) -> list[Path]:
+def _write_lerobot(
+    task: str | None, view: PoolView, folder: Path, report: Callable[[int], None]
+) -> tuple[list[Path], int]:
     import tempfile
 
-    from recap.errors import RunDirectoryError
-    from recap.pool.lerobot import assemble, stage_episode
+    from recap.errors import InputError, RunDirectoryError, did_you_mean
+    from recap.pool.lerobot import alike, assemble, stage_episode
 
     if folder.exists():
         raise RunDirectoryError(f"{folder} exists already: give another DIR, or remove it first")
+    episodes = [view.episode(name) for name in view.episode_ids]
+    if task is not None:
+        names = {str(name): None for e in episodes for name in (e.attributes.get("task_key"), e.task) if name}
+        if task not in names:
+            raise InputError(f"the pool has no task '{task}': {did_you_mean(task, names)}")
+        episodes = [e for e in episodes if task in (str(e.attributes.get("task_key")), e.task)]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as staging:
-        for index, name in enumerate(view.episode_ids):
-            stage_episode(Path(staging), index, view.episode(name))
+        for index, episode in enumerate(alike(episodes)):
+            stage_episode(Path(staging), index, episode)
             report(index + 1)
-        assemble(Path(staging), len(view.episode_ids), folder)
-    return [folder]
+        assemble(Path(staging), len(episodes), folder)
+    return [folder], len(episodes)
 
 
 def _write_robotwin(
     task: str | None, config: str, layout: Layout, view: PoolView, folder: Path, report: Callable[[int], None]
-) -> list[Path]:
-    from recap.pool.robotwin_write import write_tasks
+) -> tuple[list[Path], int]:
+    from recap.pool.robotwin_write import has_joints, write_tasks
 
     episodes = [view.episode(name) for name in view.episode_ids]
-    return write_tasks(episodes, folder, config, task=task, layout=layout, progress=report)
+    folders = write_tasks(episodes, folder, config, task=task, layout=layout, progress=report)
+    if not all(map(has_joints, episodes)):
+        click.echo(
+            "Tool poses alone: the pool has no joint angles, which RoboTwin's ACT and DP scripts read",
+            err=True,
+        )
+    return folders, len(episodes)

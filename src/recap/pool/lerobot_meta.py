@@ -24,6 +24,7 @@ IMAGES = "observation.images."
 DONE = "next.done"
 SUCCESS = "next.success"
 EXTRA = "recap/"  # our own columns of the episode table
+ABSENT = "recap.absent"  # attribute: columns that only other tasks of the dataset have
 INFO_PATH = "meta/info.json"
 INTEGERS = ("frame_index", "episode_index")
 

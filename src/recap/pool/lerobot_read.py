@@ -32,6 +32,7 @@ from recap.pool.importers.source import (
     check_size,
 )
 from recap.pool.lerobot_meta import (
+    ABSENT,
     ACTION,
     GOAL,
     IMAGES,
@@ -129,6 +130,9 @@ class LeRobotDataset(LazySequence[Episode]):
     def _episode(self, row: Row, table: Any) -> Episode:
         extra, name = row.extra, f"{self.root.name}/{row.index}"
         goal, values = self._vectors(table, GOAL), self._vectors(table, OBJECTS)
+        attributes = {**row.attributes, **json.loads(extra.get("attributes", "{}"))}
+        absent = json.loads(str(attributes.pop(ABSENT, "[]")))
+        objects = split_objects(values, self.features[OBJECTS].get("names")) if values.shape[1] else {}
         success = table[SUCCESS].to_pylist()[-1] if SUCCESS in table.column_names else True
         return Episode(
             id=extra.get("id", name),
@@ -139,14 +143,19 @@ class LeRobotDataset(LazySequence[Episode]):
             timestamps=_timestamps(table, self.fps),
             proprio=self._vectors(table, STATE),
             actions=self._vectors(table, ACTION),
-            objects=split_objects(values, self.features[OBJECTS].get("names")) if values.shape[1] else {},
-            goal=goal[0].copy() if goal.shape[1] else None,
+            objects={name: each for name, each in objects.items() if OBJECT + name not in absent},
+            goal=goal[0].copy() if goal.shape[1] and "goal" not in absent else None,
             images={_camera(key): self._frames(row, key) for key in self._pictures},
             action_space=extra.get("action_space", ""),
             success=bool(extra.get("success", success)),
             source=extra.get("source", ""),
-            attributes={**row.attributes, **json.loads(extra.get("attributes", "{}"))},
+            attributes=attributes,
         )
+
+    def absent(self, number: int) -> tuple[str, ...]:
+        """Fields that only other tasks of the dataset have."""
+        attributes = json.loads(self.rows[number].extra.get("attributes", "{}"))
+        return tuple(json.loads(attributes.get(ABSENT, "[]")))
 
     @cached_property
     def _pictures(self) -> list[str]:
@@ -329,6 +338,7 @@ class LeRobotReader(Reader):
             success=episode.success,
             source=episode.source or f"lerobot:{self.path.name}",
             attributes=episode.attributes,
+            absent=self._dataset.absent(index),
         )
 
     def _default_objects(self) -> dict[str, str]:

@@ -11,7 +11,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from recap.errors import DatasetError, InputError, RunDirectoryError
 from recap.pool import lerobot_meta as fmt
 from recap.pool.content import check_episode
+from recap.pool.importers.mapping import OBJECT
 from recap.pool.lerobot_read import column_values
 from recap.run_directory import PARTIAL, whole_file
 from recap.types import F64, U8, Episode
@@ -54,6 +55,41 @@ class Sizes:
     data_mb: float = 100
     video_mb: float = 200
     chunk_size: int = 1000  # files in a folder
+
+
+def alike(episodes: Sequence[Episode]) -> Iterator[Episode]:
+    """Episodes of several tasks with the objects and goals of all: a dataset has the same columns in each.
+
+    What an episode does not have is zero, and its attribute `recap.absent` says so to the reader.
+    """
+    widths: dict[str, int] = {}
+    for episode in episodes:
+        for name, values in _optional(episode).items():
+            if widths.setdefault(name, values.shape[-1]) != values.shape[-1]:
+                raise InputError(
+                    f"{name} has {widths[name]} numbers in one task, {values.shape[-1]} in {episode.id!a}: "
+                    "export each task with --task"
+                )
+    for episode in episodes:
+        absent = [name for name in widths if name not in _optional(episode)]
+        zeros = {name: np.zeros((len(episode), widths[name]), np.float32) for name in absent}
+        objects = {name.removeprefix(OBJECT): value for name, value in zeros.items() if name != "goal"}
+        yield (
+            episode
+            if not absent
+            else replace(
+                episode,
+                objects={**episode.objects, **objects},
+                goal=zeros["goal"][0] if "goal" in zeros else episode.goal,
+                attributes={**episode.attributes, fmt.ABSENT: json.dumps(absent)},
+            )
+        )
+
+
+def _optional(episode: Episode) -> dict[str, NDArray[Any]]:
+    """What a task may lack, by the names of a mapping."""
+    objects = {OBJECT + name: np.asarray(values) for name, values in episode.objects.items()}
+    return objects if episode.goal is None else {**objects, "goal": np.asarray(episode.goal)}
 
 
 def stage_episode(folder: Path, index: int, episode: Episode) -> None:

@@ -68,9 +68,14 @@ def open_demonstrations(
 
 
 def _local(place: str) -> Path | None:
-    """Where a dataset is, if it is one and no pool that has a name."""
-    named = any(place in suite.pools() for suite in suites().values()) or place.endswith(".safetensors")
-    return Path(place) if not named and Path(place).exists() else None
+    """Where a dataset is, if it is one and no pool: here, or fetched from the hub by its name."""
+    if any(place in suite.pools() for suite in suites().values()) or place.endswith(".safetensors"):
+        return None
+    if not Path(place).exists() and "/" not in place:
+        return None  # `open_pool` lists the names there are
+    from recap.pool.importers import local_path
+
+    return local_path(Path(place))
 
 
 def _dataset(

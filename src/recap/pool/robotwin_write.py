@@ -2,8 +2,9 @@
 
 Beyond RoboTwin's own keys a file holds `additional_info/frequency`, because ours need not be at its rate, and
 `objects/NAME` (t, 7) where poses of objects are known; its readers ignore both. Camera matrices are left
-out, and so are joints unless they are given. The release layout has no actions: there the next state is the
-action. The layout of the main branch keeps them.
+out. Joints, which RoboTwin's training scripts read, are written where they are given or where the robot is
+described by them; tool poses where it is described by those. The release layout has no actions: there the
+next state is the action. The layout of the main branch keeps them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -42,10 +44,11 @@ CAMERAS = {  # our name -> the camera's group in the release layout, and in that
 _OURS = {theirs: ours for ours, names in CAMERAS.items() for theirs in names}
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _MAX_ROTATION_ERROR = 1e-2
+_JOINT_WIDTHS = ((14,), (16,))  # two arms of six or seven joints, each with a gripper
 
 _STAGED = "dataset"  # folder of the staging directory that becomes the dataset
 _STAGED_NOTE = re.compile(r"episode-(\d+)\.json")
-_STAGED_FILE = re.compile(r"episode(\d+)\.(?:hdf5|json)")
+_STAGED_FILE = re.compile(r"episode_?(\d+)\.(?:hdf5|json)")
 
 
 def our_camera(theirs: str) -> str:
@@ -71,7 +74,7 @@ def write_robotwin(
     """Write `out/{task}/{config}`, whole or not at all, and return it; what exists is not overwritten.
 
     Args:
-        episodes: with 20-D proprioception and actions, see `recap.geometry3.encode_arms`.
+        episodes: of 20-D tool poses, see `recap.geometry3.encode_arms`, or of two arms' joints and grippers.
         out: RoboTwin's `data` folder, or any other.
         task: RoboTwin's name of the task, such as lift_pot.
         config: its name of how the task was set up, such as demo_clean.
@@ -146,11 +149,13 @@ def folder_named(out: Path, task: str, config: str) -> Path:
     return out / task / config
 
 
-def stage_robotwin(staging: Path, index: int, layout: Layout, episode: Episode) -> None:
+def stage_robotwin(
+    staging: Path, index: int, layout: Layout, episode: Episode, joints: Joints | None = None
+) -> None:
     """Write one finished episode of a collection; its note is written last and marks it as whole."""
     note = _staged_note(staging, index)
     note.unlink(missing_ok=True)  # an earlier episode of this index is no longer whole from here on
-    write_whole(note, json.dumps(write_episode(staging / _STAGED, index, episode, layout)) + "\n")
+    write_whole(note, json.dumps(write_episode(staging / _STAGED, index, episode, layout, joints)) + "\n")
 
 
 def staged_robotwin(staging: Path) -> set[int]:
@@ -167,12 +172,13 @@ def staged_robotwin(staging: Path) -> set[int]:
 def assemble_robotwin(staging: Path, n_episodes: int, out: Path) -> None:
     """Make the staged episodes the folder `out`, at once."""
     folder = staging / _STAGED
-    for index in range(n_episodes):
-        file = folder / f"data/episode{index}.hdf5"
+    notes = [read_json(_staged_note(staging, index)) for index in range(n_episodes)]
+    for index, note in enumerate(notes):
+        file = folder / "data" / note["file"]
         if not file.is_file():
-            note = _staged_note(staging, index)
-            raise DatasetError(f"staged episode {file} is lost: remove {note} and collect it again")
-    write_notes(folder, [read_json(_staged_note(staging, index)) for index in range(n_episodes)])
+            where = _staged_note(staging, index)
+            raise DatasetError(f"staged episode {file} is lost: remove {where} and collect it again")
+    write_notes(folder, notes)
     folder.rename(out)
 
 
@@ -182,13 +188,20 @@ def write_episode(
     """Write the files of one episode, and return its note for `write_notes`."""
     for name in ("data", "instructions"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    with h5py.File(folder / f"data/episode{index}.hdf5", "w") as file:
+    newer = layout != "release" and has_joints(episode, joints)  # whose training scripts want such names
+    name = f"episode_{index:07d}" if newer else f"episode{index}"
+    with h5py.File(folder / f"data/{name}.hdf5", "w") as file:
         _write_arrays(file, episode, layout, joints)
     words = json.dumps(_instructions(episode), indent=1)
-    (folder / f"instructions/episode{index}.json").write_text(words + "\n", "utf-8")
+    (folder / f"instructions/{name}.json").write_text(words + "\n", "utf-8")
     info = {key.removeprefix("scene."): value for key, value in episode.attributes.items()}
     scene = {"info": info, "id": episode.id, "embodiment": episode.embodiment}
-    return {"scene": scene, "seed": episode.attributes.get("seed")}
+    return {"scene": scene, "seed": episode.attributes.get("seed"), "file": f"{name}.hdf5"}
+
+
+def has_joints(episode: Episode, joints: Joints | None = None) -> bool:
+    """Whether RoboTwin's training scripts, which read joint angles, can use it."""
+    return joints is not None or episode.proprio.shape[1:] in _JOINT_WIDTHS
 
 
 def write_notes(folder: Path, notes: Sequence[Note]) -> None:
@@ -215,15 +228,26 @@ def _instructions(episode: Episode) -> dict[str, list[str]]:
     return {"seen": [episode.task], "unseen": []}
 
 
+@dataclass(frozen=True, slots=True)
+class _Arm:
+    """One arm over time, with what is known of it."""
+
+    gripper: F64  # (t,)
+    poses: F64 | None  # (t, 7)
+    joints: F64 | None  # (t, n)
+
+
 def _write_arrays(file: Any, episode: Episode, layout: Layout, joints: Joints | None) -> None:
-    state = _arms(episode, "proprioception", episode.proprio)
+    state = _arms(episode, "proprioception", episode.proprio, joints)
     _check_names("camera", episode.images)
     _check_names("object", episode.objects)
     newer = layout != "release"
     if newer:
-        _write_newer(file, episode, state, joints)
+        ahead = None if joints is None else tuple(np.concatenate([each[1:], each[-1:]]) for each in joints)
+        action = _arms(episode, "actions", episode.actions, ahead)
+        _write_newer(file, episode, {"state": state, "action": action})
     else:
-        _write_release(file, state, joints)
+        _write_release(file, state)
     for camera, frames in episode.images.items():
         name = their_camera(camera, newer=newer)
         key = f"vision/{name}/colors" if newer else f"observation/{name}/rgb"
@@ -234,46 +258,52 @@ def _write_arrays(file: Any, episode: Episode, layout: Layout, joints: Joints | 
         group[name] = np.asarray(poses)
 
 
-def _write_release(file: Any, state: Mapping[str, tuple[F64, F64]], joints: Joints | None) -> None:
-    for i, (arm, (poses, gripper)) in enumerate(state.items()):
-        file[f"endpose/{arm}_endpose"] = poses
-        file[f"endpose/{arm}_gripper"] = gripper
-        if joints is not None:
-            file[f"joint_action/{arm}_arm"] = _angles(joints[i], len(gripper))
-            file[f"joint_action/{arm}_gripper"] = gripper
-    if joints is not None:
-        parts = [file[f"joint_action/{arm}_{what}"][()] for arm in ARMS for what in ("arm", "gripper")]
-        file["joint_action/vector"] = np.column_stack(parts)
+def _write_release(file: Any, state: Mapping[str, _Arm]) -> None:
+    vector: list[F64] = []
+    for name, arm in state.items():
+        if arm.poses is not None:
+            file[f"endpose/{name}_endpose"] = arm.poses
+            file[f"endpose/{name}_gripper"] = arm.gripper
+        if arm.joints is not None:
+            file[f"joint_action/{name}_arm"] = arm.joints
+            file[f"joint_action/{name}_gripper"] = arm.gripper
+            vector += [arm.joints, arm.gripper[:, None]]
+    if vector:
+        file["joint_action/vector"] = np.concatenate(vector, axis=1)
 
 
-def _write_newer(
-    file: Any, episode: Episode, state: Mapping[str, tuple[F64, F64]], joints: Joints | None
-) -> None:
+def _write_newer(file: Any, episode: Episode, groups: Mapping[str, Mapping[str, _Arm]]) -> None:
     file["data_format_version"] = np.bytes_(b"v1.0")
     file["instructions"] = np.bytes_(json.dumps(_instructions(episode)).encode())
-    for group, arms in (("state", state), ("action", _arms(episode, "actions", episode.actions))):
-        for i, (arm, (poses, gripper)) in enumerate(arms.items()):
-            file[f"{group}/{arm}_ee_poses"] = poses
-            file[f"{group}/{arm}_ee_joint_states"] = gripper[:, None]
-            if joints is not None and group == "state":
-                file[f"{group}/{arm}_arm_joint_states"] = _angles(joints[i], len(gripper))
+    for group, arms in groups.items():
+        for name, arm in arms.items():
+            if arm.poses is not None:
+                file[f"{group}/{name}_ee_poses"] = arm.poses
+            file[f"{group}/{name}_ee_joint_states"] = arm.gripper[:, None]
+            if arm.joints is not None:
+                file[f"{group}/{name}_arm_joint_states"] = arm.joints
 
 
-def _arms(episode: Episode, what: str, values: F32) -> dict[str, tuple[F64, F64]]:
-    """Arm -> poses (t, 7) and gripper (t,); an InputError where these are not two arms."""
+def _arms(episode: Episode, what: str, values: F32, joints: Sequence[NDArray[Any]] | None) -> dict[str, _Arm]:
+    """Each arm by name; an InputError where these are not two arms."""
+    if values.ndim == 2 and values.shape[1:] in _JOINT_WIDTHS and np.isfinite(values).all():
+        halves = np.split(values.astype(np.float64), 2, axis=1)
+        return {name: _Arm(half[:, -1], None, half[:, :-1]) for name, half in zip(ARMS, halves, strict=True)}
     if values.ndim != 2 or values.shape[1] != 2 * ARM_DIM or not len(values):
         raise InputError(
-            f"the {what} of {episode.id} is of shape {values.shape}: RoboTwin's files hold two arms, (t, 20)"
+            f"the {what} of {episode.id} is of shape {values.shape}: RoboTwin's files hold two arms, "
+            "(t, 20) of tool poses, or (t, 14) or (t, 16) of joints and grippers"
         )
-    found = {}
-    for arm, part in zip(ARMS, np.split(values, 2, axis=1), strict=True):
+    found: dict[str, _Arm] = {}
+    for i, (name, part) in enumerate(zip(ARMS, np.split(values, 2, axis=1), strict=True)):
         error = rotation6_error(part[:, ROTATION])
         if not np.isfinite(part).all() or error.max() > _MAX_ROTATION_ERROR:
             raise InputError(
-                f"the {what} of {episode.id} holds what is no pose ({arm} arm): correct the episode"
+                f"the {what} of {episode.id} holds what is no pose ({name} arm): correct the episode"
             )
         poses, gripper = decode_arm(part)
-        found[arm] = (_without_jumps(poses), gripper)
+        angles = None if joints is None else _angles(joints[i], len(gripper))
+        found[name] = _Arm(gripper, _without_jumps(poses), angles)
     return found
 
 

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from recap.errors import InputError, RecapError, RunDirectoryError, one_of
 from recap.types import Episode
 from recap_worlds.dualarm.robots import robot_named
@@ -107,10 +109,15 @@ def _stage_robotwin(
     spec: DualArmSpec, layout: Layout, staging: Path, demos: Iterator[DualArmDemo]
 ) -> Iterator[int]:
     from recap.pool.robotwin_write import stage_robotwin
+    from recap_worlds.dualarm.env import DualArmEnv
 
-    for index, episode in _demonstrations(spec, demos):
-        stage_robotwin(staging, index, layout, episode)
-        yield index
+    env = DualArmEnv(spec.task, spec.embodiment, split=spec.split, image_size=0)
+    for demo in demos:
+        episode = _successful(spec, demo, env)
+        joints = np.array(env.joint_history[: len(episode)])  # (t, 2, 6)
+        stage_robotwin(staging, demo.index, layout, episode, (joints[:, 0], joints[:, 1]))
+        yield demo.index
+    env.close()
 
 
 def _demonstrations(spec: DualArmSpec, demos: Iterator[DualArmDemo]) -> Iterator[tuple[int, Episode]]:

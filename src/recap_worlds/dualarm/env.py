@@ -83,6 +83,7 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
         self._make_spaces()
         self._instruction = self.task.seen[0]
         self._steps = 0
+        self.joint_history: list[F64] = []  # (2, 6) each, of this episode: at its start and after every step
 
     def _index(self) -> None:
         """Where everything is in the engine's arrays."""
@@ -142,6 +143,7 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
         mujoco.mj_step(self.model, self.data, nstep=N_SUBSTEPS * SETTLE_STEPS)
         mujoco.mj_forward(self.model, self.data)
         self._steps = self._held = 0
+        self.joint_history = [self.joints()]
         self._start = self._poses()
         return self._observation(), {
             "success": False,
@@ -163,6 +165,7 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
         self._drive(np.clip(arms[:, 9], 0.0, 1.0))
         broken = self._advance()
         self._steps += 1
+        self.joint_history.append(self.joints())
         self._held = 0 if broken or not self.task.success(self.state()) else self._held + 1
         success = self._held >= HOLD_STEPS
         truncated = broken or (not success and self._steps >= self.task.max_steps)

@@ -208,3 +208,16 @@ def test_json_of_scenes_may_hold_anything(tmp_path: Path) -> None:
         "scene.n": 3,
         "scene.cluttered": True,
     }
+
+
+def test_marked_pictures_are_not_swapped(tmp_path: Path) -> None:
+    """Newer files hold JPEGs as everyone writes them, and say so in a comment of each."""
+    folder = write_robotwin(tmp_path / "task/config", 1)
+    plain = cv2.imencode(".jpg", image(2)[:, :, ::-1])[1].tobytes()
+    end = 4 + int.from_bytes(plain[4:6])  # of the first segment
+    marked = plain[:end] + b"\xff\xfe\x00\x0aXPL-RGB1" + plain[end:]
+    with h5py.File(folder / "data/episode0.hdf5", "r+") as file:
+        n = len(file["observation/head_camera/rgb"])
+        del file["observation/head_camera/rgb"]
+        file["observation/head_camera/rgb"] = np.array([marked] * n)
+    assert np.abs(open_source(folder)[0].images["head"][1].astype(float) - image(2)).mean() < 6

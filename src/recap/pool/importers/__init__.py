@@ -1,7 +1,8 @@
-"""Imports demonstrations of other formats: LeRobot, robomimic, RoboTwin 2.0 or poses of a tracked hand."""
+"""Imports demonstrations of other formats: LeRobot, ACT, robomimic, RoboTwin 2.0 or tracked poses."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from itertools import islice
@@ -17,13 +18,23 @@ from recap.pool.importers.source import (
     as_dataset_error,
 )
 
-__all__ = ["FORMATS", "FieldReport", "Source", "SourceReport", "Transform", "detect_format", "open_source"]
+__all__ = [
+    "FORMATS",
+    "FieldReport",
+    "Source",
+    "SourceReport",
+    "Transform",
+    "detect_format",
+    "local_path",
+    "open_source",
+]
 
-FORMATS = ("lerobot", "robomimic", "robotwin", "tracked")
+FORMATS = ("lerobot", "act", "robomimic", "robotwin", "tracked")
 
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?:@[\w./-]+)?")  # ORG/NAME[@REVISION]
 _EXPECTED = (
-    "expected a LeRobot folder (meta/info.json), a robomimic file (data/demo_0/actions), "
-    "RoboTwin episodes (data/episode0.hdf5) or tracked poses (poses.csv)"
+    "expected a LeRobot folder (meta/info.json), ACT's episodes (episode_0.hdf5), a robomimic file "
+    "(data/demo_0/actions), RoboTwin episodes (data/episode0.hdf5) or tracked poses (poses.csv)"
 )
 
 
@@ -40,6 +51,7 @@ def open_source(
     """Open demonstrations of another format as episodes.
 
     Args:
+        path: or `ORG/NAME[@REVISION]`, a dataset on the hub, where nothing local is called so.
         format: one of FORMATS; by default it is recognised.
         mapping: field of ours -> key of the source, see `recap.pool.importers.mapping`.
         fps: the rate at which it was recorded, for sources that do not say.
@@ -47,16 +59,16 @@ def open_source(
         skip_damaged: iterate over what can be read; `Source.damage` names the rest.
         column: becomes an attribute of each episode, for pairs; the episode table's are attributes already.
     """
+    path = local_path(path)
     with as_dataset_error(path):
-        _check_exists(path)
         name = detect_format(path) if format is None else one_of("format", format, FORMATS)
         return Source(path, name, _reader(name, path, fps), mapping or {}, transform, skip_damaged, column)
 
 
 def detect_format(path: Path) -> str:
     """Which of FORMATS a file or folder has."""
+    path = local_path(path)
     with as_dataset_error(path):
-        _check_exists(path)
         return _detect_folder(path) if path.is_dir() else _detect_file(path)
 
 
@@ -70,6 +82,10 @@ def _reader(name: str, path: Path, fps: float | None) -> Reader:
         from recap.pool.importers.tracked import TrackedReader
 
         return TrackedReader(path, fps)
+    if name == "act":
+        from recap.pool.importers.act import ActReader
+
+        return ActReader(path, fps)
     if name == "robomimic":
         from recap.pool.importers.robomimic import RobomimicReader
 
@@ -79,12 +95,19 @@ def _reader(name: str, path: Path, fps: float | None) -> Reader:
     return RobotwinReader(path, fps)
 
 
-def _check_exists(path: Path) -> None:
-    if path.exists():
-        return
-    beside = [child.name for child in path.parent.iterdir()] if path.parent.is_dir() else []
+def local_path(path: Path) -> Path:
+    """The path itself where something is there, else the dataset of that name on the hub, fetched."""
+    with as_dataset_error(path):
+        if path.exists():
+            return path
+        beside = [child.name for child in path.parent.iterdir()] if path.parent.is_dir() else []
     hint = did_you_mean(path.name, beside) if beside else "check the path"
-    raise DatasetError(f"{path} does not exist: {hint if len(hint) < 300 else 'check the path'}")
+    missing = f"{path} does not exist: {hint if len(hint) < 300 else 'check the path'}"
+    if not _HUB_NAME.fullmatch(str(path)):
+        raise DatasetError(missing)
+    from recap.pool.importers.hub import fetch
+
+    return fetch(str(path), missing)
 
 
 def _detect_folder(path: Path) -> str:
@@ -93,7 +116,7 @@ def _detect_folder(path: Path) -> str:
     if (path / "meta/info.json").is_file():
         return "lerobot"
     if any(file.is_file() for folder in (path, path / "data") for file in folder.glob("episode*.h*5")):
-        return "robotwin"
+        return _detect_episodes(path)
     if episode_folders(path):
         return "tracked"
     files = sorted(child for child in islice(path.rglob("*"), 1000) if child.is_file())
@@ -109,10 +132,20 @@ def _detect_folder(path: Path) -> str:
     raise DatasetError(f"{path} is of no known format: found files: {found}; {_EXPECTED}")
 
 
+def _detect_episodes(path: Path) -> str:
+    from recap.pool.importers import act, hdf5, robotwin
+
+    episodes = robotwin.episode_files(path)
+    if not episodes:
+        return "robotwin"  # whose reader says what is missing
+    with hdf5.opened(hdf5.first_readable(episodes)) as opened:
+        return "act" if act.recognises(opened) else "robotwin"
+
+
 def _detect_file(path: Path) -> str:
     if path.name in ("poses.csv", "poses.npz"):
         raise DatasetError(f"{path} is part of a folder of tracked poses: did you mean '{path.parent}'?")
-    from recap.pool.importers import hdf5, robomimic, robotwin
+    from recap.pool.importers import act, hdf5, robomimic, robotwin
 
     if path.suffix not in hdf5.SUFFIXES:
         raise DatasetError(
@@ -123,5 +156,7 @@ def _detect_file(path: Path) -> str:
             return "robomimic"
         if robotwin.recognises(file):
             return "robotwin"
+        if act.recognises(file):
+            return "act"
         found = ", ".join(sorted(repr(name) for name in list(file)[:8])) or "nothing"
     raise DatasetError(f"{path} is of no known format: found the groups {found}; {_EXPECTED}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from recap.types import F64, U8
 SUFFIXES = (".hdf5", ".h5")
 _MAX_KEYS = 10_000
 _MAX_DEPTH = 8
+_PLAIN_RGB = b"\xff\xfe\x00\x0aXPL-RGB1"  # a comment by which RoboTwin marks JPEGs that are not swapped
 
 
 @contextmanager
@@ -35,6 +36,21 @@ def opened(path: Path, what: str = "") -> Iterator[Any]:
     """The open file; whatever the library raises becomes a DatasetError."""
     with as_dataset_error(path, what), h5py.File(path, "r") as file:
         yield file
+
+
+def first_readable(files: Sequence[Path]) -> Path:
+    """The first file that opens, which stands for all; the first of all where none does."""
+    for path in files:
+        with suppress(DatasetError), opened(path):
+            return path
+    return files[0]
+
+
+def length(path: Path, key: str) -> int:
+    """Rows of a dataset; 0 where the file cannot be read, which reading the episode will say."""
+    with suppress(DatasetError), opened(path) as file:
+        return int(member(file, key).shape[0])
+    return 0
 
 
 def member(group: Any, key: str) -> Any:
@@ -152,7 +168,8 @@ class Hdf5Frames(LazySequence[U8]):
     """Frames of a dataset, arrays or JPEG strings, read when they are asked for.
 
     RoboTwin gives an RGB array to OpenCV's encoder, which takes it for BGR. Decoding with OpenCV undoes the
-    swap, so the decoded array is RGB as it is; any other decoder would show red as blue.
+    swap, so the decoded array is RGB as it is; any other decoder would show red as blue. Newer files are
+    marked and hold JPEGs as everyone else writes them.
     """
 
     def __init__(self, path: Path, key: str, length: int) -> None:
@@ -192,13 +209,15 @@ def _kind(dataset: Any) -> Kind:
         return "other"
     if dtype == np.uint8 and len(shape) == 4 and 3 in (shape[1], shape[3]):
         return "images"
-    if len(shape) == 1 and dtype.kind == "S" and _looks_like_jpeg(dataset):
+    encoded = (len(shape) == 1 and dtype.kind == "S") or (len(shape) == 2 and dtype == np.uint8)
+    if encoded and _looks_like_jpeg(dataset):
         return "images"
     return "numbers" if dtype.kind in "fiub" else "other"
 
 
 def _looks_like_jpeg(dataset: Any) -> bool:
-    if not 0 < dataset.shape[0] <= MAX_FRAMES or not 4 <= dataset.dtype.itemsize <= MAX_FRAME_BYTES:
+    n_bytes = dataset.dtype.itemsize * int(np.prod(dataset.shape[1:], dtype=np.int64))
+    if not 0 < dataset.shape[0] <= MAX_FRAMES or not 4 <= n_bytes <= MAX_FRAME_BYTES:
         return False
     if dataset.external or dataset.is_virtual:
         return False
@@ -227,4 +246,6 @@ def _frame(value: Any, what: str) -> U8:
     if isinstance(value, np.ndarray) and value.ndim == 3:
         image = value if value.shape[2] == 3 else value.transpose(1, 2, 0)
         return np.ascontiguousarray(image, dtype=np.uint8)
-    return decode_image(bytes(value), what)
+    data = bytes(value)
+    image = decode_image(data, what)
+    return np.ascontiguousarray(image[:, :, ::-1]) if _PLAIN_RGB in data[:4096] else image

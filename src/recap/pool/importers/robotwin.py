@@ -54,7 +54,7 @@ class RobotwinReader(Reader):
         if not self._files:
             raise DatasetError(f"{path} has no data/episode0.hdf5; it is no RoboTwin folder")
         self._given_fps = None if fps is None else check_fps(fps)
-        with hdf5.opened(self._files[0]) as file:
+        with hdf5.opened(hdf5.first_readable(self._files)) as file:
             if not recognises(file):
                 raise DatasetError(f"{self._files[0]} has neither endpose nor state; it is no RoboTwin file")
             self.keys = hdf5.walk(file)
@@ -70,11 +70,7 @@ class RobotwinReader(Reader):
     def lengths(self) -> Sequence[int]:
         """From the shapes of the first key of the proprioception."""
         key = self.default_mapping().get("proprio", "").split("+")[0].split("@")[0]
-        lengths = []
-        for path in self._files:
-            with hdf5.opened(path) as file:
-                lengths.append(hdf5.member(file, key).shape[0])
-        return lengths
+        return [hdf5.length(path, key) for path in self._files]
 
     def default_mapping(self) -> Mapping[str, str]:
         """20-D tool poses where the file has them, else joints; the action is the next state unless kept."""

@@ -44,6 +44,7 @@ class RawEpisode:
     success: bool = True
     source: str = ""
     attributes: Mapping[str, Scalar] = field(default_factory=dict)
+    absent: Collection[str] = ()  # fields that other episodes have, and this one has not
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +281,8 @@ def read_text(path: Path) -> str:
 
 def _episode(raw: RawEpisode, plan: Plan) -> Episode:
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes infinite, which checks find
-        values = {name: part.read(raw.numbers).astype(np.float32) for name, part in plan.numbers.items()}
+        wanted = {name: part for name, part in plan.numbers.items() if name not in raw.absent}
+        values = {name: part.read(raw.numbers).astype(np.float32) for name, part in wanted.items()}
     goal = values.get("goal")
     if goal is not None and not len(goal):
         raise ValueError("the goal is empty")
@@ -319,7 +321,7 @@ def _reports(episode: Episode, plan: Plan) -> Iterator[FieldReport]:
     if episode.goal is not None:
         arrays["goal"] = episode.goal
     arrays |= {f"{OBJECT}{name}": values for name, values in episode.objects.items()}
-    for name, selection in plan.numbers.items():
+    for name, selection in ((name, part) for name, part in plan.numbers.items() if name in arrays):
         keys = tuple(dict.fromkeys(part.key for part in selection.parts))
         yield FieldReport(name, selection.text, keys, arrays[name].shape, str(arrays[name].dtype))
     for camera, key in plan.images.items():

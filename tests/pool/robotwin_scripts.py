@@ -1,0 +1,82 @@
+"""What RoboTwin's training scripts read of a dataset, re-created: the keys, shapes and order that they use.
+
+`act` and `dp` stand for policy/ACT/process_data.py and policy/DP/process_data.py of the release, `newer` for
+the converter of the main branch's layout. Each returns states, actions (n, 14) and pictures, as those would.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import h5py  # type: ignore[import-untyped]
+import numpy as np
+from numpy.typing import NDArray
+
+Read = tuple[NDArray[Any], NDArray[Any], dict[str, NDArray[Any]]]
+
+
+def _decoded(data: Any) -> NDArray[Any]:
+    picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    assert picture is not None
+    return np.asarray(picture)
+
+
+def act(folder: Path, n_episodes: int) -> Read:
+    """Three cameras at 640x480, joints and grippers one by one; the action is the next state."""
+    assert len(list((folder / "data").iterdir())) >= n_episodes
+    states, actions = [], []
+    pictures: dict[str, list[NDArray[Any]]] = {"head_camera": [], "right_camera": [], "left_camera": []}
+    for number in range(n_episodes):
+        with h5py.File(folder / f"data/episode{number}.hdf5") as root:
+            parts = [root[f"/joint_action/{n}"][()] for n in ("left_arm", "right_arm")]
+            grippers = [root[f"/joint_action/{n}"][()] for n in ("left_gripper", "right_gripper")]
+            cameras = {name: root[f"/observation/{name}/rgb"][()] for name in root["/observation/"]}
+        for t in range(len(grippers[0]) - 1):
+            now, then = (
+                np.concatenate((parts[0][i], [grippers[0][i]], parts[1][i], [grippers[1][i]])).astype(
+                    np.float32
+                )
+                for i in (t, t + 1)
+            )
+            states.append(now)
+            actions.append(then)
+            for name, frames in pictures.items():
+                frames.append(cv2.resize(_decoded(cameras[name][t]), (640, 480)))
+    return (
+        np.float32(states),
+        np.float32(actions),
+        {name: np.stack(frames) for name, frames in pictures.items()},
+    )
+
+
+def dp(folder: Path, n_episodes: int) -> Read:
+    """The whole vector and the head camera, channels first."""
+    states, actions, pictures = [], [], []
+    for number in range(n_episodes):
+        with h5py.File(folder / f"data/episode{number}.hdf5") as root:
+            n = root["/joint_action/left_gripper"][()].shape[0]
+            for name in ("left_arm", "right_gripper", "right_arm"):
+                assert len(root[f"/joint_action/{name}"][()]) == n
+            vector = root["/joint_action/vector"][()]
+            images = {name: root[f"/observation/{name}/rgb"][()] for name in root["/observation/"]}
+        states.append(vector[:-1])
+        actions.append(vector[1:])
+        pictures += [_decoded(data) for data in images["head_camera"][:-1]]
+    stacked = np.moveaxis(np.array(pictures), -1, 1)
+    return np.concatenate(states), np.concatenate(actions), {"head_camera": stacked}
+
+
+def newer(folder: Path, n_episodes: int) -> Read:
+    """State and action by arm, joints then gripper, each (t, n)."""
+    states, actions, pictures = [], [], []
+    for number in range(n_episodes):
+        with h5py.File(folder / f"data/episode_{number:07d}.hdf5") as root:
+            assert root["data_format_version"][()] == b"v1.0"
+            for group, found in (("state", states), ("action", actions)):
+                fields = [f"{arm}_{what}_joint_states" for arm in ("left", "right") for what in ("arm", "ee")]
+                found.append(np.concatenate([root[group][field][:] for field in fields], axis=1))
+            for data in root["vision/cam_head/colors"]:
+                pictures.append(cv2.resize(_decoded(data), (320, 240), interpolation=cv2.INTER_AREA))
+    return np.concatenate(states), np.concatenate(actions), {"cam_head": np.array(pictures)}
