@@ -23,6 +23,7 @@ from recap.training.data import TrainingData, load_data
 from recap.training.networks import compile_blocks
 from recap.training.plan import describe_plan
 from recap.training.presets import preset
+from recap.training.processes import Stopped
 from recap.training.records import read_metrics
 from recap.training.schedule import cosine
 from recap.training.trainer import Outcome, train
@@ -123,7 +124,9 @@ def test_a_run_that_was_stopped_goes_on_bit_by_bit(
     assert from_pretrained(out / "last").fingerprint == from_pretrained(straight / "last").fingerprint
 
 
-def test_ctrl_c_in_mid_step_waits_for_its_end(
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_in_mid_step_waits_for_its_end(
+    number: signal.Signals,
     configure: Configure,
     state_data: TrainingData,
     straight: Path,
@@ -134,16 +137,54 @@ def test_ctrl_c_in_mid_step_waits_for_its_end(
 
     def pressed(self: Any) -> None:
         if self.iteration == 2:  # its weights are stepped, not yet smoothed
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
         smooth(self)
 
     config, out = configure(*STATE), tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr(trainer._Run, "_smooth", pressed)
-        with pytest.raises(KeyboardInterrupt, match="stopped at iteration 3 of 6"):
+        with pytest.raises(Stopped, match="stopped at iteration 3 of 6") as stop:
             run(config, out, state_data)
+    assert stop.value.number == number
     run(config, out, state_data)
     assert all(torch.equal(value, weights(out)[key]) for key, value in weights(straight).items())
+
+
+def test_signals_while_it_saves_wait_for_the_whole_state(
+    configure: Configure, state_data: TrainingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = trainer.save_state
+
+    def pressed(*arguments: Any, **options: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        save(*arguments, **options)
+
+    def stop_at_1(what: str, done: int, total: int) -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    monkeypatch.setattr(trainer, "save_state", pressed)
+    with pytest.raises(Stopped, match="stopped at iteration 1 of 6"):
+        run(configure(*STATE), tmp_path / "run", state_data, progress=stop_at_1)
+    assert (tmp_path / "run/state.safetensors").exists()
+
+
+def test_a_start_that_fails_leaves_no_run_directory(
+    configure: Configure, data: TrainingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Any, *_: object) -> None:
+        raise MemoryError("the device is full")
+
+    config = configure("n_iterations=2", "batch_size=8")
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer._Run, "_step", full)
+        with pytest.raises(MemoryError):
+            run(config, tmp_path / "runs/run", data)
+    assert not (tmp_path / "runs").exists(), "the autoencoder was trained, and nothing else"
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer._Run, "_checkpoint", full)
+        with pytest.raises(MemoryError):
+            run(config, tmp_path / "run", data)
+    assert (tmp_path / "run/metrics.jsonl").exists(), "what had begun is kept"
 
 
 def test_a_run_out_of_time_stops_without_complaint_and_goes_on(

@@ -120,7 +120,7 @@ def train(
     except KeyboardInterrupt as stop:
         if is_main:
             click.echo(f"recap: {stop or 'stopped; the same command begins again or resumes'}", err=True)
-        return 130
+        return 128 + int(getattr(stop, "number", 2))  # as a shell counts signals
     if is_main:
         early = "" if outcome.iterations == config.n_iterations else ", stopped early: it no longer improved"
         click.echo(f"Iterations: {outcome.iterations} of {config.n_iterations}{early}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 
 import torch
@@ -15,6 +15,8 @@ from recap.training.config import TrainConfig
 
 # How long processes wait for the main one, which alone judges and rolls out: NCCL's ten minutes are too few.
 PATIENCE = timedelta(hours=4)
+# Ctrl-C, and what schedulers send before they take a machine away.
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def make_accelerator(config: TrainConfig, device: str | None = None) -> Accelerator:
@@ -36,24 +38,51 @@ def cpu_has_bf16() -> bool:
     return bool(getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)())
 
 
+class Stopped(KeyboardInterrupt):
+    """A signal asked the run to stop: Ctrl-C, or a scheduler that needs the machine."""
+
+    def __init__(self, message: str = "", number: int = signal.SIGINT) -> None:
+        super().__init__(*[message] if message else [])
+        self.number = number
+
+
+@contextmanager
+def _handled(handler: Callable[[int], None]) -> Iterator[None]:
+    """Signals that ask to stop go to the handler; in the main thread, which alone gets them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda n, _: handler(n)) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Every signal that asks to stop does what Ctrl-C does."""
+
+    def stop(number: int) -> None:
+        raise Stopped(number=number)
+
+    with _handled(stop):
+        yield
+
+
 @contextmanager
 def noted(active: bool = True) -> Iterator[list[int]]:
-    """Ctrl-C is noted, and nothing else happens."""
+    """Signals that ask to stop are noted, and nothing else happens."""
     asked: list[int] = []
-    if not active or threading.current_thread() is not threading.main_thread():
-        yield asked  # signals reach the main thread only
-        return
-    before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
-    try:
+    with _handled(asked.append) if active else nullcontext():
         yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
 def undisturbed(active: bool = True) -> Iterator[None]:
-    """Ctrl-C waits until the step is whole: half a step could not be resumed bit by bit."""
+    """Signals wait until the step is whole: half a step could not be resumed bit by bit."""
     with noted(active) as asked:
         yield
     if asked:
-        raise KeyboardInterrupt
+        raise Stopped(number=asked[0])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +23,7 @@ from recap.policies.backbones import build_policy
 from recap.policies.checkpoint import save_pretrained
 from recap.policies.model import Batch, SlotModel
 from recap.policies.policy import TrainedPolicy
-from recap.run_directory import hold_run_directory
+from recap.run_directory import CONFIG, LOCK, hold_run_directory
 from recap.training.autoencoder import (
     frozen_latents,
     load_autoencoder,
@@ -33,11 +35,11 @@ from recap.training.config import TrainConfig
 from recap.training.data import TrainingData, load_data
 from recap.training.init_from_checkpoint import begin_from
 from recap.training.networks import build_networks, make_optimizer
-from recap.training.processes import make_accelerator, noted, undisturbed
-from recap.training.records import Records, git_state
+from recap.training.processes import Stopped, make_accelerator, noted, stopped_by_signals, undisturbed
+from recap.training.records import Records, git_state, read_metrics
 from recap.training.schedule import learning_rate
 from recap.training.sharding import gather, local, shell
-from recap.training.state import load_state, save_state
+from recap.training.state import STATE, load_state, save_state
 from recap.training.validation import judge, replay_rms
 
 LOG_EVERY = 25
@@ -84,17 +86,34 @@ def train(
     """
     accelerator = make_accelerator(config, device)
     report = progress or (lambda what, done, total: None)
-    with _held(out, config, accelerator):
+    with stopped_by_signals(), _held(out, config, accelerator):
         data = data or load_data(config, lambda done, total: report("moments", done, total))
         run = _Run(config, out, data, accelerator, report, {} if kept is None else kept)
         return run.train(rollout, rollout_every, max_seconds)
 
 
 @contextmanager
+def _removed_unless_begun(out: Path) -> Iterator[None]:
+    """A start that fails leaves no run directory: what a new run made before its first iteration goes."""
+    kept = {CONFIG, LOCK}
+    is_new = {entry.name for entry in out.iterdir()} <= kept
+    try:
+        yield
+    except Exception:
+        if is_new and not read_metrics(out) and not (out / STATE).exists():
+            for entry in out.iterdir():
+                if entry.is_dir():
+                    shutil.rmtree(entry)
+                elif entry.name not in kept:
+                    entry.unlink()
+        raise
+
+
+@contextmanager
 def _held(out: Path, config: TrainConfig, accelerator: Accelerator) -> Iterator[None]:
     """The main process holds the run directory."""
     if accelerator.is_main_process:
-        with hold_run_directory(out, config.to_json()):
+        with hold_run_directory(out, config.to_json()), _removed_unless_begun(out):
             yield
     else:
         yield
@@ -125,6 +144,11 @@ class _Run:
         begun = None if config.init is None else begin_from(config.init, config.policy)
         if begun is not None:
             self.data = data = replace(data, statistics=begun.statistics)
+        self.several = accelerator.num_processes > 1
+        self.sharded = self.several and config.fsdp
+        loss, self.smooth = build_networks(
+            config, begun, self.device, accelerator.num_processes if self.sharded else 1
+        )
         self.encoder = self._encoder() if begun is None else begun.encoder
         latents = torch.zeros(0)
         if self.encoder is not None:
@@ -137,11 +161,6 @@ class _Run:
             latents = kept[encoder_key]
         elif config.policy.sees:
             latents = torch.from_numpy(data.pictures).permute(0, 3, 1, 2).to(self.device)  # as they are
-        self.several = accelerator.num_processes > 1
-        self.sharded = self.several and config.fsdp
-        loss, self.smooth = build_networks(
-            config, begun, self.device, accelerator.num_processes if self.sharded else 1
-        )
         self.raw = loss.model
         optimizer = make_optimizer(self.raw, config)
         # A sharded model brings its gradients together by itself: accelerate only sets the precision.
@@ -207,16 +226,18 @@ class _Run:
         elif main:
             self.records.write("run.json", {"git": git_state(), **self._facts()})
         began = time.monotonic()
-        # Processes that stopped at different steps would wait for each other: of many, each notes Ctrl-C,
+        # Processes that stopped at different steps would wait for each other: of many, each notes a signal,
         # and all stop after the step that they agree on.
         with noted(self.several) as asked:
             try:
                 self._iterate(rollout, rollout_every, began, max_seconds, asked)
-            except KeyboardInterrupt:
-                self._save()
-                raise KeyboardInterrupt(
+            except KeyboardInterrupt as stop:
+                with noted():  # a second signal must not cost what the first one asked to keep
+                    self._save()
+                raise Stopped(
                     f"stopped at iteration {self.iteration} of {config.n_iterations}: "
-                    "kept; the same command resumes"
+                    "kept; the same command resumes",
+                    getattr(stop, "number", signal.SIGINT),
                 ) from None
             self._save()
         seconds = time.monotonic() - began
@@ -268,7 +289,7 @@ class _Run:
             )
             stop, interrupted = self._agreed(late or time.monotonic() - began > max_seconds, bool(asked))
             if interrupted:
-                raise KeyboardInterrupt
+                raise Stopped(number=asked[0] if asked else signal.SIGINT)
             if stop:
                 break
 
