@@ -20,7 +20,7 @@ from robots.recording import record_many, to_lerobot
 from toy_policy import write_demonstrations
 
 SMALL = ("policy.inputs=S", "batch_size=4", "validate_every=1")
-STAGES = ("moments: ", "autoencoder: ", "iterations: ")  # a slow machine says how far it is
+STAGES = ("moments: ", "pictures: ", "autoencoder: ", "encoding: ", "iterations: ")  # a slow machine says how far it is
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +43,9 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
 
 
 def said(err: str) -> list[str]:
-    """What is on stderr besides progress."""
-    return [line for line in err.splitlines() if not line.startswith(STAGES)]
+    """What is on stderr besides progress and how long preparing took."""
+    lines = [line for line in err.splitlines() if not line.startswith(STAGES)]
+    return [line for line in lines if " s until the first iteration: " not in line]
 
 
 def settings(files: tuple[str, str], *changes: str) -> list[str]:
@@ -68,6 +69,7 @@ def test_it_tells_where_the_policy_is_and_what_to_do_next(
         "500:505\n" in shown
     )
     assert from_pretrained(out / "best").config.inputs == "S"
+    assert " s until the first iteration: reading " in err
     assert call(capsys, *arguments)[0] == 0, "the same command finds it done"
     code, _, err = call(capsys, *arguments[:-4], "--seed", 4)
     assert code == 2

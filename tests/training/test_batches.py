@@ -14,6 +14,7 @@ from recap.training.autoencoder import frozen_latents
 from recap.training.batches import NO_AUGMENT, BatchSource, _mirror_table
 from recap.training.config import AugmentConfig, TrainConfig
 from recap.training.data import TrainingData, build_data
+from recap.training.variants import Variants
 from recap.types import F32, Episode
 from toy_policy import demonstrations, toy_encoder
 
@@ -129,10 +130,10 @@ def test_a_turned_sample_is_a_sample_of_the_turned_scene(configure: Configure) -
     source = source_of(data, config)
     angle = torch.full((len(source),), 0.7)
     for name in ("proprio", "future_proprio"):
-        found = source._turn(name, source._fixed[name], angle)
+        found = source._turn(name, torch.from_numpy(data.train.fixed[name]), angle)
         assert torch.allclose(found, torch.from_numpy(other.train.fixed[name]), atol=2e-2), name
     for name in ("retrieved_proprio", "retrieved_action"):
-        found = source._turn(name, source._matched[name][:, 0], angle)
+        found = source._turn(name, torch.from_numpy(data.train.matched[name][:, 0]), angle)
         assert torch.allclose(found, torch.from_numpy(other.train.matched[name][:, 0]), atol=2e-2), name
 
 
@@ -214,3 +215,34 @@ def test_matches_are_drawn_by_their_weight(source: BatchSource, tmp_path: Path) 
     picked = torch.cdist(chunk, each).argmin(dim=1)
     share = torch.bincount(picked, minlength=3) / len(rows)
     assert torch.allclose(share, torch.from_numpy(source.samples.weight[0]), atol=0.04)
+
+
+@pytest.mark.parametrize("changes", [(), ("augment.image_copies=2",)])
+def test_a_part_of_a_batch_is_that_part_of_the_whole(
+    data: TrainingData, configure: Configure, changes: tuple[str, ...]
+) -> None:
+    augment = configure("augment.chunk_noise=3", "augment.state_noise=2", *changes).augment
+    variants = Variants(augment.image_copies, 0.1, 0.2, data.owners) if changes else None
+    latents = frozen_latents(toy_encoder(), data.pictures, CPU, variants=variants)
+    source = BatchSource(data.train, latents, data.statistics, configure().policy, CPU)
+    whole = source.draw(8, augment, torch.Generator().manual_seed(1))
+    some = torch.tensor([5, 1, 2])
+    part = source.draw(8, augment, torch.Generator().manual_seed(1), some)
+    for name, values in whole.values.items():
+        assert torch.equal(part.values[name], values[some]), name
+    assert torch.equal(part.present, whole.present[some])
+    assert torch.equal(part.text, whole.text[some])
+
+
+def test_varied_copies_are_of_the_same_demonstration_alike(data: TrainingData) -> None:
+    assert data.owners is not None
+    variants = Variants(2, 0.2, 0.3, data.owners)
+    everything = slice(0, len(data.pictures))
+    copies = [variants(data.pictures, everything, copy) for copy in range(2)]
+    assert np.array_equal(copies[0], variants(data.pictures, everything, 0))
+    assert not np.array_equal(copies[0], copies[1])
+    grey = Variants(1, 0.0, 0.3, data.owners)(data.pictures, everything, 0)
+    first = data.owners == data.owners[0]
+    white = (data.pictures[first] == 255).all(axis=-1)
+    assert len(np.unique(grey[first][white], axis=0)) == 1, "one light for a whole demonstration"
+    assert np.array_equal(Variants(1, 0.0, 0.0, data.owners)(data.pictures, everything, 0), data.pictures)

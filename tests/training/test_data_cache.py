@@ -1,51 +1,132 @@
-"""Training data that are written and read back."""
+"""Training data that are written once and mapped into memory."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
+from recap.errors import InputError
+from recap.pool.opening import open_demonstrations
+from recap.training import data as made
+from recap.training import tables
 from recap.training.config import TrainConfig
-from recap.training.data import TrainingData, statistics_of
-from recap.training.data_cache import keep_data, read_data
+from recap.training.data import build_data, load_data
+from recap.training.data_cache import TrainingData, data_key, read_data
+from recap.training.samples import tables_of
+from recap.training.stages import Stages
+from recap.training.tables import new_table, read_tables, whole_folder
+from recap.types import Episode
 
 Configure = Callable[..., TrainConfig]
 
 
-def test_what_is_kept_is_read_back_whole(data: TrainingData, configure: Configure, tmp_path: Path) -> None:
-    file = tmp_path / "data.safetensors"
-    assert read_data(file, configure().policy) is None
-    keep_data(data, file)
-    found = read_data(file, configure().policy)
-    assert found is not None
-    assert (found.stamp, found.n_episodes) == (data.stamp, data.n_episodes)
-    assert np.array_equal(found.pictures, data.pictures)
+def episodes(file: str) -> list[Episode]:
+    view = open_demonstrations(file)
+    return [view.episode(name) for name in view.episode_ids]
+
+
+def assert_equal(one: TrainingData, other: TrainingData) -> None:
+    assert (one.stamp, one.n_episodes, one.left_out) == (other.stamp, other.n_episodes, other.left_out)
+    assert np.array_equal(one.pictures, other.pictures)
+    for name, mean in one.statistics.mean.items():
+        assert np.array_equal(mean, other.statistics.mean[name])
+        assert np.array_equal(one.statistics.std[name], other.statistics.std[name])
     for side in ("train", "held_out"):
-        one, other = getattr(data, side), getattr(found, side)
-        assert one.tasks == other.tasks
-        for name in ("actions", "base", "valid", "weight", "task"):
-            assert np.array_equal(getattr(one, name), getattr(other, name)), name
-        for table in ("fixed", "matched", "images"):
-            assert set(getattr(one, table)) == set(getattr(other, table))
-            for name, values in getattr(one, table).items():
-                assert np.array_equal(values, getattr(other, table)[name]), name
+        a, b = getattr(one, side), getattr(other, side)
+        assert a.tasks == b.tasks
+        assert tables_of(a).keys() == tables_of(b).keys()
+        for name, values in tables_of(a).items():
+            assert np.array_equal(values, tables_of(b)[name]), name
 
 
-def test_its_statistics_are_those_of_the_policy_that_asks(
-    data: TrainingData, configure: Configure, tmp_path: Path
+def test_what_is_mapped_is_what_is_built_in_memory(
+    data: TrainingData, configure: Configure, files: tuple[str, str]
 ) -> None:
-    keep_data(data, tmp_path / "data.safetensors")
-    absolute = replace(configure().policy, residual=False)
-    found = read_data(tmp_path / "data.safetensors", absolute)
-    assert found is not None
-    wanted = statistics_of(data.train, absolute)
-    assert np.array_equal(found.statistics.std["action"], wanted.std["action"])
-    assert not np.array_equal(found.statistics.std["action"], data.statistics.std["action"])
+    built = build_data(episodes(files[0]), episodes(files[1]), configure())
+    assert built.folder is None
+    assert data.folder is not None
+    assert isinstance(data.pictures, np.memmap)
+    assert all(isinstance(values, np.memmap) for values in tables_of(data.train).values())
+    assert_equal(built, data)
 
 
-def test_a_damaged_file_is_none(data: TrainingData, configure: Configure, tmp_path: Path) -> None:
-    file = tmp_path / "data.safetensors"
-    keep_data(data, file)
-    file.write_bytes(file.read_bytes()[:1000])
-    assert read_data(file, configure().policy) is None
+def test_they_are_made_once_and_then_reused(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, stages = configure(), Stages()
+    first = load_data(config, stages)
+    assert set(stages.seconds) == {"reading", "retrieval pairs", "moments", "pictures"}
+    assert stages.reused == []
+    again = Stages()
+    with monkeypatch.context() as patch:
+        patch.setattr(made, "build_data", lambda *_: pytest.fail("made again"))
+        assert_equal(load_data(config, again), first)
+        load_data(replace(config, batch_size=4, learning_rate=1e-4, seed=3))
+    assert again.reused == ["retrieval pairs", "moments", "pictures"]
+    assert "pictures reused" in str(again)
+
+
+@pytest.mark.parametrize(
+    "change", ["policy.chunk_size=9", "pairs.k=2", "held_out=0.5", "policy.inputs=S", "policy.image.size=24"]
+)
+def test_what_changes_the_data_changes_their_key(
+    change: str, configure: Configure, files: tuple[str, str]
+) -> None:
+    target, pool = episodes(files[0]), episodes(files[1])
+    key = data_key(configure(), target, pool)
+    assert key == data_key(configure("ema=0.5", "policy.sampling.n_steps=4"), target, pool)
+    assert key != data_key(configure(change), target, pool)
+
+
+def test_what_changes_a_demonstration_changes_the_key(configure: Configure, files: tuple[str, str]) -> None:
+    config = configure()
+    target, pool = episodes(files[0]), episodes(files[1])
+    key = data_key(config, target, pool)
+    pictures = np.array([np.array(frame) for frame in pool[0].images["top"]])
+    seen = {key}
+    for changed in (
+        replace(pool[0], task="another"),
+        replace(pool[0], proprio=pool[0].proprio + 1),
+        replace(pool[0], images={"top": pictures}),
+        replace(pool[0], images={"top": 255 - pictures}),
+    ):
+        seen.add(data_key(config, target, [changed, *pool[1:]]))
+    assert len(seen) == 5
+    assert data_key(config, target, pool[1:]) not in seen
+    assert data_key(config, pool, target) not in seen
+
+
+def test_a_damaged_folder_is_made_anew(configure: Configure) -> None:
+    config = configure("policy.inputs=S")
+    first = load_data(config)
+    assert first.folder is not None
+    (first.folder / "train/actions.npy").write_bytes(b"torn")
+    assert read_data(first.folder) is None
+    load_data(config)
+    assert read_data(first.folder) is not None
+
+
+def test_what_fails_leaves_no_folder_and_what_was_killed_is_removed(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), whole_folder(tmp_path / "cache/data") as partial:
+        new_table(partial, "fixed/proprio", (3, 2), np.float32)[:] = 1 / 0
+    assert list((tmp_path / "cache").iterdir()) == []
+    dead = tmp_path / f"cache/.old.99999999@{os.uname().nodename}.partial"
+    dead.mkdir()
+    with whole_folder(tmp_path / "cache/data") as partial:
+        new_table(partial, "fixed/proprio", (3, 2), np.float32)[1] = 7
+        new_table(partial, "none", (0, 4), np.int64)
+    assert [entry.name for entry in (tmp_path / "cache").iterdir()] == ["data"]
+    found = read_tables(tmp_path / "cache/data")
+    assert found["fixed/proprio"].tolist() == [[0, 0], [7, 7], [0, 0]]
+    assert found["none"].shape == (0, 4)
+
+
+def test_a_disk_without_room_is_an_error_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 30))
+    with pytest.raises(
+        InputError, match=r"pictures of these data need 2\.0 GiB, and the disk of .* has 1\.0"
+    ):
+        new_table(tmp_path, "pictures", (1 << 20, 1 << 11), np.uint8)
+    assert list(tmp_path.iterdir()) == []

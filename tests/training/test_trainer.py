@@ -17,7 +17,6 @@ from recap.policies.backbones import build_model
 from recap.policies.checkpoint import from_pretrained, read_training
 from recap.run_directory import hold_run_directory
 from recap.training import trainer
-from recap.training.autoencoder import frozen_latents
 from recap.training.config import TrainConfig
 from recap.training.data import TrainingData, load_data
 from recap.training.networks import compile_blocks
@@ -312,25 +311,25 @@ def test_the_plan_is_made_without_the_weights() -> None:
     assert plan["samples"] == 20_000 * 512
 
 
-def test_pictures_are_encoded_once_for_runs_that_see_alike(
-    configure: Configure, data: TrainingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_was_prepared_is_reused_by_runs_that_see_alike(
+    configure: Configure, files: tuple[str, str], tmp_path: Path
 ) -> None:
-    short = ("n_iterations=1", "validate_every=1")
-    run(configure(*short), tmp_path / "first", data)
-    encoded: list[bool] = []
+    def prepared(name: str, *changes: str) -> list[str]:
+        told: list[str] = []
+        config = configure("n_iterations=1", "validate_every=1", "autoencoder_iterations=2", *changes)
+        train(config, tmp_path / name, device="cpu", tell=told.append)
+        assert told[0].partition(" s until the first iteration: ")[1], told
+        facts = json.loads((tmp_path / name / "preparation.json").read_text("utf-8"))
+        assert facts["seconds"].keys() >= {"reading", "first step"}
+        return list(facts["reused"])
 
-    def counted(*given: Any) -> torch.Tensor:
-        encoded.append(given[-1])
-        return frozen_latents(*given)
-
-    monkeypatch.setattr(trainer, "frozen_latents", counted)
-    kept: dict[str, torch.Tensor] = {}
-    eye = f"autoencoder={tmp_path / 'first' / 'autoencoder'}"
-    for name, changes in (("a", ()), ("b", ("seed=1",)), ("c", ("augment.mirror=false",)), ("d", ())):
-        run(configure(*short, eye, *changes), tmp_path / name, data, kept=kept)
-    assert encoded == [True, False], "once with mirror images and once without"
-    run(configure(*short), tmp_path / "own", data, kept=kept)
-    assert encoded == [True, False, True], "an eye of its own sees otherwise"
+    data = ["retrieval pairs", "moments", "pictures"]
+    assert prepared("first") == []
+    assert prepared("second", "seed=1") == [*data, "autoencoder", "encoding"]
+    assert prepared("straight", "augment.mirror=false") == [*data, "autoencoder"], "other latents"
+    assert prepared("longer", "autoencoder_iterations=3") == data, "an autoencoder of its own sees otherwise"
+    assert prepared("varied", "augment.image_copies=1") == [*data, "autoencoder"]
+    assert prepared("again", "augment.image_copies=1", "seed=2") == [*data, "autoencoder", "encoding"]
 
 
 def test_every_block_is_compiled_and_nothing_around_it(

@@ -9,15 +9,15 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from recap.training.config import TrainConfig
-from recap.training.data import TrainingData, load_data
-from recap.training.data_cache import keep_data, read_data
+from recap.training.data import load_data
+from recap.training.data_cache import TrainingData
 
 
 def prepare(kinds: Mapping[Path, TrainConfig], workers: int) -> None:
     """Make the data of every kind, one after another, and keep them under their files."""
     for file, kind in kinds.items():
         if not file.exists():
-            keep_data(load_data(kind, workers=workers), file)
+            load_data(kind, workers=workers, folder=file)
 
 
 class Preparation:
@@ -47,8 +47,4 @@ class Preparation:
         """The data: there, waited for, or made now."""
         while self._process is not None and self._process.is_alive() and not file.exists():
             time.sleep(0.2)
-        data = read_data(file, kind.policy)
-        if data is None:
-            data = load_data(kind, workers=self.cores)
-            keep_data(data, file)
-        return data
+        return load_data(kind, workers=self.cores, folder=file)

@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recap.errors import RunDirectoryError
 from recap.run_directory import read_json, write_whole
 from recap.training.config import TrainConfig
-from recap.training.data import TrainingData, demonstrations, spread, statistics_of, where
+from recap.training.data import demonstrations, spread, statistics_of, where
+from recap.training.data_cache import TrainingData
 from recap_research.plans.contents import write_contents
 from recap_research.plans.ledger import Ledger, beginning_s, data_kind, kind_key, layout_of
 from recap_research.plans.plan import POOLS, Log, Plan, Run, checkpoint_of
@@ -22,9 +23,6 @@ from recap_research.plans.pools import collect_pools, seconds_of
 from recap_research.plans.preparing import Preparation
 from recap_research.plans.results import write_results
 from recap_research.plans.rollouts import Rollouts, is_finished
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 CONFIGS, DATA, TRAINING = "configs", "data", "training"
 SAVE_S = 20.0  # to write down where a training stands
@@ -115,7 +113,6 @@ class _Trainer:
         self.out, self.ledger, self.rollouts, self.deadline = out, ledger, rollouts, deadline
         self.preparation, self.log, self.device = preparation, log, device
         self._data: dict[str, TrainingData] = {}  # by kind
-        self._latents: tuple[str | None, dict[str, Tensor]] = (None, {})  # of the newest kind
         self._compiled: set[tuple[str, ...]] = set()
 
     def foresee(self, runs: Sequence[Run]) -> None:
@@ -140,14 +137,10 @@ class _Trainer:
         data, data_s = self._data_of(run)
         self._autoencoder(run, data)
         clock = _Clock(run.name, self.log, lambda: self.rollouts.gather(0))
-        kind = kind_key(data_kind(run.config))
-        if self._latents[0] != kind:
-            self._latents = (kind, {})
         outcome = train(
             run.config,
             self.out / TRAINING / run.name,
             data=data,
-            kept=self._latents[1],
             progress=clock.tick,
             max_seconds=self._left(),
             device=self.device,
@@ -191,7 +184,7 @@ class _Trainer:
         )
 
     def _data_file(self, kind: TrainConfig) -> Path:
-        return self.out / DATA / f"{kind_key(kind)}.safetensors"
+        return self.out / DATA / kind_key(kind)
 
     def _data_of(self, run: Run) -> tuple[TrainingData, float]:
         """Made once a kind and kept; only the statistics depend on what is predicted."""

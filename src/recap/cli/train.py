@@ -113,6 +113,7 @@ def train(
                 config,
                 out,
                 progress=progress,
+                tell=say,
                 rollout=roll_out,
                 rollout_every=rollouts or 0,
                 device=None if device == "auto" else device,

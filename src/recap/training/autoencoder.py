@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from recap.errors import DatasetError, InputError
@@ -15,9 +17,11 @@ from recap.policies.autoencoder import FrameEncoder, build_autoencoder, latent_s
 from recap.policies.checkpoint import from_pretrained
 from recap.suites import shipped_policies
 from recap.training.schedule import cosine
+from recap.training.variants import Variants
 from recap.types import U8
 
 PAPER = 0.9  # brighter than this it is white
+AT_ONCE = 1024  # pictures that are encoded together
 INK = 4.0  # how much more a pixel counts that is not paper: most of a board is
 
 
@@ -43,14 +47,14 @@ def train_autoencoder(
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.01
     )
-    stored = torch.from_numpy(pictures).to(device)
+    stored = torch.from_numpy(pictures)  # which may be a file
     generator = torch.Generator(device).manual_seed(seed)
     bf16 = device.type == "cuda"
     for step in range(n_iterations):
         for group in optimizer.param_groups:
             group["lr"] = cosine(learning_rate, step, n_iterations, n_iterations // 20)
         rows = torch.randint(len(stored), (batch_size,), generator=generator, device=device)
-        pixels = stored[rows].permute(0, 3, 1, 2).float() / 127.5 - 1
+        pixels = stored[rows.cpu()].to(device).permute(0, 3, 1, 2).float() / 127.5 - 1
         if step % 2:
             pixels = pixels.flip(-1)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
@@ -67,7 +71,7 @@ def train_autoencoder(
             report(step + 1, float(loss.detach()))
     network.eval()
     with torch.inference_mode():
-        some = stored[torch.linspace(0, len(stored) - 1, min(2048, len(stored))).long().to(device)]
+        some = stored[torch.linspace(0, len(stored) - 1, min(2048, len(stored))).long()].to(device)
         parts = [
             network.encode((part.permute(0, 3, 1, 2).float() / 127.5 - 1)[:, :, None]).latent_dist.mode()[
                 :, :, 0
@@ -134,20 +138,49 @@ def load_autoencoder(source: str, device: torch.device) -> FrameEncoder:
 
 
 def frozen_latents(
-    encoder: FrameEncoder, pictures: U8, device: torch.device, mirrored: bool = True
+    encoder: FrameEncoder | None,
+    pictures: U8,
+    device: torch.device,
+    mirrored: bool = True,
+    *,
+    variants: Variants | None = None,
+    into: NDArray[Any] | None = None,
+    part: tuple[int, int] = (0, 1),
+    report: Callable[[int, int], None] | None = None,
 ) -> Tensor:
-    """Latents (m, 2, c, h, w) of pictures and of their mirror images, in 16 bits on the device.
+    """Latents (m, v, c, h, w) of pictures: as they are, mirrored, and of each of their varied copies.
 
     Args:
-        mirrored: False leaves the mirror images out, (m, 1, c, h, w).
+        encoder: None for pixels as they are.
+        mirrored: False leaves the mirror images out.
+        variants: makes the varied copies.
+        into: where they are written; otherwise memory, in 16 bits where there is a GPU.
+        part: this process's number, and how many share the work.
     """
-    parts = []
-    dtype = torch.float16 if device.type == "cuda" else torch.float32
-    for i in range(0, len(pictures), 1024):
-        both = []
-        sides = (pictures[i : i + 1024], pictures[i : i + 1024, :, ::-1])
-        for side in sides if mirrored else sides[:1]:
-            latents = encoder.encode_images(np.ascontiguousarray(side), 1024)
-            both.append(torch.from_numpy(latents).to(device, dtype))
-        parts.append(torch.stack(both, dim=1))
-    return torch.cat(parts)
+    sides, copies = 1 + mirrored, [None] if variants is None else [None, *range(variants.n_copies)]
+    for begin in range(part[0] * AT_ONCE, len(pictures), part[1] * AT_ONCE):
+        rows = slice(begin, begin + AT_ONCE)
+        for i, copy in enumerate(copies):
+            shown = pictures[rows] if copy is None or variants is None else variants(pictures, rows, copy)
+            for side in range(sides):
+                flipped = np.ascontiguousarray(shown[:, :, ::-1] if side else shown)
+                if encoder is None:
+                    latents: NDArray[Any] = flipped.transpose(0, 3, 1, 2)
+                else:
+                    latents = encoder.encode_images(flipped, AT_ONCE)
+                if into is None:
+                    half = encoder is not None and device.type == "cuda"
+                    dtype = np.float16 if half else latents.dtype
+                    into = np.zeros((len(pictures), len(copies) * sides, *latents.shape[1:]), dtype)
+                into[rows, i * sides + side] = latents
+        if report is not None:
+            report(min(begin + AT_ONCE, len(pictures)), len(pictures))
+    return torch.zeros(0) if into is None else torch.from_numpy(into)
+
+
+def encoder_key(encoder: FrameEncoder) -> str:
+    """Changes with any weight."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(encoder.state_dict().items()):
+        digest.update(name.encode() + tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -17,8 +17,9 @@ from recap.policies.policy import Statistics
 from recap.policies.vectors import letters_of
 from recap.training.config import AugmentConfig
 from recap.training.motion import Motion, displacement
-from recap.training.samples import Samples
+from recap.training.samples import Samples, tables_of
 
+RESIDENT = 0.1  # of a GPU's memory, that tables and latents may take
 NO_AUGMENT = AugmentConfig(retrieval_dropout=0.0, image_dropout=0.0, latent_noise=0.0)
 
 
@@ -26,8 +27,11 @@ class BatchSource:
     """Turns rows of samples into normalised batches.
 
     Args:
-        latents: (m, 2, c, h, w) of every picture and its mirror image; the pictures themselves as bytes
-            (m, 3, h, w) for a policy that sees pixels; empty for one without images.
+        latents: (m, v, c, h, w) of every picture, its mirror image where there is one, and the same of its
+            varied copies; pixels as bytes for a policy that sees them; empty for one without images.
+
+    Tables and latents may be files that are mapped into memory: what a batch needs is read. They are put on a
+    GPU where they take a small part of it.
     """
 
     def __init__(
@@ -41,14 +45,13 @@ class BatchSource:
         self.samples, self.config, self.device = samples, config, device
         self.layout = build_layout(config)
         self.latents = latents
-        self._fixed = {k: torch.from_numpy(v).to(device) for k, v in samples.fixed.items()}
-        self._matched = {k: torch.from_numpy(v).to(device) for k, v in samples.matched.items()}
-        self._actions = torch.from_numpy(samples.actions).to(device)
-        self._base = torch.from_numpy(samples.base).to(device)
-        self._valid = torch.from_numpy(samples.valid).to(device)
-        self._weight = torch.from_numpy(samples.weight).to(device)
-        self._images = {k: torch.from_numpy(v).to(device) for k, v in samples.images.items()}
-        self._task = torch.from_numpy(samples.task).to(device)
+        tables = {name: torch.from_numpy(values) for name, values in tables_of(samples).items()}
+        if device.type == "cuda":
+            size = sum(t.nbytes for t in (*tables.values(), latents))
+            if size < RESIDENT * torch.cuda.get_device_properties(device).total_memory:
+                tables = {name: table.to(device) for name, table in tables.items()}
+                self.latents = latents.to(device)
+        self._tables = tables
         self._text = model_class(config).task_encoder(config)(samples.tasks).to(device)
         self._mean = {k: torch.from_numpy(v).to(device) for k, v in statistics.mean.items()}
         self._std = {k: torch.from_numpy(v).to(device) for k, v in statistics.std.items()}
@@ -75,28 +78,43 @@ class BatchSource:
     def __len__(self) -> int:
         return len(self.samples)
 
-    def draw(self, n: int, augment: AugmentConfig, generator: torch.Generator) -> Batch:
-        """A random batch."""
+    def draw(
+        self, n: int, augment: AugmentConfig, generator: torch.Generator, part: Tensor | None = None
+    ) -> Batch:
+        """A random batch, or a part of it."""
         device = self.device
         rows = torch.randint(len(self), (n,), generator=generator, device=device)
-        return self.take(rows, augment, generator)
+        return self.take(rows, augment, generator, part)
 
-    def take(self, rows: Tensor, augment: AugmentConfig, generator: torch.Generator) -> Batch:
-        """These rows (B,), varied."""
-        n, device = len(rows), self.device
+    def take(
+        self, rows: Tensor, augment: AugmentConfig, generator: torch.Generator, part: Tensor | None = None
+    ) -> Batch:
+        """These rows (B,), varied.
+
+        Args:
+            part: places of the batch that are wanted; the others are neither read nor computed, and what is
+                drawn for these stays the same.
+        """
+        whole, device = len(rows), self.device
+        mine = slice(None) if part is None else part
 
         def uniform() -> Tensor:
-            return torch.rand(n, generator=generator, device=device)
+            return torch.rand(whole, generator=generator, device=device)[mine]
 
         def normal(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=generator, device=device)
+            return torch.randn(whole, *shape[1:], generator=generator, device=device)[mine]
 
-        weight = self._weight[rows]  # (B, k)
+        rows = rows[mine]
+        n = len(rows)
+        weight = self._read("weight", rows)  # (B, k)
         passed = (uniform()[:, None] > weight.cumsum(1)).sum(1).clamp_max(weight.shape[1] - 1)
         matched = weight.sum(1) > 0
         shown = matched & (uniform() >= augment.retrieval_dropout)
         mirrored = uniform() < 0.5 if augment.mirror else torch.zeros(n, dtype=torch.bool, device=device)
         seeing = uniform() >= augment.image_dropout
+        copy = torch.zeros(n, dtype=torch.long, device=device)
+        if augment.image_copies > 0:
+            copy = (uniform() * (augment.image_copies + 1)).long()
         horizon, width = self.config.chunk_size, self.config.action_dim
 
         # Elsewhere, and turned, where no image says otherwise.
@@ -112,12 +130,14 @@ class BatchSource:
                 moved = self._turn(name, moved, angle)
             return moved + aside @ self._sides[name] if augment.shift > 0 else moved
 
-        values = {name: varied(name, table[rows]) for name, table in self._fixed.items()}
-        picked = {name: varied(name, table[rows, passed]) for name, table in self._matched.items()}
-        actions = varied("absolute", self._actions[rows])
-        base = varied("absolute", self._base[rows, passed])
+        values = {name: varied(name, self._read(f"fixed/{name}", rows)) for name in self.samples.fixed}
+        picked = {
+            name: varied(name, self._read(f"matched/{name}", rows, passed)) for name in self.samples.matched
+        }
+        actions = varied("absolute", self._read("actions", rows))
+        base = varied("absolute", self._read("base", rows, passed))
         if augment.displaces and picked:
-            away, turned = displacement(augment, seeing, generator)
+            away, turned = displacement(augment, seeing, normal, uniform)
             picked, base = self.motion.displaced(picked, base, values["proprio"], away, turned)
         if (augment.chunk_noise > 0 or augment.chunk_turn > 0) and picked:
             ramp = torch.linspace(0, 1, horizon, device=device)[None, :, None]
@@ -143,14 +163,19 @@ class BatchSource:
             for name, value in values.items()
             if name in self.layout
         }
-        normalised |= self._pictures(rows, passed, mirrored, augment, normal)
+        normalised |= self._pictures(rows, passed, mirrored, copy, augment, normal)
         present = torch.ones(n, len(self.layout.slots), dtype=torch.bool, device=device)
         for i, slot in enumerate(self.layout.slots):
             if slot.retrieved:
                 present[:, i] &= shown
             if slot.kind == "image":
                 present[:, i] &= seeing
-        return Batch(normalised, present, self._text[self._task[rows]], self._valid[rows])
+        text = self._text[self._read("task", rows)]
+        return Batch(normalised, present, text, self._read("valid", rows))
+
+    def _read(self, name: str, *rows: Tensor) -> Tensor:
+        """These rows of a table, and of each the k-th match where that is given."""
+        return _taken(self._tables[name], rows).to(self.device)
 
     def _flip(self, name: str, values: Tensor, mirrored: Tensor) -> Tensor:
         sign, offset = self._flips[name]
@@ -174,27 +199,30 @@ class BatchSource:
         rows: Tensor,
         passed: Tensor,
         mirrored: Tensor,
+        copy: Tensor,
         augment: AugmentConfig,
         normal: Callable[..., Tensor],
     ) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
         for slot in self.layout.images:
-            numbers = self._images[slot.name][rows]
-            if slot.retrieved:
-                numbers = numbers.gather(1, passed[:, None])[:, 0]
-            latent = self._shown(numbers, mirrored)
+            numbers = self._read(f"images/{slot.name}", rows, *[passed] if slot.retrieved else [])
+            latent = self._shown(numbers, mirrored, copy, 1 + augment.mirror)
             if augment.latent_noise > 0 and not slot.denoised:
                 latent = latent + augment.latent_noise * normal(*latent.shape)
             found[slot.name] = latent
         return found
 
-    def _shown(self, numbers: Tensor, mirrored: Tensor) -> Tensor:
+    def _shown(self, numbers: Tensor, mirrored: Tensor, copy: Tensor, n_sides: int) -> Tensor:
         """What image slots hold of these pictures."""
         if self.latents.dtype != torch.uint8:
-            side = mirrored.long() if self.latents.shape[1] > 1 else 0
-            return self.latents[numbers, side].float()
-        pixels = self.latents[numbers].float() / 127.5 - 1
+            return _taken(self.latents, (numbers, copy * n_sides + mirrored)).to(self.device).float()
+        which = (numbers, copy) if self.latents.ndim == 5 else (numbers,)
+        pixels = _taken(self.latents, which).to(self.device).float() / 127.5 - 1
         return torch.where(mirrored[:, None, None, None], pixels.flip(-1), pixels)
+
+
+def _taken(table: Tensor, rows: tuple[Tensor, ...]) -> Tensor:
+    return table[tuple(row.to(table.device) for row in rows)]
 
 
 def _mirror_table(kinds: str, world: float, device: torch.device) -> tuple[Tensor, Tensor]:

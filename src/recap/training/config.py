@@ -37,6 +37,9 @@ class AugmentConfig:
     retrieval_dropout: float = 0.1  # share of samples that see no retrieved chunk
     image_dropout: float = 0.3  # share of samples that see no image
     latent_noise: float = 0.1  # of a latent's deviation
+    image_copies: int = 0  # of each picture, varied by the two below; encoded once, and kept
+    image_shift: float = 0.06  # share of a side by which the pictures of a demonstration are shifted
+    image_colour: float = 0.2  # share by which their brightness, contrast and saturation change
     chunk_turn: float = 0.0  # by which numbers of 6-D rotations of the retrieved chunk are off, smoothly
     shift: float = 0.0  # of everything sideways, in samples that see no image: only in the world's frame
     turn: float = 0.0  # degrees, either way, by which everything is turned, likewise; only in the plane
@@ -145,6 +148,8 @@ class TrainConfig:
         for name, low, high in (("held_out", 0, 1), ("own_share", 0, 1), ("ema", 0, 1)):
             if not low <= getattr(self, name) < high:
                 raise InputError(f"{name} {getattr(self, name)} is out of range: give {low} to {high}")
+        if self.augment.image_copies < 0:
+            raise InputError(f"augment.image_copies is {self.augment.image_copies}: give 0 or more")
         if self.pairs.k < 1:
             raise InputError(f"pairs.k is {self.pairs.k}: give 1 or more")
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import shutil
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recap.errors import InputError
 from recap.kinematics import tool_space
@@ -31,54 +33,65 @@ from recap.robot import RobotSpec
 from recap.run_directory import whole_file
 from recap.suites import suites
 from recap.training.config import PairsConfig, TrainConfig
+from recap.training.data_cache import SIDES, TrainingData, cache_folder, data_key, read_data, write_facts
 from recap.training.misalignment import leave_out, misalign
 from recap.training.motion import displaced_samples
-from recap.training.samples import Album, SampleBuilder, Samples, join, renumber_pictures, with_share
-from recap.types import F32, F64, U8, Episode
+from recap.training.samples import (
+    ROWS,
+    Album,
+    SampleBuilder,
+    Samples,
+    develop,
+    from_tables,
+    new_samples,
+    shown_by,
+    take_rows,
+    with_share,
+)
+from recap.training.stages import Stages
+from recap.training.tables import new_table, read_tables, whole_folder
+from recap.types import F32, F64, Episode
 from recap.workers import run_in_workers
 
-Progress = Callable[[int, int], None]
-Keys = tuple[tuple[str, int, str, int], ...]  # what pictures show: see `Album`
 ACTION_SHARE = 0.1  # of the least deviation, for what is predicted: it may be small and matter
 
 
-@dataclass(frozen=True)
-class TrainingData:
-    """All that training reads."""
-
-    train: Samples
-    held_out: Samples
-    pictures: U8  # (m, size, size, 3) canonical images, numbered
-    statistics: Statistics
-    stamp: RetrievalStamp
-    n_episodes: tuple[int, int, int]  # train, held out, pool
-    left_out: tuple[str, ...] = ()  # of the first, for being mis-aligned
-    contents: Mapping[str, Sequence[str]] = field(default_factory=dict)  # side -> ids of its episodes
-
-
-def load_data(config: TrainConfig, progress: Progress | None = None, workers: int = 1) -> TrainingData:
-    """Demonstrations, pairs and canonical images of a training run.
+def load_data(
+    config: TrainConfig, stages: Stages | None = None, workers: int = 1, folder: Path | None = None
+) -> TrainingData:
+    """Demonstrations, pairs and pictures of a training run: made once, and mapped into memory.
 
     Several workers need demonstrations that can be sent to another process: standard pools and snapshots.
+
+    Args:
+        folder: where they are kept; otherwise a cache, by a fingerprint of all that they depend on.
     """
+    stages = stages or Stages()
     for name in ("target", "pool"):
         if not getattr(config, name):
             raise InputError(f"there is nothing to learn from: give --{name}, a pool or a dataset")
-    robot, by = config.policy.robot, config.pairs.by
-    target = where(demonstrations(config.target, robot, by), config.target_where)
-    target = spread(target, config.n_demonstrations)
-    pool = where(demonstrations(config.pool, robot, by), config.pool_where)
-    return build_data(target, pool, config, progress, workers)
+    with stages("reading"):
+        robot, by = config.policy.robot, config.pairs.by
+        target = where(demonstrations(config.target, robot, by), config.target_where)
+        target = spread(target, config.n_demonstrations)
+        pool = where(demonstrations(config.pool, robot, by), config.pool_where)
+        check_data(target, pool, config)
+        place = folder or cache_folder() / "training" / data_key(config, target, pool)
+        found = read_data(place)
+    if found is not None:
+        stages.reuse("retrieval pairs", "moments", *["pictures"] if config.policy.sees else [])
+        return found
+    if place.exists():
+        shutil.rmtree(place)  # it is damaged
+    with whole_folder(place) as partial:
+        write_facts(build_data(target, pool, config, stages, workers, partial), partial)
+    found = read_data(place)
+    assert found is not None, place
+    return found
 
 
-def build_data(
-    target: Sequence[Episode],
-    pool: Sequence[Episode],
-    config: TrainConfig,
-    progress: Progress | None = None,
-    workers: int = 1,
-) -> TrainingData:
-    """The arrays of these demonstrations."""
+def check_data(target: Sequence[Episode], pool: Sequence[Episode], config: TrainConfig) -> None:
+    """Refuse demonstrations that this training cannot learn from."""
     if not target:
         raise InputError(f"target '{config.target}' holds no demonstration: there is nothing to learn")
     if (config.policy.retrieval or config.co_training) and not pool:
@@ -88,54 +101,105 @@ def build_data(
         suite.check_training(config, target)
     for what, episodes in (("target", target), ("pool", pool)):
         check_layout(what, episodes, config)
+
+
+def build_data(
+    target: Sequence[Episode],
+    pool: Sequence[Episode],
+    config: TrainConfig,
+    stages: Stages | None = None,
+    workers: int = 1,
+    folder: Path | None = None,
+) -> TrainingData:
+    """The arrays of these demonstrations.
+
+    Args:
+        folder: for their files; None, with one worker: all is in memory.
+    """
+    stages, policy = stages or Stages(), config.policy
+    check_data(target, pool, config)
     train, held_out = split(target, config.held_out)
-    retrieval = training_retrieval(config, pool)
+    with stages("retrieval pairs"):
+        retrieval = training_retrieval(config, pool)
     describer, chosen_by = retrieval
     stamp = RetrievalStamp(
         chosen_by.name, describer.fingerprint, chosen_by.metric_fingerprint, dict(chosen_by.scales)
     )
     learned = [*train, *shown_by_others(pool, held_out)] if config.co_training else train
-    around = pool if config.policy.retrieval else []
+    everyone = [*learned, *held_out]
+    known = {(episode.id, content_id(episode)): i for i, episode in enumerate(everyone)}
+    numbers: dict[str, int] = {}  # of the pool's: one that is the target's too has its pictures
+    for episode in pool if policy.retrieval else ():
+        numbers[episode.id] = known.get((episode.id, content_id(episode)), len(everyone))
+        if numbers[episode.id] == len(everyone):
+            everyone.append(episode)
+    rooms = {}
+    for name, side in zip(SIDES, (learned, held_out), strict=True):
+        k = config.pairs.k if policy.retrieval and name == SIDES[0] else 1
+        rooms[name] = new_samples(policy, sum(map(len, side)), k, None if folder is None else folder / name)
     parts = _parts(learned, held_out, workers)
-    built: dict[int, tuple[Samples, Keys, U8]] = {}
-    done, total = 0, sum(map(len, [*learned, *held_out]))
-    for number, samples, keys, pictures in run_in_workers(
-        partial(_build, around, config, retrieval), parts, workers
-    ):
-        built[number] = samples, keys, pictures
-        done += len(samples)
-        if progress is not None:
-            progress(done, total)
-    sides: dict[bool, list[Samples]] = {True: [], False: []}
-    numbers: dict[Hashable, int] = {}
-    album: list[U8] = []
+    around = pool if policy.retrieval else []
+    given = rooms if workers == 1 else None  # another process opens the files itself
+    built: dict[int, _Built] = {}
+    done, total, pairs_s = 0, sum(map(len, rooms.values())), 0.0
+    with stages("moments"):
+        for one in run_in_workers(
+            partial(_build, around, config, retrieval, numbers, given, folder), parts, workers
+        ):
+            built[one.number] = one
+            pairs_s += one.pairs_s
+            done += sum(map(len, parts[one.number].episodes))
+            stages.report("moments", done, total)
+    stages.move("moments", "retrieval pairs", pairs_s / workers)
+    pictures: dict[Hashable, int] = {}
+    keys, frames = [np.zeros(0, np.int64)], []
     for part in parts:
-        samples, keys, pictures = built[part.number]
+        one, room = built[part.number], rooms[part.side]
         # What a camera saw is one picture, whichever part needs it; of a top-down view each part has its own.
-        own = config.policy.image.view == "top-down"
-        names: Sequence[Hashable] = [(part.number, key) for key in keys] if own else keys
-        new = np.array([name not in numbers for name in names], np.bool_)
-        called = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
-        sides[part.for_training].append(renumber_pictures(samples, called))
-        album.append(pictures[new])
-    together = join(sides[True])
-    if config.co_training:
-        together = with_share(together, sum(map(len, train)), config.own_share)
+        own = policy.image.view == "top-down"
+        names: Sequence[Hashable] = (
+            [(part.number, key) for key in one.keys.tolist()] if own else one.keys.tolist()
+        )
+        new = np.array([name not in pictures for name in names], np.bool_)
+        called = np.array([pictures.setdefault(name, len(pictures)) for name in names], np.int64)
+        keys.append(one.keys[new])
+        frames += [one.frames[i] for i in np.flatnonzero(new)] if one.frames else []
+        rows = slice(part.first_row, part.first_row + sum(map(len, part.episodes)))
+        for table in room.images.values():
+            table[rows] = called[table[rows]]
+        tasks = tuple(dict.fromkeys([*room.tasks, *one.tasks]))
+        room.task[rows] = np.array([tasks.index(task) for task in one.tasks])[room.task[rows]]
+        rooms[part.side] = replace(room, tasks=tasks)
+    del pictures, built
+    shown = np.concatenate(keys)
+    with stages("pictures"):
+        album = develop(everyone, shown, frames, policy, folder, partial(stages.report, "pictures"))
+    owners = new_table(folder, "owners", shown.shape, np.int64)
+    owners[:] = shown_by(shown)[0]
     left_out: tuple[str, ...] = ()
-    if config.pairs.leave_out and config.policy.retrieval:
-        together, left_out = leave_out(together, learned, config.policy.robot, action_units(config.policy))
+    together = rooms[SIDES[0]]
+    place = None if folder is None else folder / "chosen"
+    if config.co_training:
+        together = take_rows(together, with_share(together, sum(map(len, train)), config.own_share), place)
+    elif config.pairs.leave_out and policy.retrieval:
+        together, left_out = leave_out(together, learned, policy.robot, action_units(policy), place)
+    if place is not None and place.exists():
+        shutil.rmtree(place.with_name(SIDES[0]))
+        place.rename(place.with_name(SIDES[0]))
     drawn = together
-    if config.augment.displaces and config.policy.retrieval:
-        drawn = displaced_samples(together, config.policy, config.augment)
+    if config.augment.displaces and policy.retrieval:
+        drawn = displaced_samples(together, policy, config.augment)
     return TrainingData(
         together,
-        join(sides[False]),
-        np.concatenate(album),
-        statistics_of(drawn, config.policy),
+        rooms[SIDES[1]],
+        album,
+        statistics_of(drawn, policy),
         stamp,
         (len(train), len(held_out), len(pool)),
         left_out,
         {"train": list(map(content_id, learned)), "held_out": list(map(content_id, held_out))},
+        owners,
+        folder,
     )
 
 
@@ -145,35 +209,59 @@ class _Part:
 
     number: int
     episodes: tuple[Episode, ...]
-    for_training: bool
+    side: str
+    first_row: int  # of its side
+    first: int  # of the episodes, among all
+
+
+@dataclass(frozen=True)
+class _Built:
+    """What a worker found besides the rows that it filled in."""
+
+    number: int  # of the part
+    tasks: tuple[str, ...]
+    keys: NDArray[np.int64]  # what the pictures show
+    frames: tuple[F64, ...]
+    pairs_s: float
 
 
 def _parts(train: Sequence[Episode], held_out: Sequence[Episode], workers: int) -> list[_Part]:
     """Each side as a whole for one worker; smaller pieces for several."""
     parts: list[_Part] = []
-    for side, for_training in ((train, True), (held_out, False)):
-        size = len(side) if workers == 1 else -(-len(side) // (3 * workers))
+    for name, side, first in ((SIDES[0], train, 0), (SIDES[1], held_out, len(train))):
+        size, row = len(side) if workers == 1 else -(-len(side) // (3 * workers)), 0
         for i in range(0, len(side), size):
-            parts.append(_Part(len(parts), tuple(side[i : i + size]), for_training))
+            parts.append(_Part(len(parts), tuple(side[i : i + size]), name, row, first + i))
+            row += sum(map(len, parts[-1].episodes))
     return parts
 
 
 def _build(
-    pool: Sequence[Episode], config: TrainConfig, retrieval: Retrieval, parts: Iterator[_Part]
-) -> Iterator[tuple[int, Samples, Keys, U8]]:
-    """The samples of each part with its pictures, and what they show."""
+    pool: Sequence[Episode],
+    config: TrainConfig,
+    retrieval: Retrieval,
+    numbers: Mapping[str, int],
+    rooms: Mapping[str, Samples] | None,
+    folder: Path | None,
+    parts: Iterator[_Part],
+) -> Iterator[_Built]:
+    """Fill in the samples of each part; returns what its pictures show."""
     around = MemoryView(pool)
+    if rooms is None:
+        assert folder is not None
+        rooms = {side: from_tables(read_tables(folder / side, "r+"), ()) for side in SIDES}
     for part in parts:
-        view, album = MemoryView(part.episodes), Album(config.policy)
-        pairs = None
+        view, album, for_training = MemoryView(part.episodes), Album(config.policy), part.side == SIDES[0]
+        pairs, began = None, time.monotonic()
         if config.policy.retrieval:
-            pairs = pairs_for(view, around, config, part.for_training, retrieval)
-        if pairs is not None and part.for_training and config.pairs.misaligned > 0:
+            pairs = pairs_for(view, around, config, for_training, retrieval)
+        if pairs is not None and for_training and config.pairs.misaligned > 0:
             pairs = misalign(pairs, around, config.pairs.misaligned)
-        builder = SampleBuilder(view, around, pairs, config.policy, album, retrieval[1])
-        for episode_id in view.episode_ids:
-            builder.add(episode_id)
-        yield part.number, builder.samples(), album.keys, album.develop()
+        pairs_s = time.monotonic() - began
+        room = rooms[part.side]
+        builder = SampleBuilder(view, around, pairs, config.policy, album, retrieval[1], room, numbers)
+        builder.fill(part.first_row, part.first)
+        yield _Built(part.number, tuple(builder.tasks), album.keys, tuple(album.frames), pairs_s)
 
 
 def split(target: Sequence[Episode], held_out: float) -> tuple[list[Episode], list[Episode]]:
@@ -274,12 +362,6 @@ def pairs_for(
     return found
 
 
-def cache_folder() -> Path:
-    """Where what can be computed again is kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "recap"
-
-
 def _read_pairs(file: Path, target: PoolView) -> Pairs | None:
     from safetensors import SafetensorError, safe_open
 
@@ -343,24 +425,43 @@ def action_units(config: PolicyConfig) -> F64 | None:
 
 def statistics_of(samples: Samples, config: PolicyConfig) -> Statistics:
     """Of every number; one that never varies keeps its scale, or is divided by the least its kind may be."""
-    tables: dict[str, F32] = {**samples.fixed}
-    for name, values in samples.matched.items():
-        tables[name] = values.reshape(-1, values.shape[-1])
-    here = config.robot.hold(samples.fixed["proprio"][:, : config.proprio_dim]).astype(np.float32)
-    origin = config.encoding.origin(config.robot.act, here)
-    still = np.tile(origin, config.chunk_size)[:, None]
-    action = samples.actions[:, None] - (samples.base if config.residual else still)
-    tables["action"] = action.reshape(-1, action.shape[-1])
+
+    def action(part: slice) -> F32:
+        base = samples.base[part]
+        if not config.residual:
+            here = config.robot.hold(samples.fixed["proprio"][part, : config.proprio_dim]).astype(np.float32)
+            base = np.tile(config.encoding.origin(config.robot.act, here), config.chunk_size)[:, None]
+        return samples.actions[part][:, None] - base
+
+    tables: dict[str, Callable[[slice], F32]] = {"action": action}
+    for name, values in (*samples.fixed.items(), *samples.matched.items()):
+        tables[name] = values.__getitem__
     mean: dict[str, F32] = {}
     std: dict[str, F32] = {}
     letters, least = letters_of(config), config.encoding.least
-    for name, values in tables.items():
-        mean[name] = values.mean(axis=0, dtype=np.float64).astype(np.float32)
-        spread = values.std(axis=0, dtype=np.float64)
-        assert len(spread) == len(letters[name]), name
+    for name, rows in tables.items():
+        middle, deviation = _moments(rows, len(samples))
+        assert len(deviation) == len(letters[name]), name
         share = ACTION_SHARE if name == "action" else 1.0
         floors = np.array([share * least.get(letter, 0.0) for letter in letters[name]])
+        mean[name] = middle.astype(np.float32)
         # A number without a floor that never varies keeps its scale.
-        std[name] = np.where(floors > 0, np.maximum(spread, floors), np.where(spread > 1e-3, spread, 1.0))
-        std[name] = std[name].astype(np.float32)
+        std[name] = np.where(
+            floors > 0, np.maximum(deviation, floors), np.where(deviation > 1e-3, deviation, 1.0)
+        ).astype(np.float32)
     return Statistics(mean, std)
+
+
+def _moments(rows: Callable[[slice], F32], n: int) -> tuple[F64, F64]:
+    """Mean and deviation of each number (…, d), with a part of the n rows in memory at a time."""
+
+    def parts() -> Iterator[F32]:
+        for begin in range(0, n, ROWS):
+            part = rows(slice(begin, begin + ROWS))
+            yield part.reshape(-1, part.shape[-1])
+
+    sums = [(part.sum(axis=0, dtype=np.float64), len(part)) for part in parts()]
+    count = sum(size for _, size in sums)
+    mean = np.asarray(sum(total for total, _ in sums) / count)
+    apart = [np.square(part - mean).sum(axis=0) for part in parts()]
+    return mean, np.sqrt(np.asarray(sum(apart) / count))

@@ -1,75 +1,122 @@
-"""Training data on disk: what takes a minute to make is read back in seconds by the next command."""
+"""Training data on disk: what takes minutes to make is mapped into memory by the next command, or process."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import asdict
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recap.policies.config import PolicyConfig
-from recap.policies.policy import RetrievalStamp
-from recap.run_directory import whole_file
-from recap.training.data import TrainingData, statistics_of
-from recap.training.samples import Samples
+from recap.policies.policy import RetrievalStamp, Statistics
+from recap.pool.content import TEXTS, arrays_of
+from recap.retrieval.presets import find_retrieval
+from recap.run_directory import write_whole
+from recap.training.config import TrainConfig
+from recap.training.samples import Samples, from_tables
+from recap.training.tables import read_tables
+from recap.types import U8, Episode
 
 SIDES = ("train", "held_out")
-TABLES = ("fixed", "matched", "images")
-ROWS = ("actions", "base", "valid", "weight", "task")
+FACTS = "facts.json"
+VERSION = 1  # of what is written
+# What of a policy changes none of its data.
+APART = ("network", "backbone", "sampling", "text", "n_action_steps", "future_change", "future_state")
 
 
-def keep_data(data: TrainingData, file: Path) -> None:
-    """Write the data; its statistics are made anew when it is read."""
-    from safetensors.numpy import save_file
+@dataclass(frozen=True)
+class TrainingData:
+    """All that training reads; arrays may be files that are mapped into memory."""
 
-    arrays: dict[str, NDArray[Any]] = {"pictures": data.pictures}
-    for side in SIDES:
-        samples = getattr(data, side)
-        arrays |= {f"{side}:{name}": getattr(samples, name) for name in ROWS}
-        for table in TABLES:
-            arrays |= {f"{side}:{table}:{name}": v for name, v in getattr(samples, table).items()}
+    train: Samples
+    held_out: Samples
+    pictures: U8  # (m, size, size, 3) canonical images, numbered
+    statistics: Statistics
+    stamp: RetrievalStamp
+    n_episodes: tuple[int, int, int]  # train, held out, pool
+    left_out: tuple[str, ...] = ()  # of the first, for being mis-aligned
+    contents: Mapping[str, Sequence[str]] = field(default_factory=dict)  # side -> ids of its episodes
+    owners: NDArray[np.int64] | None = None  # (m,) which episode each picture is of
+    folder: Path | None = None  # whose files are mapped into memory; None: all is in it
+
+
+def cache_folder() -> Path:
+    """Where what can be computed again is kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "recap"
+
+
+def data_key(config: TrainConfig, target: Sequence[Episode], pool: Sequence[Episode]) -> str:
+    """Changes with every setting and every demonstration that changes the data."""
+    policy = {key: value for key, value in config.policy.to_json().items() if key not in APART}
+    describer, retrieval = find_retrieval(config.policy.retrieval_name, config.policy.robot)
+    facts = [VERSION, policy, asdict(config.pairs), describer.fingerprint, retrieval.fingerprint]
+    moved = asdict(config.augment) if config.augment.displaces else None  # it changes the statistics
+    facts += [config.held_out, config.co_training, config.own_share, moved, len(target)]
+    digest = hashlib.sha256(json.dumps(facts).encode())
+    for episode in (*target, *pool):
+        texts = [getattr(episode, key) for key in TEXTS]
+        digest.update(json.dumps([*texts, dict(episode.attributes)]).encode())
+        for _, values in sorted(arrays_of(episode).items()):
+            digest.update(values.tobytes())
+        for camera in config.policy.image.cameras if config.policy.sees else ():
+            digest.update(_of_film(episode.images.get(camera, ())).encode())
+    return digest.hexdigest()[:32]
+
+
+def _of_film(frames: Sequence[U8]) -> str:
+    """Changes with a film, which is not decoded for that: its hash, its file, or some of its frames."""
+    inner = getattr(frames, "_frames", frames)  # of frames that are picked from others
+    if hasattr(inner, "digest"):
+        return str(inner.digest)
+    path = getattr(inner, "path", None)
+    if isinstance(path, Path) and path.is_file():
+        status = path.stat()
+        return str((path.name, status.st_size, status.st_mtime_ns, getattr(inner, "start", 0), len(frames)))
+    some = frames if isinstance(frames, np.ndarray) else [frames[i] for i in (0, len(frames) // 2, -1)]
+    return hashlib.sha256(np.ascontiguousarray(some).tobytes()).hexdigest()
+
+
+def write_facts(data: TrainingData, folder: Path) -> None:
+    """All that is not a table; with it a folder is whole."""
     facts = {
         "stamp": asdict(data.stamp),
         "n_episodes": data.n_episodes,
         "left_out": data.left_out,
         "contents": data.contents,
         "tasks": {side: getattr(data, side).tasks for side in SIDES},
+        "mean": {name: values.tolist() for name, values in data.statistics.mean.items()},
+        "std": {name: values.tolist() for name, values in data.statistics.std.items()},
     }
-    with whole_file(file) as partial:
-        whole = {key: np.ascontiguousarray(value) for key, value in arrays.items()}
-        save_file(whole, partial, metadata={"recap": json.dumps(facts)})
+    write_whole(folder / FACTS, json.dumps(facts))
 
 
-def read_data(file: Path, policy: PolicyConfig) -> TrainingData | None:
-    """The data with the statistics of that policy; None where there is none, or it is damaged."""
-    from safetensors import SafetensorError, safe_open
-
-    if not file.exists():
-        return None
+def read_data(folder: Path) -> TrainingData | None:
+    """The data, mapped into memory; None where there are none, or they are damaged."""
     try:
-        with safe_open(file, framework="np") as opened:
-            facts = json.loads(opened.metadata()["recap"])
-            arrays = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 - not a dict
-        sides = {side: _samples(side, arrays, tuple(facts["tasks"][side])) for side in SIDES}
-        n_train, n_held_out, n_pool = facts["n_episodes"]
-        stamp, left_out = RetrievalStamp(**facts["stamp"]), tuple(facts["left_out"])
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError):
+        facts = json.loads((folder / FACTS).read_text("utf-8"))
+        train, held_out = (from_tables(read_tables(folder / s), tuple(facts["tasks"][s])) for s in SIDES)
+        statistics: list[dict[str, Any]] = [
+            {name: np.array(values, np.float32) for name, values in facts[key].items()}
+            for key in ("mean", "std")
+        ]
+        pictures, owners = (np.load(folder / f"{name}.npy", mmap_mode="c") for name in ("pictures", "owners"))
+        return TrainingData(
+            train,
+            held_out,
+            pictures,
+            Statistics(*statistics),
+            RetrievalStamp(**facts["stamp"]),
+            tuple(facts["n_episodes"]),
+            tuple(facts["left_out"]),
+            facts["contents"],
+            owners,
+            folder,
+        )
+    except (OSError, KeyError, ValueError, TypeError, EOFError):
         return None  # it can be made again
-    train, held_out = sides["train"], sides["held_out"]
-    statistics, counts = statistics_of(train, policy), (n_train, n_held_out, n_pool)
-    return TrainingData(
-        train, held_out, arrays["pictures"], statistics, stamp, counts, left_out, facts["contents"]
-    )
-
-
-def _samples(side: str, arrays: dict[str, NDArray[Any]], tasks: tuple[str, ...]) -> Samples:
-    def table(name: str) -> dict[str, NDArray[Any]]:
-        head = f"{side}:{name}:"
-        return {key.removeprefix(head): value for key, value in arrays.items() if key.startswith(head)}
-
-    values: dict[str, Any] = {name: arrays[f"{side}:{name}"] for name in ROWS}
-    values |= {name: table(name) for name in TABLES}
-    return Samples(**values, tasks=tasks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from recap.pool.view import PoolView
 from recap.retrieval.pairs import Pairs, stand_out
 from recap.robot import RobotSpec
-from recap.training.samples import Samples, take_rows
+from recap.training.samples import ROWS, Samples, take_rows
 from recap.types import F32, F64, Episode
 
 
@@ -36,19 +37,26 @@ def misalign(pairs: Pairs, pool: PoolView, share: float) -> Pairs:
 
 
 def leave_out(
-    samples: Samples, episodes: Sequence[Episode], robot: RobotSpec, units: F64 | None = None
+    samples: Samples,
+    episodes: Sequence[Episode],
+    robot: RobotSpec,
+    units: F64 | None = None,
+    folder: Path | None = None,
 ) -> tuple[Samples, tuple[str, ...]]:
     """Without the demonstrations whose residual stands out, and their names, worst first.
 
     Args:
         samples: every moment of the episodes, in order.
         units: (a,) by what the numbers of an action are divided, where they are of several kinds.
+        folder: for the files of what is left.
     """
     owner = np.repeat(np.arange(len(episodes)), [len(episode) for episode in episodes])
     ratios = residual_ratios(samples, owner, robot, units)
     far = stand_out(ratios)
     worst = [int(number) for number in np.argsort(-ratios) if far[number]]
-    return take_rows(samples, ~far[owner]), tuple(episodes[number].id for number in worst)
+    if not worst:
+        return samples, ()
+    return take_rows(samples, ~far[owner], folder), tuple(episodes[number].id for number in worst)
 
 
 def residual_ratios(
@@ -56,12 +64,15 @@ def residual_ratios(
 ) -> F64:
     """Of each demonstration: the RMS of actions less those of the first match, over that of holding still."""
     horizon = samples.actions.shape[1] // robot.act.size
-    now = np.tile(robot.hold(samples.fixed["proprio"][:, : robot.body.size]).astype(np.float32), horizon)
-    weight: F32 | F64 = samples.valid
-    if units is not None:
-        weight = weight / np.square(np.tile(units, horizon))
-    residual = (np.square(samples.actions - samples.base[:, 0]) * weight).sum(axis=1)
-    still = float((np.square(samples.actions - now) * weight).sum())
-    count = samples.valid.sum(axis=1)
+    scale = 1.0 if units is None else np.square(np.tile(units, horizon))
+    residual, count, still = np.zeros(len(samples)), np.zeros(len(samples)), 0.0
+    for begin in range(0, len(samples), ROWS):
+        part = slice(begin, begin + ROWS)
+        proprio, actions = samples.fixed["proprio"][part, : robot.body.size], samples.actions[part]
+        now = np.tile(robot.hold(proprio).astype(np.float32), horizon)
+        weight: F32 | F64 = samples.valid[part] if units is None else samples.valid[part] / scale
+        residual[part] = (np.square(actions - samples.base[part, 0]) * weight).sum(axis=1)
+        still += float((np.square(actions - now) * weight).sum())
+        count[part] = samples.valid[part].sum(axis=1)
     rest = max(np.sqrt(still / float(count.sum())), 1e-9)
     return np.asarray(np.sqrt(np.bincount(owner, residual) / np.bincount(owner, count)) / rest)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -98,11 +100,12 @@ class Motion:
         return tuple(torch.tensor(x, dtype=torch.long, device=self.device) for x in (origin, mark))  # type: ignore[return-value]
 
 
-def displacement(augment: AugmentConfig, seeing: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Shifts (B, 2) and turns (B,), none where an image would say otherwise."""
-    n, device = len(seeing), seeing.device
-    away = augment.displace * torch.randn(n, 2, generator=generator, device=device)
-    part = 2 * torch.rand(n, generator=generator, device=device) - 1
+def displacement(
+    augment: AugmentConfig, seeing: Tensor, normal: Callable[..., Tensor], uniform: Callable[[], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Shifts (B, 2) and turns (B,), none where an image would say otherwise; drawn by normal and uniform."""
+    away = augment.displace * normal(len(seeing), 2)
+    part = 2 * uniform() - 1
     return away * ~seeing[:, None], math.radians(augment.displace_turn) * part * ~seeing
 
 
@@ -114,7 +117,12 @@ def displaced_samples(samples: Samples, config: PolicyConfig, augment: AugmentCo
     base = samples.base.copy()
     for k in range(base.shape[1]):
         seeing = torch.rand(len(base), generator=generator) >= augment.image_dropout
-        away, angle = displacement(augment, seeing, generator)
+        away, angle = displacement(
+            augment,
+            seeing,
+            partial(torch.randn, generator=generator),
+            partial(torch.rand, len(base), generator=generator),
+        )
         picked = {name: torch.from_numpy(values[:, k]) for name, values in matched.items()}
         moved, based = motion.displaced(picked, torch.from_numpy(base[:, k]), proprio, away, angle)
         for name, values in moved.items():

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,15 +16,19 @@ from numpy.typing import NDArray
 from recap.policies.canonical import canonical_image
 from recap.policies.config import PolicyConfig
 from recap.policies.layout import build_layout, frame_offsets
-from recap.policies.vectors import targets_of, vectors_of
+from recap.policies.vectors import letters_of, targets_of, vectors_of
 from recap.pool.view import PoolView
 from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.pairs import Pairs
 from recap.robot import Body
+from recap.training.tables import new_table
 from recap.types import F32, F64, U8, Conditioning, Episode, FrameRef
 
 I64 = NDArray[np.int64]
+ROWS = 65_536  # that are in memory at once
+SPARSE = 8  # of a film of which fewer frames are wanted, each is looked up
+NOWHERE = np.zeros(3)
 
 
 @dataclass(frozen=True)
@@ -41,38 +49,121 @@ class Samples:
         return len(self.actions)
 
 
+def new_samples(
+    config: PolicyConfig, n: int, k: int, folder: Path | None, tasks: tuple[str, ...] = ()
+) -> Samples:
+    """Room for n moments with k matches each, to be filled in: in memory, or files of a folder."""
+    letters, layout, width = letters_of(config), build_layout(config), config.chunk_size * config.action_dim
+
+    def table(name: str, *shape: int, dtype: type = np.float32) -> NDArray[Any]:
+        return new_table(folder, name, (n, *shape), dtype)
+
+    slots = [slot for slot in layout.vectors if slot.retrieved]
+    return Samples(
+        {name: table(f"fixed/{name}", len(letters[name])) for name in ("proprio", "future_proprio")},
+        {slot.name: table(f"matched/{slot.name}", k, slot.width) for slot in slots},
+        table("actions", width),
+        table("base", k, width),
+        table("valid", width),
+        table("weight", k),
+        {
+            slot.name: table(f"images/{slot.name}", *[k] if slot.retrieved else [], dtype=np.int64)
+            for slot in layout.images
+        },
+        tasks,
+        table("task", dtype=np.int64),
+    )
+
+
 class Album:
-    """Canonical images by what they show, each drawn once."""
+    """Pictures by what they show, numbered as they are first asked for; nothing is decoded yet."""
 
     def __init__(self, config: PolicyConfig) -> None:
         self.config = config
-        self._numbers: dict[tuple[str, int, str, int], int] = {}
-        self._taken: list[U8] = []
+        self._numbers: dict[int, int] = {}
+        self.frames: list[F64] = []  # of each, where pictures are warped into it
 
-    def number(self, episode: Episode, t: int, camera: str, frame: F64, frame_t: int) -> int:
-        """Of the picture of frame t in the canonical frame of frame_t; made when it is new."""
+    def number(self, episode: int, t: int, camera: str, frame: F64, frame_t: int) -> int:
+        """Of the picture of frame t of an episode, in the canonical frame of frame_t."""
         aligned = self.config.warps
-        key = (episode.id, t, camera, frame_t if aligned else -1)
+        key = picture_key(episode, t, self.config.image.cameras.index(camera), frame_t if aligned else -1)
         if key not in self._numbers:
-            image = episode.images[camera][t]
-            self._numbers[key] = len(self._taken)
-            fit = self.config.robot.cameras[camera].fit
-            self._taken.append(canonical_image(image, frame, self.config.image, aligned, fit))
+            self._numbers[key] = len(self._numbers)
+            if aligned:
+                self.frames.append(frame)
         return self._numbers[key]
 
     @property
-    def keys(self) -> tuple[tuple[str, int, str, int], ...]:
-        """What each picture shows, in order."""
-        return tuple(self._numbers)
+    def keys(self) -> I64:
+        """(m,) what each picture shows, in order."""
+        return np.fromiter(self._numbers, np.int64, len(self._numbers))
 
-    def develop(self) -> U8:
-        """All of them: (m, size, size, 3)."""
-        size = self.config.image.size
-        return np.stack(self._taken) if self._taken else np.zeros((0, size, size, 3), np.uint8)
+
+_T, _CAMERA = 20, 5  # bits: an episode has at most a million frames (`importers.source.MAX_FRAMES`)
+
+
+def picture_key(episode: int, t: int, camera: int, frame_t: int) -> int:
+    """What a picture shows, as one number."""
+    return ((episode << _T | t) << _T | (frame_t + 1)) << _CAMERA | camera
+
+
+def shown_by(keys: I64) -> tuple[I64, I64, I64]:
+    """Episode, frame and camera of each picture."""
+    return keys >> (2 * _T + _CAMERA), keys >> (_T + _CAMERA) & (1 << _T) - 1, keys & (1 << _CAMERA) - 1
+
+
+def develop(
+    episodes: Sequence[Episode],
+    keys: I64,
+    frames: Sequence[F64],
+    config: PolicyConfig,
+    folder: Path | None,
+    progress: Callable[[int, int], None] | None = None,
+) -> U8:
+    """The pictures (m, size, size, 3), each film decoded once and in order, several at a time.
+
+    Args:
+        frames: into which each is warped; none where they are only made square.
+    """
+    size = config.image.size
+    pictures: U8 = new_table(folder, "pictures", (len(keys), size, size, 3), np.uint8)
+    owner, at, camera = shown_by(keys)
+    order = np.lexsort((at, camera, owner))
+    films = np.split(order, np.flatnonzero(np.diff(owner[order] << _CAMERA | camera[order])) + 1)
+
+    def work(mine: I64) -> int:
+        if not len(mine):
+            return 0
+        name = config.image.cameras[camera[mine[0]]]
+        shown, fit = episodes[owner[mine[0]]].images[name], config.robot.cameras[name].fit
+        first, last = int(at[mine[0]]), int(at[mine[-1]])
+        in_a_row = (last - first) < SPARSE * len(mine)
+        walk, now, image = islice(iter(shown), first, None), first - 1, np.zeros(0, np.uint8)
+        for number in mine:
+            if not in_a_row:
+                image = shown[int(at[number])]
+            while in_a_row and now < at[number]:
+                image, now = next(walk), now + 1
+            where = frames[number] if len(frames) else NOWHERE
+            pictures[number] = canonical_image(image, where, config.image, config.warps, fit)
+        return len(mine)
+
+    done = 0
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        for n in threads.map(work, films):
+            done += n
+            if progress is not None and len(keys):
+                progress(done, len(keys))
+    return pictures
 
 
 class SampleBuilder:
-    """Collects the samples of one side of the split."""
+    """Fills in the samples of demonstrations.
+
+    Args:
+        samples: room for all of one side of the split.
+        numbers: of the pool's demonstrations among all episodes, for their pictures.
+    """
 
     def __init__(
         self,
@@ -82,27 +173,27 @@ class SampleBuilder:
         config: PolicyConfig,
         album: Album,
         retrieval: RetrievalConfig,
+        samples: Samples,
+        numbers: Mapping[str, int],
     ) -> None:
         self.target, self.pool, self.pairs, self.config, self.album = target, pool, pairs, config, album
-        self.retrieval = retrieval
-        self.k = 1 if pairs is None else pairs.match.shape[1]
+        self.retrieval, self.samples, self.numbers = retrieval, samples, numbers
+        self.k = samples.weight.shape[1]
         self.retrieved = [slot for slot in build_layout(config).vectors if slot.retrieved]
-        self.rows: dict[str, list[F32]] = {}
-        self.pictures: dict[str, list[int]] = {}
         self.tasks: dict[str, int] = {}
-        self.task: list[int] = []
-        self._row = 0
 
-    def add(self, episode_id: str) -> None:
-        """Every moment of one demonstration."""
-        episode = self.target.episode(episode_id)
-        for t in range(len(episode)):
-            refs = [] if self.pairs is None else self.pairs.refs(self._row)
-            self._add_moment(episode, t, refs)
-            self._row += 1
+    def fill(self, first: int, number: int) -> None:
+        """Every moment of every demonstration, from a row on; the first one has this number."""
+        row = 0
+        for i, episode_id in enumerate(self.target.episode_ids):
+            episode = self.target.episode(episode_id)
+            for t in range(len(episode)):
+                self._fill_moment(first + row, row, episode, t, number + i)
+                row += 1
 
-    def _add_moment(self, episode: Episode, t: int, refs: list[FrameRef]) -> None:
-        config = self.config
+    def _fill_moment(self, row: int, pair: int, episode: Episode, t: int, number: int) -> None:
+        config, out = self.config, self.samples
+        refs: list[FrameRef] = [] if self.pairs is None else self.pairs.refs(pair)
         horizon = config.chunk_size
         ahead = t + np.arange(horizon)
         valid = (ahead < len(episode)).astype(np.float32)
@@ -119,35 +210,30 @@ class SampleBuilder:
         if config.measures:
             objects = self.retrieval.aligner.objects(episode, end, end + 1, frame)[0][0]
         moments = [vectors_of(one, config) for one in given]
-        row: dict[str, F32] = {
-            "proprio": moments[0].vectors["proprio"],
-            "future_proprio": targets_of(actions, proprio, objects, moments[0], config)["future_proprio"],
-            "actions": actions.ravel().astype(np.float32),
-            "valid": np.repeat(valid, config.action_dim),
-        }
-        weight = np.zeros(self.k, np.float32)
+        out.fixed["proprio"][row] = moments[0].vectors["proprio"]
+        ahead_of = targets_of(actions, proprio, objects, moments[0], config)
+        out.fixed["future_proprio"][row] = ahead_of["future_proprio"]
+        out.actions[row] = actions.ravel()
+        out.valid[row] = np.repeat(valid, config.action_dim)
         if self.pairs is not None:
-            weight = self.pairs.weight[self._row]
-        row["weight"] = weight
+            out.weight[row] = self.pairs.weight[pair]
         for slot in self.retrieved:
             # A moment without a match is never shown one: what stands in its place does not matter.
             found = [m.vectors[slot.name] for m in moments if slot.name in m.vectors]
-            row[slot.name] = self._padded(found or [np.zeros(slot.width, np.float32)])
-        row["base"] = self._padded([m.base.ravel() for m in moments])
-        for key, value in row.items():
-            self.rows.setdefault(key, []).append(value)
-        self.task.append(self.tasks.setdefault(episode.task, len(self.tasks)))
+            out.matched[slot.name][row] = self._padded(found or [np.zeros(slot.width, np.float32)])
+        out.base[row] = self._padded([m.base.ravel() for m in moments])
+        out.task[row] = self.tasks.setdefault(episode.task, len(self.tasks))
         if config.sees:
-            self._add_pictures(episode, t, end, frame, given)
+            self._fill_pictures(row, number, t, end, frame, given)
 
-    def _add_pictures(
-        self, episode: Episode, t: int, end: int, frame: F64, given: list[Conditioning]
+    def _fill_pictures(
+        self, row: int, number: int, t: int, end: int, frame: F64, given: list[Conditioning]
     ) -> None:
-        image = self.config.image
+        image, images = self.config.image, self.samples.images
         for camera in image.cameras:
-            self._picture(f"frame/{camera}", self.album.number(episode, t, camera, frame, t))
+            images[f"frame/{camera}"][row] = self.album.number(number, t, camera, frame, t)
         for camera in image.future if self.config.future_image else ():
-            self._picture(f"future_frame/{camera}", self.album.number(episode, end, camera, frame, t))
+            images[f"future_frame/{camera}"][row] = self.album.number(number, end, camera, frame, t)
         for camera in image.retrieved if self.config.retrieval else ():
             for i, offset in enumerate(frame_offsets(self.config)):
                 numbers = []
@@ -155,16 +241,11 @@ class SampleBuilder:
                     if one.is_empty:
                         numbers.append(0)  # any picture, never shown
                         continue
-                    shown = self.pool.episode(one.refs[0].episode_id)
-                    begin = one.refs[0].t
-                    at = min(begin + offset, len(shown) - 1)
-                    numbers.append(self.album.number(shown, at, camera, one.frames[0], begin))
+                    name, begin = one.refs[0].episode_id, one.refs[0].t
+                    at = min(begin + offset, len(self.pool.episode(name)) - 1)
+                    numbers.append(self.album.number(self.numbers[name], at, camera, one.frames[0], begin))
                 numbers += numbers[:1] * (self.k - len(numbers))
-                for number in numbers:
-                    self._picture(f"retrieved_frame_{i}/{camera}", number)
-
-    def _picture(self, slot: str, number: int) -> None:
-        self.pictures.setdefault(slot, []).append(number)
+                images[f"retrieved_frame_{i}/{camera}"][row] = numbers
 
     def _into(self, body: Body, frame: F64, values: F64) -> F64:
         return values if self.retrieval.aligner.in_world else body.into(frame, values)
@@ -173,73 +254,41 @@ class SampleBuilder:
         """(k, width), the first repeated where there are fewer matches."""
         return np.stack([*values, *values[:1] * (self.k - len(values))])
 
-    def samples(self) -> Samples:
-        """What was collected."""
-        stacked = {key: np.stack(values) for key, values in self.rows.items()}
-        n = len(self.task)
-        images = {}
-        for slot, numbers in self.pictures.items():
-            flat = np.array(numbers, np.int64)
-            images[slot] = flat.reshape(n, self.k) if slot.startswith("retrieved") else flat
-        fixed = {"proprio": stacked["proprio"], "future_proprio": stacked["future_proprio"]}
-        matched = {slot.name: stacked[slot.name] for slot in self.retrieved}
-        return Samples(
-            fixed,
-            matched,
-            stacked["actions"],
-            stacked["base"],
-            stacked["valid"],
-            stacked["weight"],
-            images,
-            tuple(self.tasks),
-            np.array(self.task, np.int64),
-        )
+
+def tables_of(samples: Samples) -> dict[str, NDArray[Any]]:
+    """Every array by a name of its own."""
+    tables = {name: getattr(samples, name) for name in ("actions", "base", "valid", "weight", "task")}
+    for group in ("fixed", "matched", "images"):
+        tables |= {f"{group}/{name}": values for name, values in getattr(samples, group).items()}
+    return tables
 
 
-def renumber_pictures(samples: Samples, numbers: I64) -> Samples:
-    """The same, whose picture i is now called numbers[i]."""
-    return replace(samples, images={slot: numbers[old] for slot, old in samples.images.items()})
+def from_tables(tables: Mapping[str, NDArray[Any]], tasks: tuple[str, ...]) -> Samples:
+    """The inverse of `tables_of`."""
+    values: dict[str, Any] = {"fixed": {}, "matched": {}, "images": {}}
+    for name, table in tables.items():
+        group, slash, slot = name.partition("/")
+        if slash:
+            values[group][slot] = table
+        else:
+            values[name] = table
+    return Samples(**values, tasks=tasks)
 
 
-def take_rows(samples: Samples, rows: NDArray[Any]) -> Samples:
-    """Some of the moments, by number or by mask."""
-    values: dict[str, Any] = {
-        name: {key: table[rows] for key, table in getattr(samples, name).items()}
-        for name in ("fixed", "matched", "images")
-    }
-    values |= {name: getattr(samples, name)[rows] for name in ("actions", "base", "valid", "weight", "task")}
-    return replace(samples, **values)
+def take_rows(samples: Samples, rows: NDArray[Any], folder: Path | None = None) -> Samples:
+    """Some of the moments, by number or by mask, copied a part at a time."""
+    numbers = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+    taken = {}
+    for name, table in tables_of(samples).items():
+        taken[name] = new_table(folder, name, (len(numbers), *table.shape[1:]), table.dtype.type)
+        for begin in range(0, len(numbers), ROWS):
+            part = slice(begin, begin + ROWS)
+            taken[name][part] = table[numbers[part]]
+    return from_tables(taken, samples.tasks)
 
 
-def with_share(samples: Samples, n_first: int, share: float) -> Samples:
-    """With the first n moments repeated until they are that share of all; as they are where they are more."""
+def with_share(samples: Samples, n_first: int, share: float) -> NDArray[np.int64]:
+    """The moments' numbers, the first n repeated until they are that share; once where they are more."""
     n_others = len(samples) - n_first
-    wanted = round(share * n_others / (1 - share))
-    if wanted <= n_first:
-        return samples
-    rows = np.concatenate([np.resize(np.arange(n_first), wanted), n_first + np.arange(n_others)])
-    return take_rows(samples, rows)
-
-
-def join(parts: Sequence[Samples]) -> Samples:
-    """The samples of several parts, one after the other."""
-    tasks = tuple(dict.fromkeys(task for part in parts for task in part.tasks))
-
-    def tables(name: str) -> dict[str, NDArray[Any]]:
-        keys = getattr(parts[0], name)
-        return {key: np.concatenate([getattr(part, name)[key] for part in parts]) for key in keys}
-
-    def rows(name: str) -> F32:
-        return np.concatenate([getattr(part, name) for part in parts])
-
-    return Samples(
-        tables("fixed"),
-        tables("matched"),
-        rows("actions"),
-        rows("base"),
-        rows("valid"),
-        rows("weight"),
-        tables("images"),
-        tasks,
-        np.concatenate([np.array([tasks.index(t) for t in part.tasks])[part.task] for part in parts]),
-    )
+    wanted = max(n_first, round(share * n_others / (1 - share)))
+    return np.concatenate([np.resize(np.arange(n_first), wanted), n_first + np.arange(n_others)])

@@ -24,22 +24,22 @@ from recap.policies.checkpoint import save_pretrained
 from recap.policies.model import Batch, SlotModel
 from recap.policies.policy import TrainedPolicy
 from recap.run_directory import CONFIG, LOCK, hold_run_directory
-from recap.training.autoencoder import (
-    frozen_latents,
-    load_autoencoder,
-    reconstruction,
-    train_autoencoder,
-)
+from recap.training.ahead import Ahead
+from recap.training.autoencoder import load_autoencoder, reconstruction, train_autoencoder
 from recap.training.batches import BatchSource
 from recap.training.config import TrainConfig
-from recap.training.data import TrainingData, load_data
+from recap.training.data import load_data
+from recap.training.data_cache import TrainingData
 from recap.training.init_from_checkpoint import begin_from
+from recap.training.latent_files import shown_latents
 from recap.training.networks import build_networks, make_optimizer
 from recap.training.processes import Stopped, make_accelerator, noted, stopped_by_signals, undisturbed
 from recap.training.records import Records, git_state, read_metrics
 from recap.training.schedule import learning_rate
 from recap.training.sharding import gather, local, shell
+from recap.training.stages import Report, Stages
 from recap.training.state import STATE, load_state, save_state
+from recap.training.tables import whole_folder
 from recap.training.validation import judge, replay_rms
 
 LOG_EVERY = 25
@@ -59,7 +59,6 @@ class Outcome:
     left_out: tuple[str, ...] = ()  # demonstrations that were not learned from, for being mis-aligned
 
 
-Progress = Callable[[str, int, int], None]  # what, done, of all
 Rollout = Callable[[int, TrainedPolicy], dict[str, float]]
 
 
@@ -67,11 +66,11 @@ def train(
     config: TrainConfig,
     out: Path,
     *,
-    progress: Progress | None = None,
+    progress: Report | None = None,
     rollout: Rollout | None = None,
     rollout_every: int = 0,
     data: TrainingData | None = None,
-    kept: dict[str, Tensor] | None = None,
+    tell: Callable[[str], None] | None = None,
     max_seconds: float = math.inf,
     device: str | None = None,
 ) -> Outcome:
@@ -80,16 +79,18 @@ def train(
     Args:
         rollout: called with the policy so far every `rollout_every` iterations; what it returns is recorded.
         data: given instead of loaded.
-        kept: latents of these data by autoencoder: found there, or put there for the next run.
+        tell: called once with a line about what was prepared, when the first iteration is done.
         max_seconds: after so long the run stops as if interrupted, but without complaint.
         device: cpu, or what accelerate finds.
     """
     accelerator = make_accelerator(config, device)
-    report = progress or (lambda what, done, total: None)
+    stages = Stages(progress)
     with stopped_by_signals(), _held(out, config, accelerator):
-        data = data or load_data(config, lambda done, total: report("moments", done, total))
-        run = _Run(config, out, data, accelerator, report, {} if kept is None else kept)
-        return run.train(rollout, rollout_every, max_seconds)
+        if data is None:
+            with accelerator.local_main_process_first():  # the others map what it wrote into memory
+                data = load_data(config, stages)
+        run = _Run(config, out, data, accelerator, stages)
+        return run.train(rollout, rollout_every, max_seconds, tell)
 
 
 @contextmanager
@@ -128,11 +129,10 @@ class _Run:
         out: Path,
         data: TrainingData,
         accelerator: Accelerator,
-        report: Progress,
-        kept: dict[str, Tensor],
+        stages: Stages,
     ) -> None:
         self.config, self.out, self.data = config, out, data
-        self.accelerator, self.report = accelerator, report
+        self.accelerator, self.stages = accelerator, stages
         self.device: torch.device = accelerator.device
         world = accelerator.num_processes * config.accumulate
         if config.batch_size % world:
@@ -150,17 +150,9 @@ class _Run:
             config, begun, self.device, accelerator.num_processes if self.sharded else 1
         )
         self.encoder = self._encoder() if begun is None else begun.encoder
-        latents = torch.zeros(0)
         if self.encoder is not None:
             self.encoder.to(self.device)
-            encoder_key = str((config.autoencoder or str(out), config.init, config.augment.mirror))
-            if encoder_key not in kept:
-                kept[encoder_key] = frozen_latents(
-                    self.encoder, data.pictures, self.device, config.augment.mirror
-                )
-            latents = kept[encoder_key]
-        elif config.policy.sees:
-            latents = torch.from_numpy(data.pictures).permute(0, 3, 1, 2).to(self.device)  # as they are
+        latents = shown_latents(self.data, config, self.encoder, accelerator, stages)
         self.raw = loss.model
         optimizer = make_optimizer(self.raw, config)
         # A sharded model brings its gradients together by itself: accelerate only sets the precision.
@@ -168,29 +160,40 @@ class _Run:
         self.optimizer = accelerator.prepare_optimizer(optimizer)
         self.source = BatchSource(data.train, latents, data.statistics, config.policy, self.device)
         self.judge = BatchSource(data.held_out, latents, data.statistics, config.policy, self.device)
+        self.ahead = Ahead(self._draw, config.n_iterations, self.device)
         self.iteration, self.best_loss, self.best_iteration = 0, math.inf, 0
         self.loss = math.inf  # on held-out demonstrations, when last judged
         self.records = Records(out, enabled=accelerator.is_main_process)
 
     def _encoder(self) -> FrameEncoder | None:
-        """The autoencoder: given, found in the run, or trained first."""
-        config = self.config
+        """The autoencoder: given, found in the run or beside the data, or trained first."""
+        config, folder = self.config, self.data.folder
         if not config.policy.sees or config.policy.network.sees_pixels:
             return None
-        kept = self.out / "autoencoder"
         if config.autoencoder is not None:
             return load_autoencoder(config.autoencoder, self.device)
+        kept, n, size = self.out / "autoencoder", config.autoencoder_iterations, config.autoencoder_batch
         if not (kept / "config.json").is_file() and self.accelerator.is_main_process:
-            encoder = train_autoencoder(
-                self.data.pictures,
-                n_iterations=config.autoencoder_iterations,
-                batch_size=config.autoencoder_batch,
-                seed=0,  # one autoencoder for every seed of the policy
-                device=self.device,
-                paper=config.policy.image.white,
-                report=lambda done, loss: self.report("autoencoder", done, config.autoencoder_iterations),
-            )
-            encoder.network.save_pretrained(kept)
+            white = config.policy.image.white
+            shared = None if folder is None else folder / f"autoencoder-{n}-{size}-{white}-{self.device.type}"
+            if shared is not None and shared.exists():
+                self.stages.reuse("autoencoder")
+                shutil.copytree(shared, kept)
+            else:
+                with self.stages("autoencoder"):
+                    encoder = train_autoencoder(
+                        self.data.pictures,
+                        n_iterations=n,
+                        batch_size=size,
+                        seed=0,  # one autoencoder for every seed of the policy
+                        device=self.device,
+                        paper=white,
+                        report=lambda done, loss: self.stages.report("autoencoder", done, n),
+                    )
+                    encoder.network.save_pretrained(kept)
+                if shared is not None:
+                    with whole_folder(shared) as partial:
+                        shutil.copytree(kept, partial, dirs_exist_ok=True)
         self.accelerator.wait_for_everyone()
         return load_autoencoder(str(kept), self.device)
 
@@ -214,7 +217,13 @@ class _Run:
         model.load_state_dict(tensors, assign=True)
         return model.requires_grad_(False)
 
-    def train(self, rollout: Rollout | None, rollout_every: int, max_seconds: float) -> Outcome:
+    def train(
+        self,
+        rollout: Rollout | None,
+        rollout_every: int,
+        max_seconds: float,
+        tell: Callable[[str], None] | None = None,
+    ) -> Outcome:
         """All iterations that are left."""
         config, main = self.config, self.accelerator.is_main_process
         state = load_state(self.out, self.raw, self.smooth, self.optimizer)
@@ -226,9 +235,10 @@ class _Run:
         elif main:
             self.records.write("run.json", {"git": git_state(), **self._facts()})
         began = time.monotonic()
+        self.tell = tell if main else None
         # Processes that stopped at different steps would wait for each other: of many, each notes a signal,
         # and all stop after the step that they agree on.
-        with noted(self.several) as asked:
+        with self.ahead, noted(self.several) as asked:
             try:
                 self._iterate(rollout, rollout_every, began, max_seconds, asked)
             except KeyboardInterrupt as stop:
@@ -267,7 +277,7 @@ class _Run:
         n_summed = 0
         while self.iteration < config.n_iterations:
             with undisturbed(not self.several):
-                losses = self._step()
+                losses = self._first_step() if self.iteration == first else self._step()
                 sums = {name: sums.get(name, 0.0) + loss for name, loss in losses.items()}
                 self.iteration += 1
                 n_summed += 1
@@ -281,7 +291,7 @@ class _Run:
                 self._judge(due, rollout if tried else None)
             if self.iteration % config.save_every == 0:
                 self._save()
-            self.report("iterations", self.iteration, config.n_iterations)
+            self.stages.report("iterations", self.iteration, config.n_iterations)
             late = (
                 due
                 and config.patience > 0
@@ -292,6 +302,17 @@ class _Run:
                 raise Stopped(number=asked[0] if asked else signal.SIGINT)
             if stop:
                 break
+
+    def _first_step(self) -> dict[str, Tensor]:
+        """The first one of a run or of its resumption, after which it is known what preparing it took."""
+        with self.stages("first step"):  # with what is compiled
+            losses = self._step()
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+        if self.tell is not None:
+            self.tell(str(self.stages))
+        self.records.write("preparation.json", {"seconds": self.stages.seconds, "reused": self.stages.reused})
+        return losses
 
     def _judge(self, due: bool, rollout: Rollout | None) -> None:
         """What the smoothed weights are worth: all processes gather them, the main one looks."""
@@ -311,21 +332,32 @@ class _Run:
         counted = self.accelerator.reduce(torch.tensor(votes, device=self.device), "sum").tolist()
         return counted[0] > 0, counted[1] > 0
 
-    def _step(self) -> dict[str, Tensor]:
-        """One iteration: every draw depends on seed and iteration alone."""
-        config, accelerator = self.config, self.accelerator
-        draw = torch.Generator(self.device).manual_seed(config.seed * 1_000_003 + self.iteration)
-        whole = self.source.draw(config.batch_size, config.augment, draw)
+    def _draw(self, iteration: int) -> tuple[Batch, dict[str, Tensor], Tensor]:
+        """This process's part of a batch with its noise: it depends on seed and iteration alone."""
+        config, process = self.config, self.accelerator
+        draw = torch.Generator(self.device).manual_seed(config.seed * 1_000_003 + iteration)
+        part = None
+        if self.several:
+            each = torch.arange(config.batch_size, device=self.device).view(config.accumulate, -1, self.micro)
+            part = each[:, process.process_index].reshape(-1)
+        batch = self.source.draw(config.batch_size, config.augment, draw, part)
         noise = self.raw.draw_noise(config.batch_size, draw, self.device)
         level = torch.rand(config.batch_size, generator=draw, device=self.device)
+        if part is None:
+            return batch, noise, level
+        return batch, {name: values[part] for name, values in noise.items()}, level[part]
+
+    def _step(self) -> dict[str, Tensor]:
+        """One iteration."""
+        config, accelerator = self.config, self.accelerator
+        whole, noise, level = self.ahead(self.iteration)
         rate = learning_rate(config, self.iteration)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.raw.train()
         total: dict[str, Tensor] = {}
         for i in range(config.accumulate):
-            begin = (i * accelerator.num_processes + accelerator.process_index) * self.micro
-            part = slice(begin, begin + self.micro)
+            part = slice(i * self.micro, (i + 1) * self.micro)
             with accelerator.accumulate(self.model):
                 losses = self.model(_part(whole, part), {k: v[part] for k, v in noise.items()}, level[part])
                 weighed = sum(

@@ -10,7 +10,8 @@ import torch
 from recap.policies.config import PolicyConfig
 from recap.policies.model import SlotModel
 from recap.training.batches import NO_AUGMENT, BatchSource
-from recap.training.data import TrainingData, action_units
+from recap.training.data import action_units
+from recap.training.data_cache import TrainingData
 from recap.training.samples import Samples
 from recap.types import F32
 

@@ -1,0 +1,43 @@
+"""How long each part of a run's preparation takes, and what of it was there already."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Report = Callable[[str, int, int], None]  # what, done, of all
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """Nobody listens."""
+
+
+class Stages:
+    """Seconds until the first iteration, by stage, in their order."""
+
+    def __init__(self, report: Report | None = None) -> None:
+        self.report = report or _silent
+        self.seconds: dict[str, float] = {}
+        self.reused: list[str] = []
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        """Add the time within to a stage."""
+        began = time.monotonic()
+        yield
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.monotonic() - began
+
+    def move(self, source: str, stage: str, seconds: float) -> None:
+        """Seconds of one stage that belong to another."""
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+        self.seconds[source] = max(0.0, self.seconds[source] - seconds)
+
+    def reuse(self, *stages: str) -> None:
+        """These were prepared before."""
+        self.reused += stages
+
+    def __str__(self) -> str:
+        parts = [f"{stage} {seconds:.1f} s" for stage, seconds in self.seconds.items()]
+        parts += [f"{stage} reused" for stage in self.reused]
+        return f"{sum(self.seconds.values()):.1f} s until the first iteration: {', '.join(parts)}"
