@@ -265,6 +265,13 @@ class RetrievalAgent:
         self._plan(waiting)
         return [None if episode is None else episode.chunk for episode in planned]
 
+    def watch(self, slot: int, observation: Observation) -> None:
+        """Someone else acts: remember what is seen, and drop what was planned."""
+        episode = self.see(slot, self.in_tool_space(observation))
+        if episode is not None:
+            episode.queue.clear()
+            episode.led_to = None
+
     def see(self, slot: int, observation: Observation) -> _Episode | None:
         """The slot's episode with what is seen now; None while what retrieval needs is not seen."""
         episode = self._episodes.get(slot)

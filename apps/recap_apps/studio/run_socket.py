@@ -13,6 +13,7 @@ from recap.pool.store import Pool
 from recap_apps.studio.conversation import Conversation, number
 from recap_apps.studio.running import NewAgent, Run
 from recap_apps.studio.task import Task
+from recap_worlds.pusht.tasks import FPS
 
 MAX_LANES = 2
 MAX_RATE = 200.0  # steps a second
@@ -30,7 +31,7 @@ class RunSocket:
 
 
 class _Show(Conversation):
-    """A page that watches: begin, play, pause, step."""
+    """A page that watches, and may take over: begin, play, pause, step, point, release."""
 
     def __init__(self, home: RunSocket) -> None:
         super().__init__()
@@ -58,6 +59,11 @@ class _Show(Conversation):
         elif kind == "step":
             await self.end()
             await self._step()
+        elif kind == "point":
+            x, y = number(message.get("x"), "x"), number(message.get("y"), "y")
+            self.run.point(int(number(message.get("lane"), "lane")), x, y)
+        elif kind == "release":
+            await self._hand_back(int(number(message.get("lane"), "lane")))
         else:
             raise InputError(f"unknown message {kind!a}: reload the page")
 
@@ -80,7 +86,8 @@ class _Show(Conversation):
         assert self.run is not None
         try:
             while self._wanted and not self.run.is_over:
-                due = loop.time() + 1 / self.rate
+                dragged = any(lane.pointer is not None for lane in self.run.lanes)
+                due = loop.time() + 1 / (min(self.rate, FPS) if dragged else self.rate)
                 await self._step()
                 await asyncio.sleep(max(0.0, due - loop.time()))
         except Exception as error:
@@ -93,6 +100,22 @@ class _Show(Conversation):
         run = self.run
         for moment in await self._compute(run.advance):
             await self.say("moment", **moment)
+            if "end" in moment:
+                await self._hand_back(moment["lane"])
+
+    async def _hand_back(self, lane: int) -> None:
+        """Keep what a person showed before the next step is made."""
+        assert self.run is not None
+        run = self.run
+        if not 0 <= lane < len(run.lanes) or run.lanes[lane].pointer is None:
+            return
+        kept = await self._compute(lambda: run.hand_back(lane))
+        if kept is None:
+            await self.say(
+                "corrected", id=None, text="That was too short to show anything: nothing is added."
+            )
+        else:
+            await self.say("corrected", id=kept[0].id, version=kept[1])
 
     async def _compute(self, work: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self.home.worker, work)

@@ -5,24 +5,29 @@ from __future__ import annotations
 import math
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from recap.agent import Plan, RetrievalAgent
+from recap.errors import InputError
 from recap.pictures import encode_png
 from recap.policies.canonical import camera_image
 from recap.policies.policy import WamPolicy
 from recap.pool.store import Pool
 from recap.pool.view import PoolSource, PoolView
 from recap.retrieval.subtrajectories import in_demonstration
+from recap.serving.uploads import episode_of
 from recap.suites import Options
-from recap.types import F64, U8, FrameRef, Retrieval
+from recap.types import F64, U8, Episode, FrameRef, Observation, Retrieval
 from recap_apps.studio.task import DONE, SOLVED, Task, moment
+from recap_apps.studio.teaching import PREFIX, attributes_of, free_name, on_board, towards
+from recap_client.corrections import CorrectionRecorder
+from recap_client.messages import as_message
 from recap_worlds.pusht.env import PushTEnv
 from recap_worlds.pusht.robot import IMAGE_SIZE
-from recap_worlds.pusht.tasks import MAX_STEPS
+from recap_worlds.pusht.tasks import ACTION_SPACE, FPS, MAX_STEPS
 
 PUSHER = "triangle"
 FORESEEN_SIZE = 192  # px, of the predicted picture
@@ -53,7 +58,10 @@ class Lane:
     best: float = 0.0
     n_plans: int = 0
     is_over: bool = False
+    pointer: F64 | None = None  # where a person drags the pusher; None: the policy drives
+    recorder: CorrectionRecorder = field(default_factory=lambda: CorrectionRecorder("", FPS, PUSHER))
     _plan: Plan | None = None
+    _target: F64 | None = None
 
     def advance(self) -> dict[str, Any]:
         """The moment now and what is done about it; then the board moves on by one step."""
@@ -65,6 +73,9 @@ class Lane:
         if self.best > DONE or self.t >= MAX_STEPS:
             self.is_over = True
             return {**shown, **self._held(), "end": "solved" if self.best > SOLVED else "unsolved"}
+        if self.pointer is not None:
+            self._drive(seen, self.pointer)
+            return {**shown, "person": True}
         action = self.agent.act([SLOT], [seen])[0]
         found, plan = self.agent.retrieval(SLOT), self.agent.plan(SLOT)
         shown |= self._held()
@@ -74,9 +85,32 @@ class Lane:
                 self.n_plans += 1
                 shown["plan"] = self._describe(plan, found)
         self._plan = plan
+        self._step(seen, action, by_person=False)
+        return shown
+
+    def _drive(self, seen: Observation, pointer: F64) -> None:
+        """One step towards where the person points."""
+        self.agent.watch(SLOT, seen)
+        here = np.array(self.env.agent.position) if self._target is None else self._target
+        self._target = towards(here, pointer).astype(np.float32).astype(np.float64)
+        self._step(seen, self._target, by_person=True)
+
+    def _step(self, seen: Observation, action: F64, by_person: bool) -> None:
+        self.recorder.add(as_message(seen), action, by_person)
         self.env.step(action)
         self.t += 1
-        return shown
+
+    def hand_back(self, task: Task, taken: frozenset[str]) -> Episode | None:
+        """What the person showed, as a correction with a name of its own; None where it was too little."""
+        self.pointer = self._target = None
+        coverage = self.env.coverage()
+        given = self.recorder.finish(coverage > SOLVED)
+        if given is None:
+            return None
+        name = free_name(task, taken, ", correction")
+        attributes = {**given["attributes"], **attributes_of(task), "coverage": round(coverage, 4)}
+        words = {"id": PREFIX + name, "scene_id": task.scene_id, "action_space": ACTION_SPACE}
+        return episode_of({**given, **words, "source": "a person in the studio", "attributes": attributes})
 
     def _held(self) -> dict[str, Any]:
         """Whether there is nothing to act on."""
@@ -124,13 +158,26 @@ class Run:
     def __init__(
         self, task: Task, pool: Pool, new_agent: NewAgent, versions: Sequence[int | None] = (None,)
     ) -> None:
-        self.task = task
+        self.task, self.pool = task, pool
         self.lanes: list[Lane] = []
         for version in versions:  # None follows the newest
             source: PoolSource = pool if version is None else Pinned(pool.view_at(version))
             agent = new_agent(source, {"block": task.block})
             agent.reset(SLOT, task)
             self.lanes.append(Lane(agent, task.open(PUSHER), source))
+
+    def point(self, lane: int, x: float, y: float) -> None:
+        """A person drags the pusher of a lane, whose pool must be the one that grows."""
+        if not 0 <= lane < len(self.lanes) or self.lanes[lane].pool is not self.pool:
+            raise InputError("this run has the pool as it was: drag the one that follows the pool")
+        self.lanes[lane].pointer = on_board(x, y)
+
+    def hand_back(self, lane: int) -> tuple[Episode, int] | None:
+        """The person lets go: the correction and the version that has it, if there is one."""
+        if not 0 <= lane < len(self.lanes) or self.lanes[lane].pointer is None:
+            return None
+        episode = self.lanes[lane].hand_back(self.task, frozenset(self.pool.view().episode_ids))
+        return None if episode is None else (episode, self.pool.add([episode]))
 
     @property
     def goal(self) -> F64:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from recap.errors import InputError
-from recap.types import F64, Episode, Observation
+from recap.types import F64, Episode, Observation, Scalar
 from recap_apps.studio.task import DONE, SOLVED, Task, moment
 from recap_worlds.pusht.drawing import BOARD_SIZE
 from recap_worlds.pusht.env import PushTEnv
@@ -64,9 +64,7 @@ class Teaching:
 
     def point(self, x: float, y: float) -> None:
         """Where the person wants the disc to go; it is held from here on."""
-        if not (math.isfinite(x) and math.isfinite(y)):
-            raise InputError("a target is two finite numbers: give x and y")
-        self._pointer = np.clip([x, y], 0.0, BOARD_SIZE)
+        self._pointer = on_board(x, y)
         self.held = True
 
     def release(self) -> None:
@@ -77,10 +75,7 @@ class Teaching:
         """One control step of 0.1 s, and what came of it; None while nothing moves."""
         if self.is_over or (not self.held and self._is_resting()):
             return None
-        way = self._pointer - self._target
-        far = float(np.hypot(*way))
-        # A robot's speed: a chunk that leaps is one that no policy can follow.
-        self._target = self._target + way * min(1.0, MAX_STEP_PX / far) if far > 0 else self._target
+        self._target = towards(self._target, self._pointer)
         action = self._target.astype(np.float32).astype(np.float64)  # what is done is what is recorded
         self._observations.append(self._env.observe(IMAGE_SIZE))
         self._actions.append(action)
@@ -120,22 +115,40 @@ class Teaching:
             action_space=ACTION_SPACE,
             success=self._coverage[last] > SOLVED,
             source="a person in the studio",
-            attributes={
-                "block": self.task.block,
-                "goal_angle": self.task.angle,
-                "noise": 0.0,
-                "seed": self.task.seed,
-                "speed": 1.0,
-                "style": 0,
-                "symmetry": self.task.symmetry,
-                "coverage": round(self._coverage[last], 4),
-            },
+            attributes={**attributes_of(self.task), "coverage": round(self._coverage[last], 4)},
         )
 
     def _is_resting(self) -> bool:
         position, velocity = self._env.agent.position, self._env.agent.velocity
         away = math.hypot(position[0] - self._target[0], position[1] - self._target[1])
         return away < REST_PX and math.hypot(*velocity) / FPS < REST_PX
+
+
+def on_board(x: float, y: float) -> F64:
+    """A place that a pointer may be at: (2,)."""
+    if not (math.isfinite(x) and math.isfinite(y)):
+        raise InputError("a target is two finite numbers: give x and y")
+    return np.clip([x, y], 0.0, BOARD_SIZE)
+
+
+def towards(target: F64, pointer: F64) -> F64:
+    """The next target: (2,). At a robot's speed, for a chunk that leaps is one that no policy can follow."""
+    way = pointer - target
+    far = float(np.hypot(*way))
+    return target + way * min(1.0, MAX_STEP_PX / far) if far > 0 else target
+
+
+def attributes_of(task: Task) -> dict[str, Scalar]:
+    """What a demonstration by hand has in common with a collected one."""
+    return {
+        "block": task.block,
+        "goal_angle": task.angle,
+        "noise": 0.0,
+        "seed": task.seed,
+        "speed": 1.0,
+        "style": 0,
+        "symmetry": task.symmetry,
+    }
 
 
 def checked_name(name: str) -> str:
@@ -150,9 +163,9 @@ def checked_name(name: str) -> str:
     return name
 
 
-def free_name(task: Task, taken: frozenset[str]) -> str:
+def free_name(task: Task, taken: frozenset[str], kind: str = "") -> str:
     """A name for a demonstration of the task that no episode has."""
     n = 1
-    while PREFIX + (name := f"{task}" if n == 1 else f"{task}, take {n}") in taken:
+    while PREFIX + (name := f"{task}{kind}" if n == 1 else f"{task}{kind or ', take'} {n}") in taken:
         n += 1
     return name

@@ -176,6 +176,56 @@ def test_the_whole_story(browser: Browser, studio: Opened) -> None:
     page.context.close()
 
 
+def test_a_person_takes_over_a_run_and_the_pool_has_it(browser: Browser, studio: Opened) -> None:
+    watched = open_page(browser, f"{studio.url}#run?{TASK}&before=none")
+    page = watched.page
+    badge = page.locator("#run-lanes .badge").first
+    expect(badge).to_have_text("Holding: nothing to retrieve")
+    pusher = page.locator("#run-lanes .pusher").first
+    before = pusher.get_attribute("transform")
+
+    # Beside the triangle nothing is taken over; on it, it follows the mouse.
+    board = page.locator("#run-lanes svg.board").first.bounding_box()
+    box = pusher.bounding_box()
+    assert board is not None
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(board["x"] + 8, board["y"] + 8)
+    page.mouse.down()
+    page.mouse.up()
+    expect(badge).to_have_text("Holding: nothing to retrieve")
+    page.mouse.move(x, y)
+    page.mouse.down()
+    away = 1 if x < board["x"] + board["width"] / 2 else -1
+    page.mouse.move(x + away * 90, y, steps=5)
+    expect(badge).to_have_text("You drive; let go to hand back")
+    expect(page.locator("#run-transport .time")).to_contain_text(
+        re.compile(r"step (1[2-9]|[2-9]\d|\d{3}) of")
+    )
+    take_picture(page, "studio-takeover")
+    page.mouse.up()
+    expect(page.locator("#toast")).to_contain_text("Added tee")
+    (name,) = studio.service.store.ids()
+    assert name == "studio/tee +30° start 151, correction"
+    assert pusher.get_attribute("transform") != before
+    expect(page.locator("#run-lanes .from").first).to_contain_text("correction")  # at the next step
+    page.get_by_role("button", name="Pause", exact=True).click()
+
+    # The arrow keys take over as well.
+    page.locator("#run-lanes svg.board").first.focus()
+    hold_key(page, "ArrowLeft" if away > 0 else "ArrowRight", 1.6)
+    expect(page.locator("#toast")).to_contain_text("correction 2")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    assert len(studio.service.store) == 2
+
+    page.get_by_role("link", name="Pool", exact=True).click()
+    expect(page.locator("#pool-grid .pill", has_text="correction")).to_have_count(2)
+    page.locator("#pool-grid .demo").first.click()
+    expect(page.get_by_role("dialog")).to_contain_text(re.compile(r"used from step [1-8] on"))
+    assert watched.errors == []
+    page.context.close()
+
+
 def test_everything_works_by_keyboard_and_a_hostile_name_stays_a_name(
     browser: Browser, studio: Opened
 ) -> None:

@@ -3,6 +3,7 @@
 from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from test_teaching import EASY, taught_by_expert
 
 from recap.agent import RetrievalAgent
 from recap.assembly import AgentConfig, assemble_agent
+from recap.errors import InputError
 from recap.pictures import encode_png
 from recap.pool.store import Pool
 from recap.pool.view import PoolSource
@@ -17,6 +19,7 @@ from recap.suites import Options
 from recap.types import Episode
 from recap_apps.studio.running import Run
 from recap_apps.studio.task import Task
+from recap_client.corrections import N_CONTEXT
 from recap_worlds.pusht.retrieval import PUSHES
 from recap_worlds.pusht.robot import PUSHT
 from recap_worlds.pusht.suite import PushTSuite
@@ -143,3 +146,60 @@ def test_a_moment_of_a_part_is_one_of_the_whole(pool: Pool, taught: Episode) -> 
     assert found.given.refs[0].episode_id == part.id  # by its goal the part fits better than the whole
     assert plan["episode"] == "studio/shown"
     assert plan["first"] == part.cut_from.begin + found.given.refs[0].t
+
+
+def dragged(run: Run, lane: int, n: int, by: tuple[float, float] = (10.0, 5.0)) -> list[dict[str, Any]]:
+    """A person drags the pusher of a lane for so many steps."""
+    shown = []
+    for _ in range(n):
+        x, y = run.lanes[lane].env.agent.position
+        run.point(lane, x + by[0], y + by[1])
+        shown += [step for step in run.advance() if step["lane"] == lane]
+    return shown
+
+
+def test_a_person_takes_over_and_what_was_shown_is_used_at_the_next_step(pool: Pool) -> None:
+    run = Run(EASY, pool, replaying)
+    for _ in range(12):
+        assert run.advance()[0]["holding"]
+    shown = dragged(run, 0, 15)
+    assert all(step["person"] for step in shown)
+    assert shown[-1]["pusher"][0] > shown[0]["pusher"][0] + 40
+    kept = run.hand_back(0)
+    assert kept is not None
+    episode, version = kept
+    assert (version, pool.ids()) == (2, (f"studio/{EASY}, correction",))
+    assert (episode.embodiment, episode.scene_id, episode.success) == ("triangle", EASY.scene_id, False)
+    assert len(episode) == 1 + N_CONTEXT + 15
+    assert episode.first_match == 1 + N_CONTEXT
+    np.testing.assert_allclose(episode.actions[8:, 0], episode.proprio[8:, 0] + 10, atol=12)
+    (now,) = run.advance()
+    assert (now["pool_version"], now["plan"]["episode"]) == (2, episode.id)
+    assert now["plan"]["first"] >= episode.first_match
+    dragged(run, 0, 10)
+    second = run.hand_back(0)
+    assert second is not None
+    assert second[0].id == f"studio/{EASY}, correction 2"
+
+
+def test_only_a_run_that_follows_the_pool_is_corrected_and_too_little_is_nothing(pool: Pool) -> None:
+    run = Run(EASY, pool, replaying, [1, None])
+    with pytest.raises(InputError, match="as it was"):
+        run.point(0, 100.0, 100.0)
+    with pytest.raises(InputError, match="as it was"):
+        run.point(2, 100.0, 100.0)
+    assert run.hand_back(1) is None
+    dragged(run, 1, 3)
+    assert run.hand_back(1) is None
+    assert len(pool) == 0
+    assert run.advance()[1]["holding"]  # the policy again
+
+
+def test_a_plan_from_before_a_take_over_is_not_carried_on(pool: Pool, taught: Episode) -> None:
+    pool.add([taught])
+    run = Run(EASY, pool, replaying)
+    run.advance()
+    dragged(run, 0, 3, (-12.0, 0.0))
+    assert run.hand_back(0) is None
+    (now,) = run.advance()
+    assert "plan" in now  # looked anew, though the pool is the same

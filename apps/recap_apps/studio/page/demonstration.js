@@ -105,6 +105,9 @@ export class Demonstration {
     });
     const facts = [
       ["Task", told.task],
+      ...("correction_from_s" in told.attributes
+        ? [["Correction", `used from step ${Math.round(told.attributes.correction_from_s * told.fps)} on`]]
+        : []),
       ["Pusher", told.embodiment],
       ["Block", block],
       ["Goal", goal_angle === undefined ? "–" : degrees(goal_angle)],

@@ -2,6 +2,7 @@
 
 import { Board } from "./board.js";
 import { degrees, make, nameOf } from "./dom.js";
+import { Lead } from "./lead.js";
 import { meter } from "./review.js";
 
 const TERMS = {
@@ -10,10 +11,12 @@ const TERMS = {
   turn: "block’s turn",
   world_turn: "turn on the board",
 };
+const REACH_PX = 45; // of the triangle, within which a press takes over
 const FULL_PX = 120; // a bar as wide as its track
 
 export class Lane {
-  constructor(shapes, { title, task, goal, words, ahead }) {
+  // `lead`, where the pool of this run grows, lets a person take over.
+  constructor(shapes, { title, task, goal, words, ahead, lead = null }) {
     this.shapes = shapes;
     this.moments = [];
     this.plans = [];
@@ -22,6 +25,16 @@ export class Lane {
       label: `${title}: the triangle and the ${task.block} block, goal at ${degrees(task.angle)}`,
     });
     this.board.set(task.block, goal);
+    if (lead) {
+      this.hand = new Lead(this.board, {
+        size: shapes.size,
+        reach: REACH_PX,
+        moment: () => this.moments.at(-1),
+        ...lead,
+      });
+      this.board.element.setAttribute("aria-describedby", "run-hint");
+      this.board.element.classList.add("takeover");
+    }
     this.meter = meter(shapes);
     this.badge = make("p", { class: "badge" });
     this.camera = picture("Camera", "What the camera sees now");
@@ -65,12 +78,13 @@ export class Lane {
     this.board.way(this.moments.slice(0, moment.t + 1).map(({ pusher }) => pusher));
     this.meter.set(moment.coverage);
     this.camera.set(moment.camera);
-    const plan = moment.holding ? null : this.plans.findLast(({ t: made }) => made <= moment.t) || null;
+    const plan = moment.holding || moment.person ? null : this.plans.findLast(({ t: made }) => made <= moment.t) || null;
     this.board.chunks(plan?.retrieved, plan?.executed);
     if (moment.end) this.say(moment.end, this.verdict());
+    else if (moment.person) this.say("person", "You drive; let go to hand back");
     else if (moment.holding) this.say("hold", "Holding: nothing to retrieve");
     else this.say("", "");
-    if (plan !== this.plan || moment.holding !== this.held) this.explain(plan, moment.holding);
+    if (plan !== this.plan || moment.holding !== this.held) this.explain(plan, moment.holding, moment.person);
   }
 
   say(kind, text) {
@@ -86,7 +100,7 @@ export class Lane {
     return last.end === "solved" ? `Solved, ${best}` : `Not solved, ${best}`;
   }
 
-  explain(plan, holding) {
+  explain(plan, holding, person) {
     this.plan = plan;
     this.held = holding;
     this.foreseen.set(plan?.foreseen);
@@ -99,7 +113,9 @@ export class Lane {
       this.why.replaceChildren(
         make("p", {
           class: "soft",
-          text: holding
+          text: person
+            ? "What you show goes into the pool when you let go, and is used at the next step."
+            : holding
             ? "The pool has nothing to retrieve, so the triangle holds still, by design, as on a server. (recap demo also shows what its weights do alone.)"
             : "Nothing is retrieved yet.",
         }),

@@ -303,6 +303,7 @@ function card(each) {
       image,
       make("span", { class: "title", title: each.id, text: nameOf(each.id) }),
       make("span", { class: "soft", text: facts.filter(Boolean).join(" · ") }),
+      "correction_from_s" in each.attributes ? make("span", { class: "pill", text: "correction" }) : null,
       make("span", {
         class: each.success ? "pill good" : "pill",
         text: each.success ? "reaches the goal" : "does not reach it",

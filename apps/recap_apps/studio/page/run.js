@@ -1,6 +1,6 @@
 // Run: the frozen triangle, with the pool as it was and as it is; play, pause, step, and scrub back.
 
-import { button, byId, degrees, make, plural, show } from "./dom.js";
+import { button, byId, degrees, make, nameOf, plural, show } from "./dom.js";
 import { Lane } from "./lane.js";
 import { Line, ask } from "./net.js";
 import { Picker } from "./picker.js";
@@ -164,6 +164,9 @@ export class RunView {
       this.slider.max = this.last;
       if (follow) this.seek(this.last, true);
       else this.tell();
+    } else if (type === "corrected") {
+      this.studio.toast(message.id ? `Added ${nameOf(message.id)}.` : message.text);
+      this.studio.announce(message.id ? `Added ${nameOf(message.id)} to the pool.` : message.text);
     } else if (type === "paused") {
       this.rest();
       this.over = message.over;
@@ -177,7 +180,8 @@ export class RunView {
     this.lanes = lanes.map(({ version, n_episodes, pinned }) => {
       const title = lanes.length === 1 ? "Now" : pinned ? "Before" : "Now";
       const words = `version ${version}, ${plural(n_episodes, "demonstration")}`;
-      return new Lane(about.shapes, { title, task, goal, words, ahead: about.policy.ahead_s });
+      const lead = pinned ? null : this.lead(lanes.length - 1);
+      return new Lane(about.shapes, { title, task, goal, words, ahead: about.policy.ahead_s, lead });
     });
     byId("run-lanes").replaceChildren(...this.lanes.map(({ element }) => element));
     byId("run-lanes").dataset.lanes = lanes.length;
@@ -185,6 +189,18 @@ export class RunView {
     this.over = false;
     this.slider.max = 0;
     this.studio.announce(`Ready: the ${task.block} block, goal at ${degrees(task.angle)}.`);
+  }
+
+  // A person may take over at the end of what was seen; whoever looks back looks on.
+  lead(lane) {
+    return {
+      isLive: () => !this.over && !this.replaying && this.at >= this.last,
+      point: ([x, y]) => {
+        if (!this.playing) this.toggle();
+        this.line.say("point", { lane, x, y });
+      },
+      release: () => this.line.say("release", { lane }),
+    };
   }
 
   toggle() {

@@ -2,14 +2,12 @@
 
 import { Board } from "./board.js";
 import { button, byId, degrees, make, show } from "./dom.js";
+import { Lead } from "./lead.js";
 import { Line } from "./net.js";
 import { Picker } from "./picker.js";
 import { Review, meter } from "./review.js";
 
-const KEY_STEP_PX = 9;
-const FINE_STEP_PX = 3;
 const PERIOD_MS = 100;
-const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 export class TeachView {
   constructor(studio) {
@@ -22,8 +20,6 @@ export class TeachView {
     });
     this.board = new Board(shapes, { label: "Board" });
     const svg = this.board.element;
-    svg.setAttribute("role", "application");
-    svg.setAttribute("tabindex", "0");
     svg.setAttribute("aria-describedby", "teach-hint");
     svg.classList.add("live");
     byId("teach-board").append(svg);
@@ -36,8 +32,18 @@ export class TeachView {
       add: (name, first, last) => this.line.say("add", { name, first, last }),
       discard: () => this.begin(),
     });
-    this.keys = new Map();
-    this.listen(svg);
+    this.hand = new Lead(this.board, {
+      size: shapes.size,
+      isLive: () => this.isLive,
+      moment: () => this.moments.at(-1),
+      point: ([x, y]) => this.line.say("point", { x, y }),
+      release: () => this.line.say("release"),
+    });
+    svg.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || this.phase !== "recording") return;
+      this.line.say("stop");
+      event.preventDefault();
+    });
   }
 
   enter() {
@@ -53,7 +59,7 @@ export class TeachView {
   }
 
   leave() {
-    this.letGo();
+    this.hand.letGo();
     if (this.phase === "recording") this.line.say("stop");
     this.review.rest();
   }
@@ -113,7 +119,7 @@ export class TeachView {
   }
 
   stopped({ n, end, name }) {
-    this.letGo();
+    this.hand.letGo();
     this.board.target(null);
     if (!n) {
       this.begin();
@@ -179,81 +185,5 @@ export class TeachView {
 
   get isLive() {
     return this.phase === "ready" || this.phase === "recording";
-  }
-
-  // Pointer: a mouse leads the disc to where it is; a finger, which would hide the disc, leads it from afar.
-  listen(svg) {
-    svg.addEventListener("pointerdown", (event) => {
-      if (!this.isLive || event.button !== 0) return;
-      svg.setPointerCapture(event.pointerId);
-      svg.focus({ preventScroll: true });
-      const at = this.board.place(event);
-      const disc = this.moments.at(-1).pusher;
-      this.offset = event.pointerType === "touch" ? [disc[0] - at[0], disc[1] - at[1]] : [0, 0];
-      this.lead(at);
-      event.preventDefault();
-    });
-    svg.addEventListener("pointermove", (event) => {
-      if (svg.hasPointerCapture(event.pointerId)) this.lead(this.board.place(event));
-    });
-    for (const name of ["pointerup", "pointercancel"]) {
-      svg.addEventListener(name, (event) => {
-        if (svg.hasPointerCapture(event.pointerId)) svg.releasePointerCapture(event.pointerId);
-        this.letGo();
-      });
-    }
-    svg.addEventListener("keydown", (event) => this.key(event));
-    svg.addEventListener("keyup", (event) => {
-      if (this.keys.delete(event.key) && !this.keys.size) this.letGo();
-    });
-    svg.addEventListener("blur", () => this.letGo());
-  }
-
-  lead([x, y]) {
-    const size = this.studio.about.shapes.size;
-    this.held = [
-      Math.min(size, Math.max(0, x + this.offset[0])),
-      Math.min(size, Math.max(0, y + this.offset[1])),
-    ];
-    if (this.waiting || !this.isLive) return;
-    this.waiting = true; // one message a frame is enough
-    requestAnimationFrame(() => {
-      this.waiting = false;
-      if (!this.held || !this.isLive) return;
-      this.board.target(this.held);
-      this.line.say("point", { x: this.held[0], y: this.held[1] });
-    });
-  }
-
-  key(event) {
-    if (event.key === "Enter" && this.phase === "recording") {
-      this.line.say("stop");
-      event.preventDefault();
-    }
-    if (!ARROWS[event.key] || !this.isLive) return;
-    event.preventDefault();
-    this.fine = event.shiftKey;
-    this.keys.set(event.key, ARROWS[event.key]);
-    if (this.keyTimer) return;
-    this.held = [...(this.moments.at(-1).target || this.moments.at(-1).pusher)];
-    this.offset = [0, 0];
-    const step = () => {
-      const length = this.fine ? FINE_STEP_PX : KEY_STEP_PX;
-      let [x, y] = this.held;
-      for (const [dx, dy] of this.keys.values()) [x, y] = [x + dx * length, y + dy * length];
-      this.lead([x, y]);
-    };
-    step();
-    this.keyTimer = setInterval(step, PERIOD_MS);
-  }
-
-  letGo() {
-    clearInterval(this.keyTimer);
-    this.keyTimer = null;
-    this.keys.clear();
-    if (!this.held) return;
-    this.held = null;
-    this.board.target(null);
-    this.line.say("release");
   }
 }
