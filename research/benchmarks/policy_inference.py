@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from recap.policies.config import NetworkConfig, PolicyConfig
-from recap.policies.lean_sampling import LeanSampler, fast_attention
+from recap.policies.lean import fast_attention
+from recap.policies.lean_sampling import LeanSampler
 from recap.policies.network import build_network
 from recap.policies.wam import WorldActionModel
 

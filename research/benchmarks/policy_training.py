@@ -13,7 +13,7 @@ from policy_inference import build
 from torch import Tensor, nn
 
 from recap.policies.config import PolicyConfig
-from recap.policies.lean_sampling import fast_attention
+from recap.policies.lean import fast_attention
 from recap.policies.model import Batch
 from recap.policies.wam import WorldActionModel
 

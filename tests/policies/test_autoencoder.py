@@ -1,8 +1,12 @@
 """Images to latents and back."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from recap.errors import DatasetError, InputError
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder, latent_statistics, to_bytes, to_pixels
@@ -26,7 +30,6 @@ def test_every_image_is_encoded_alone(images: U8) -> None:
     together = toy_encoder().encode_images(images)
     alone = np.concatenate([toy_encoder().encode_images(images[i : i + 1]) for i in range(5)])
     assert np.allclose(together, alone, atol=1e-5)
-    assert np.allclose(together, toy_encoder().encode_images(images, batch_size=2), atol=1e-5)
 
 
 def test_bytes_survive_the_way_to_pixels_and_back(images: U8) -> None:
@@ -86,3 +89,39 @@ def test_a_directory_without_an_autoencoder_is_one_line(tmp_path: object) -> Non
 def test_what_is_no_image_is_refused() -> None:
     with pytest.raises(InputError):
         toy_encoder().encode_images(np.zeros((1, 16, 16), np.uint8))
+
+
+def test_a_published_autoencoder_is_loaded_whole_or_not_at_all(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    network: Any = build_autoencoder(latents_mean=[0.5] * 16)
+    network.save_pretrained(tmp_path / "vae")
+    for place in (tmp_path, tmp_path / "vae"):
+        encoder = load_autoencoder(str(place), torch.device("cpu"))
+        assert all(torch.equal(v, network.state_dict()[k]) for k, v in encoder.network.state_dict().items())
+        assert float(encoder.mean[0, 0]) == 0.5
+    file = tmp_path / "vae/diffusion_pytorch_model.safetensors"
+    weights = load_file(file)
+    kept = weights.pop("quant_conv.bias")
+    save_file(weights, file)
+    with pytest.raises(DatasetError, match=r"lack 'quant_conv.bias'"):
+        load_autoencoder(str(tmp_path), torch.device("cpu"))
+    save_file({**weights, "quant_conv.bias": kept, "extra": torch.zeros(1)}, file)
+    with pytest.raises(DatasetError, match="have an unknown 'extra'"):
+        load_autoencoder(str(tmp_path), torch.device("cpu"))
+
+
+def test_large_pictures_go_through_in_smaller_parts(images: U8, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, counts = toy_encoder(), list[int]()
+    whole = encoder.encode_images(images)
+    pictures = encoder.decode_images(whole)
+    stock = encoder.encode
+
+    def counted(pixels: torch.Tensor) -> torch.Tensor:
+        counts.append(len(pixels))
+        return stock(pixels)
+
+    monkeypatch.setattr(encoder, "encode", counted)
+    monkeypatch.setattr("recap.policies.autoencoder.AT_ONCE", 2 * 16 * 24)
+    assert np.allclose(encoder.encode_images(images), whole, atol=1e-5)
+    assert counts == [2, 2, 1]
+    assert np.abs(encoder.decode_images(whole).astype(int) - pictures).max() <= 1

@@ -1,12 +1,16 @@
 """Flow matching on paths that are known exactly."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from recap.errors import InputError
-from recap.policies.config import SamplingConfig
-from recap.policies.flow import noisy, solve, velocity
+from recap.policies.config import PolicyConfig, SamplingConfig
+from recap.policies.flow import draw_levels, noisy, solve, velocity
+from toy_policy import toy_config
 
 TARGET = torch.tensor([[3.0, -2.0, 0.5], [10.0, 0.0, -7.0]])
 
@@ -77,3 +81,26 @@ def test_bad_settings_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=words):
             SamplingConfig(*values)  # type: ignore[arg-type]
+
+
+def levels_of(config: PolicyConfig, n: int = 20_000) -> Tensor:
+    return draw_levels(n, config, torch.Generator().manual_seed(0), torch.device("cpu"))
+
+
+def test_noise_levels_are_uniform_or_logit_normal_and_can_be_shifted() -> None:
+    stock = toy_config()
+    uniform, normal = levels_of(stock), levels_of(replace(stock, noise="logit_normal"))
+    assert torch.equal(uniform, torch.rand(20_000, generator=torch.Generator().manual_seed(0)))
+    assert uniform.std() == pytest.approx(12**-0.5, abs=0.01)
+    assert normal.median() == pytest.approx(0.5, abs=0.01)
+    assert torch.logit(normal).std() == pytest.approx(1.0, abs=0.02)
+    shifted = levels_of(replace(stock, noise="logit_normal", noise_shift=5.0))
+    assert torch.allclose(shifted, 5 * normal / (1 + 4 * normal))
+    assert shifted.median() == pytest.approx(5 / 6, abs=0.01)
+    assert 0 < shifted.min() < shifted.max() < 1
+
+
+@pytest.mark.parametrize("change", [{"noise": "normal"}, {"noise_shift": 0.0}, {"noise_shift": float("nan")}])
+def test_noise_levels_that_cannot_be_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="noise"):
+        replace(toy_config(), **change)

@@ -1,13 +1,17 @@
 """diffusers' transformer: its sizes, and weights that fit or are refused."""
 
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
+from diffusers import CosmosTransformer3DModel
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from recap.errors import DatasetError, InputError
+from recap.policies.autoencoder import build_autoencoder
 from recap.policies.config import NetworkConfig
 from recap.policies.network import (
     COSMOS_2B,
@@ -16,6 +20,8 @@ from recap.policies.network import (
     build_network,
     call_network,
     load_pretrained_network,
+    published_part,
+    read_weights,
     text_width,
 )
 
@@ -88,7 +94,7 @@ def test_weights_are_loaded_into_a_network_that_has_none_yet(
     save_file(state, tmp_path / "model.safetensors")
     with torch.device("meta"):
         empty = build_network(TINY, 16)
-    load_pretrained_network(empty, tmp_path / "model.safetensors")
+    load_pretrained_network(empty, tmp_path)
     assert not any(p.is_meta for p in empty.parameters())
 
 
@@ -126,5 +132,52 @@ def test_what_is_no_weights_is_one_line(
         raise OSError("no network")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
-    with pytest.raises(InputError, match="no weights at 'someone/model': it is no directory, and the hub"):
-        load_pretrained_network(network, "someone/model")
+    with pytest.raises(InputError, match="'someone/model@v1' is no directory here, and no network"):
+        load_pretrained_network(network, "someone/model@v1")
+
+
+def test_a_hub_name_may_have_a_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    asked: list[object] = []
+
+    def download(name: str, revision: str | None, allow_patterns: list[str]) -> str:
+        asked.append((name, revision, allow_patterns))
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    (tmp_path / "vae").mkdir()
+    assert published_part("nvidia/Cosmos@diffusers/base", "vae") == tmp_path / "vae"
+    assert published_part("nvidia/Cosmos", "transformer") == tmp_path
+    files = ["transformer/*", "vae/*"]
+    assert asked == [("nvidia/Cosmos", "diffusers/base", files), ("nvidia/Cosmos", None, files)]
+
+
+def test_a_pipeline_under_its_published_names_is_loaded_whole(tmp_path: Path) -> None:
+    """As diffusers saves it: in parts, in 16 bits, the padding mask counted by the network itself."""
+    sizes = replace(TINY, concat_padding_mask=True, use_crossattn_projection=True)
+    values = {k: v for k, v in asdict(sizes).items() if k != "time_scale"}
+    torch.manual_seed(5)
+    stock = CosmosTransformer3DModel(in_channels=17, out_channels=16, extra_pos_embed_type=None, **values)
+    stock.to(torch.bfloat16).save_pretrained(tmp_path / "transformer", max_shard_size="200KB")
+    assert len(list((tmp_path / "transformer").glob("*.safetensors"))) > 1
+    build_autoencoder().save_pretrained(tmp_path / "vae")
+    network = build_network(sizes, 16)
+    load_pretrained_network(network, tmp_path)
+    found, theirs = network.state_dict(), stock.state_dict()
+    assert found.keys() == theirs.keys()
+    assert all(torch.equal(value, theirs[key].float()) for key, value in found.items())
+    config = json.loads((tmp_path / "transformer/config.json").read_text("utf-8"))
+    (tmp_path / "transformer/config.json").write_text(json.dumps({**config, "num_attention_heads": 4}))
+    with pytest.raises(DatasetError, match="network with num_attention_heads 4, the policy's has 2"):
+        load_pretrained_network(network, tmp_path)
+    (tmp_path / "transformer/config.json").write_text("{torn")
+    with pytest.raises(DatasetError, match=r"config.json cannot be read"):
+        load_pretrained_network(network, tmp_path)
+
+
+def test_two_variants_of_the_same_weights_are_refused(tmp_path: Path, state: dict[str, Tensor]) -> None:
+    save_file(state, tmp_path / "a.safetensors")
+    save_file(state, tmp_path / "b.fp16.safetensors")
+    with pytest.raises(DatasetError, match="keep one variant"):
+        read_weights(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,9 @@ DEVICES = ("auto", "cpu")
 @click.option("--pool", metavar="DATA", help="Demonstrations of the other embodiment: a pool or a dataset.")
 @click.option("--retrieval", metavar="NAME|FILE", help="How moments are matched.  [default: the recipe's]")
 @click.option("--pair-by", metavar="RULE", help="scene, order, column:NAME or FILE.csv.  [default: scene]")
+@click.option(
+    "--backbone", metavar="PATH|ORG/NAME@REV", help="Published weights to begin from.  [default: the size's]"
+)
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting; repeatable.")
 @click.option(
     "--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="Train a saved one."
@@ -48,6 +52,7 @@ def train(
     pool: str | None,
     retrieval: str | None,
     pair_by: str | None,
+    backbone: str | None,
     changes: tuple[str, ...],
     config_file: Path | None,
     out: Path | None,
@@ -87,6 +92,10 @@ def train(
     asked = {"target": target, "pool": pool, "pairs.by": pair_by, "seed": seed, "n_iterations": iterations}
     more = [f"{key}={value}" for key, value in asked.items() if value is not None]
     config = _config(recipe, size, config_file, retrieval, [*more, *changes])
+    if backbone is not None:
+        config = replace(config, weights=backbone)
+        if not config.policy.network.sees_pixels:
+            config = replace(config, autoencoder=backbone)
     if show_config:
         import yaml
 

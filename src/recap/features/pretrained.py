@@ -38,30 +38,37 @@ def optional_module(name: str, what: str) -> Any:
         raise InputError(f"{what} needs {name}, which is not installed: {INSTALL}") from error
 
 
-def find_model(path_or_name: str | Path, what: str) -> Path:
-    """The directory of a model that is on disk, in the hub's cache, or on the hub."""
-    name = str(path_or_name)
-    directory = Path(name).expanduser()
+def find_model(path_or_name: str | Path, what: str, files: Sequence[str] = HUB_FILES) -> Path:
+    """The directory of a model that is on disk, in the hub's cache, or on the hub (`org/name@revision`).
+
+    Args:
+        files: patterns of what is fetched from the hub.
+    """
+    given = str(path_or_name)
+    directory = Path(given).expanduser()
+    name, _, revision = given.partition("@")
     if directory.is_dir():
         return directory
     if directory.exists():
-        raise InputError(f"{what} '{name}' is a file: give the directory that holds its config.json")
+        raise InputError(f"{what} '{given}' is a file: give the directory that holds its config.json")
     if not name or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise InputError(f"{what} '{name}' does not exist: give a model directory or a hub name")
+        raise InputError(f"{what} '{given}' does not exist: give a model directory or a hub name")
     hub = optional_module("huggingface_hub", what)
     try:
-        return Path(hub.snapshot_download(name, allow_patterns=HUB_FILES))
+        return Path(hub.snapshot_download(name, revision=revision or None, allow_patterns=list(files)))
     except (OSError, ValueError) as error:
         errors = hub.errors
         if isinstance(error, errors.GatedRepoError):
             why = "the hub asks you to accept its licence first: do so on its page, then `hf auth login`"
         elif isinstance(error, errors.RepositoryNotFoundError):
             why = "the hub has no such model, or it is private: check the name"
+        elif isinstance(error, errors.RevisionNotFoundError):
+            why = f"the hub has no revision '{revision}' of it: check what stands after the @"
         elif isinstance(error, errors.LocalEntryNotFoundError):
             why = "the hub cannot be reached and the model was not downloaded before: give a local directory"
         else:
             why = _one_line(error)
-        raise InputError(f"{what} '{name}' is no directory here, and {why}") from error
+        raise InputError(f"{what} '{given}' is no directory here, and {why}") from error
 
 
 def read_config(directory: Path, kinds: Sequence[str], what: str) -> dict[str, Any]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from recap.errors import DatasetError
 from recap.features.images import check_frames
+from recap.policies.network import load_strictly, published_part, read_part, read_weights
 from recap.types import F32, U8
 
 SMALL = {"base_dim": 16, "num_res_blocks": 1, "dim_mult": [1, 2, 4, 4]}  # 2.6 M parameters
+AT_ONCE = 512 * 64 * 64  # px that go through it together: the published one needs about 2 KiB a pixel
 
 
 def build_autoencoder(channels: int = 16, **values: Any) -> nn.Module:
@@ -23,6 +27,20 @@ def build_autoencoder(channels: int = 16, **values: Any) -> nn.Module:
     chosen = {**SMALL, "z_dim": channels, "latents_mean": mean, "latents_std": std, **values}
     network: nn.Module = AutoencoderKLWan(**chosen)
     return network
+
+
+def load_published_autoencoder(source: str | Path) -> nn.Module:
+    """A Wan autoencoder, strictly, from a diffusers folder, its `vae` folder, or a hub name."""
+    from diffusers import AutoencoderKLWan
+
+    folder = published_part(source, "vae")
+    values = read_part(folder)
+    if values.get("_class_name") != "AutoencoderKLWan":
+        kind = values.get("_class_name", "no config.json")
+        raise DatasetError(f"no autoencoder at '{source}': it has {kind} where AutoencoderKLWan is needed")
+    network: nn.Module = AutoencoderKLWan.from_config(values)
+    load_strictly(network, read_weights(folder), str(source))
+    return network.eval().requires_grad_(False)
 
 
 def to_pixels(images: U8) -> Tensor:
@@ -64,9 +82,10 @@ class FrameEncoder(nn.Module):
         return found.float()
 
     @torch.inference_mode()
-    def encode_images(self, images: U8, batch_size: int = 512) -> F32:
+    def encode_images(self, images: U8) -> F32:
         """Images (n, h, w, 3) to latents (n, c, h/8, w/8)."""
         device, dtype = self.mean.device, self.network.dtype
+        batch_size = max(1, AT_ONCE // (images.shape[1] * images.shape[2]))
         parts = [
             self.encode(to_pixels(images[i : i + batch_size]).to(device, dtype)).cpu()
             for i in range(0, len(images), batch_size)
@@ -76,7 +95,10 @@ class FrameEncoder(nn.Module):
     @torch.inference_mode()
     def decode_images(self, latents: F32 | Tensor) -> U8:
         """Latents to images (n, h, w, 3)."""
-        return to_bytes(self.decode(torch.as_tensor(latents).to(self.mean.device)))
+        given = torch.as_tensor(latents)
+        batch_size = max(1, AT_ONCE // (64 * given.shape[2] * given.shape[3]))
+        parts = [to_bytes(self.decode(p.to(self.mean.device))) for p in torch.split(given, batch_size)]
+        return np.concatenate(parts)
 
 
 def latent_statistics(latents: Tensor) -> tuple[Sequence[float], Sequence[float]]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from recap.policies.autoencoder import FrameEncoder
-from recap.policies.config import NetworkConfig, Pi0NetworkConfig, PolicyConfig
+from recap.policies.config import NetworkConfig, Pi0NetworkConfig, Pi05NetworkConfig, PolicyConfig
 from recap.policies.model import SlotModel
 from recap.policies.policy import RetrievalStamp, Statistics, TrainedPolicy, VlaPolicy, WamPolicy
-from recap.policies.vla import VisionLanguageActionModel
+from recap.policies.vla import Pi05ActionModel, VisionLanguageActionModel
 from recap.policies.wam import WorldActionModel
 
 MODELS: dict[str, type[WorldActionModel] | type[VisionLanguageActionModel]] = {
     NetworkConfig.backbone: WorldActionModel,
     Pi0NetworkConfig.backbone: VisionLanguageActionModel,
+    Pi05NetworkConfig.backbone: Pi05ActionModel,
 }
 
 

@@ -16,6 +16,8 @@ Inputs: TypeAlias = Literal["I", "S", "I+S"]
 INPUTS = ("I", "S", "I+S")
 Sampler: TypeAlias = Literal["euler", "unipc"]
 SAMPLERS = ("euler", "unipc")
+Noise: TypeAlias = Literal["uniform", "logit_normal"]
+NOISES = ("uniform", "logit_normal")
 View: TypeAlias = Literal["top-down", "camera"]
 VIEWS = ("top-down", "camera")
 
@@ -171,8 +173,16 @@ class Pi0NetworkConfig(AnyNetworkConfig):
         return self.prefix_dim
 
 
+@dataclass(frozen=True)
+class Pi05NetworkConfig(Pi0NetworkConfig):
+    """As π0, but the time step modulates every norm of the action expert, and the state is words."""
+
+    backbone: ClassVar[str] = "pi05"
+    blocks: ClassVar[tuple[str, ...]] = (*Pi0NetworkConfig.blocks, "AdaptiveLayer")
+
+
 NETWORK_KINDS: Mapping[str, type[NetworkConfig] | type[Pi0NetworkConfig]] = {
-    kind.backbone: kind for kind in (NetworkConfig, Pi0NetworkConfig)
+    kind.backbone: kind for kind in (NetworkConfig, Pi0NetworkConfig, Pi05NetworkConfig)
 }
 
 
@@ -217,9 +227,14 @@ class PolicyConfig:
     subtrajectories: bool = False  # whether parts of demonstrations are retrieved too
     n_objects: int = 1  # in space: those after them are not seen
     relative_object_poses: bool = False  # retrieved objects relative to where they are now; only in space
+    noise: Noise = "uniform"  # the noise levels it is trained at; Cosmos and many others: logit_normal
+    noise_shift: float = 1.0  # more: higher levels, as large pictures need; 5 for Cosmos
 
     def __post_init__(self) -> None:
         one_of("inputs", self.inputs, INPUTS)
+        one_of("noise", self.noise, NOISES)
+        if not 0 < self.noise_shift <= 100:
+            raise InputError(f"noise_shift {self.noise_shift} is out of range: give 1 to 100, such as 5")
         if self.sees and not self.image.cameras:
             raise InputError("the policy sees images and no camera is named: set image.cameras, or inputs=S")
         for camera in self.image.cameras if self.sees else ():

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from recap.policies.config import SamplingConfig
+from recap.policies.config import PolicyConfig, SamplingConfig
 
 Velocity: TypeAlias = Callable[[Tensor, float], Tensor]  # (B, n) at a noise level -> (B, n)
 
@@ -18,6 +18,18 @@ def noisy(clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
     """The point of the path at `level` (B,), 0 the data and 1 the noise."""
     at = level.view(-1, *[1] * (clean.ndim - 1))
     return (1 - at) * clean + at * noise
+
+
+def draw_levels(
+    n: int, config: PolicyConfig, generator: torch.Generator | None, device: torch.device
+) -> Tensor:
+    """Noise levels (n,) to train at; a shift above 1 moves them towards the noise."""
+    if config.noise == "uniform":
+        level = torch.rand(n, generator=generator, device=device)
+    else:
+        level = torch.randn(n, generator=generator, device=device).sigmoid()
+    shift = config.noise_shift
+    return level if shift == 1 else shift * level / (1 + (shift - 1) * level)
 
 
 def velocity(clean: Tensor, noise: Tensor) -> Tensor:

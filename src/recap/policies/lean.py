@@ -6,6 +6,8 @@ instruction of one token every query attends alike. diffusers computes both for 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -64,3 +66,13 @@ def make_lean(network: nn.Module, per_slot: int) -> None:
             norm.__class__ = SlotNorm
             norm.per_slot = per_slot
         block.attn2.set_processor(OneToken(block.attn2.processor))
+
+
+@contextmanager
+def fast_attention() -> Iterator[None]:
+    """Kernels of attention in the order in which they are fast on present GPUs."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    order = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
+    with sdpa_kernel([getattr(SDPBackend, name) for name in order], set_priority=True):
+        yield

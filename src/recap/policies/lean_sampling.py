@@ -6,8 +6,7 @@ last block makes of given slots not at all; blocks are compiled, and a chunk is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -18,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from recap.policies.config import SamplingConfig
+from recap.policies.lean import fast_attention
 from recap.policies.model import Batch
 from recap.policies.wam import WorldActionModel
 
@@ -329,13 +329,3 @@ class LeanSampler:
             parts.append(torch.zeros_like(mask))
         tokens: Tensor = self._network.patch_embed(torch.cat(parts, dim=1).to(self._like.dtype))
         return tokens.flatten(1, 3).to(self.dtype)
-
-
-@contextmanager
-def fast_attention() -> Iterator[None]:
-    """Kernels of attention in the order in which they are fast on present GPUs."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    order = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
-    with sdpa_kernel([getattr(SDPBackend, name) for name in order], set_priority=True):
-        yield

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from recap.errors import DatasetError, InputError
+from recap.errors import DatasetError
+from recap.features.pretrained import find_model
 from recap.policies.config import NetworkConfig
 
 NANO = NetworkConfig()
@@ -29,7 +32,9 @@ COSMOS_2B = NetworkConfig(
     encoder_hidden_states_channels=1024,
     time_scale=1.0,
 )
-NETWORKS = {"tiny": TINY, "nano": NANO, "cosmos-2b": COSMOS_2B}
+COSMOS_HUB = "nvidia/Cosmos-Predict2.5-2B@diffusers/base/post-trained"
+# What shapes of weights alone do not tell.
+SIZES = ("num_attention_heads", "attention_head_dim", "num_layers", "patch_size", "rope_scale")
 
 
 def build_network(config: NetworkConfig, channels: int) -> nn.Module:
@@ -79,29 +84,60 @@ def call_network(
 
 
 def load_pretrained_network(network: nn.Module, source: str | Path) -> None:
-    """Load a published transformer, strictly, from a directory or a hub name.
+    """Load a published transformer, strictly, from a diffusers folder or a hub name.
 
-    Any key that is missing, left over or of another shape is an error.
+    Any key that is missing, left over or of another shape is an error, and so is a network of other sizes
+    whose weights would fit all the same.
     """
+    folder = published_part(source, "transformer")
+    theirs, ours = read_part(folder), dict(cast(Any, network).config)
+    for name in (*SIZES, "in_channels", "out_channels"):
+        value, found = _listed(ours[name]), theirs.get(name)
+        if name == "in_channels":  # diffusers counts the padding mask apart
+            value -= bool(theirs.get("concat_padding_mask"))
+        if theirs and found != value:
+            raise DatasetError(
+                f"weights of {source} are of a network with {name} {found}, the policy's has {value}: "
+                "set policy.network to theirs"
+            )
+    load_strictly(network, read_weights(folder), str(source))
+
+
+def published_part(source: str | Path, part: str) -> Path:
+    """The folder of one part of a diffusers pipeline, which is at a path or a hub name; or the part's own."""
+    folder = find_model(source, f"{part} of a backbone", ["transformer/*", "vae/*"])
+    return folder / part if (folder / part).is_dir() else folder
+
+
+def read_part(folder: Path) -> dict[str, Any]:
+    """Its config.json; nothing where there are weights alone."""
+    file = folder / "config.json"
+    try:
+        values = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
+    return dict(values) if isinstance(values, dict) else {}
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """All weights of a folder, which large networks split over several files."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    folder = Path(source)
-    if not folder.exists():
-        folder = _from_hub(str(source))
-    inner = folder / "transformer"
-    files = (
-        sorted((inner if inner.is_dir() else folder).glob("*.safetensors")) if folder.is_dir() else [folder]
-    )
+    files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise DatasetError(f"no weights in {folder}: give a directory with .safetensors files")
     state: dict[str, Tensor] = {}
     for file in files:
         try:
-            state |= load_file(file)
+            found = load_file(file)
         except (SafetensorError, OSError) as error:
             raise DatasetError(f"weights {file} cannot be read: {str(error).splitlines()[0]}") from error
-    load_strictly(network, state, str(source))
+        twice = sorted(set(state) & set(found))
+        if twice:
+            raise DatasetError(f"'{twice[0]}' is in {file} and in another file of {folder}: keep one variant")
+        state |= found
+    return state
 
 
 def load_strictly(network: nn.Module, state: dict[str, Tensor], source: str) -> None:
@@ -117,14 +153,5 @@ def load_strictly(network: nn.Module, state: dict[str, Tensor], source: str) -> 
     network.load_state_dict(state, strict=True, assign=any(p.is_meta for p in network.parameters()))
 
 
-def _from_hub(name: str) -> Path:
-    """The transformer of a repository on the hub."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name, allow_patterns=["transformer/*", "*.safetensors"]))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise InputError(
-            f"no weights at '{name}': it is no directory, and the hub gave none ({type(error).__name__})"
-        ) from error
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

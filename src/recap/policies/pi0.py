@@ -133,8 +133,8 @@ def freeze_unused(network: Any, sees: bool) -> None:
     """
     prefix = network.model.vlm.language_model
     last = prefix.layers[-1]
-    unused = [network.model.dit.embed_tokens, prefix.norm, last.mlp, last.post_attention_layernorm]
-    unused += [last.self_attn.q_proj, last.self_attn.o_proj]
+    unused = [prefix.norm, last.mlp, last.post_attention_layernorm, last.self_attn.q_proj]
+    unused += [last.self_attn.o_proj, network.model.dit.embed_tokens or nn.Identity()]  # π0.5 has no words
     if not sees:
         unused += [network.model.vlm.vision_tower, network.model.vlm.multi_modal_projector]
     for module in unused:
@@ -151,9 +151,11 @@ def hashed_ids(tasks: Sequence[str], config: Pi0NetworkConfig) -> Tensor:
     return _padded(rows, config.n_text_tokens)
 
 
-def tokenized_ids(tasks: Sequence[str], tokenizer: Any, config: Pi0NetworkConfig) -> Tensor:
+def tokenized_ids(
+    tasks: Sequence[str], tokenizer: Any, config: Pi0NetworkConfig, form: str = "{}\n"
+) -> Tensor:
     """Ids (n, L) of a published tokenizer, in the form π0 was trained on: begin, text, end of line."""
-    texts = [f"{tokenizer.bos_token or ''}{task}\n" for task in tasks]
+    texts = [f"{tokenizer.bos_token or ''}{form.format(task)}" for task in tasks]
     rows: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"]
     for row in rows:
         if max(row, default=0) >= config.n_words:

@@ -20,6 +20,7 @@ from recap.policies.pi0 import (
     published_tokenizer,
     tokenized_ids,
 )
+from recap.policies.pi05 import Pi05, load_pretrained_pi05, state_bins, state_words
 
 STATE, ACTION = "proprio", "action"
 
@@ -46,14 +47,18 @@ class VisionLanguageActionModel(SlotModel):
         "that another embodiment did in a like moment, its action expert denoises the action chunk."
     )
 
+    state_token = True  # whether the state is a token before the actions
+    build = staticmethod(build_pi0)
+
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__(config)
         self.sizes = _sizes(config)
-        for name, room in ((STATE, self.sizes.max_state_dim), (ACTION, self.sizes.max_action_dim)):
+        rooms = ((STATE, self.sizes.max_state_dim), (ACTION, self.sizes.max_action_dim))
+        for name, room in rooms if self.state_token else rooms[1:]:
             width = self.layout[name].width // (config.chunk_size if name == ACTION else 1)
             if width > room:
                 raise InputError(f"slot '{name}' is {width} wide, the network takes {room}: set inputs=I")
-        self.network = build_pi0(self.sizes, config.image.size, config.chunk_size)
+        self.network = self.build(self.sizes, config.image.size, config.chunk_size)
         freeze_unused(self.network, config.sees)
         self.ports = nn.ModuleDict()
         if config.retrieval:
@@ -81,7 +86,7 @@ class VisionLanguageActionModel(SlotModel):
         each = (config.image.size // self.sizes.vision_patch) ** 2
         retrieved = 1 + config.chunk_size if config.retrieval else 0
         prefix = len(self.layout.images) * each + self.sizes.n_text_tokens + retrieved
-        return prefix + 1 + config.chunk_size
+        return prefix + self.state_token + config.chunk_size
 
     def load_published(self, source: str) -> None:
         """Load published weights of the π0 type; the ports of what is retrieved are still to learn."""
@@ -116,9 +121,10 @@ class VisionLanguageActionModel(SlotModel):
             for slot, each in zip(images, torch.split(features, len(batch)), strict=True):
                 tokens.append(each)
                 present.append(self._there(batch, slot.name, each.shape[1]))
-        words = inner.get_input_embeddings()(batch.text.clamp_min(0))
+        ids = self.words(batch)
+        words = inner.get_input_embeddings()(ids.clamp_min(0))
         tokens.append(words)
-        present.append(batch.text >= 0)
+        present.append(ids >= 0)
         for name, port in self.ports.items():
             tokens.append(port(self._steps(name, batch.values[name])))
             present.append(self._there(batch, name, tokens[-1].shape[1]))
@@ -131,15 +137,20 @@ class VisionLanguageActionModel(SlotModel):
         prefix = self.read(batch) if known is None else known
         config, sizes = self.config, self.sizes
         chunk = moving[ACTION].reshape(len(batch), config.chunk_size, config.action_dim)
+        state = {"state": _filled(batch.values[STATE], sizes.max_state_dim)} if self.state_token else {}
         out = self.network(
-            state=_filled(batch.values[STATE], sizes.max_state_dim),
+            **state,
             noise=_filled(chunk, sizes.max_action_dim),
             timestep=level,
             attention_mask=prefix.present,
             past_key_values=prefix.cache,
         ).logits
-        prefix.cache.crop(-1 - config.chunk_size)  # the expert has added its own keys and values
+        prefix.cache.crop(-self.state_token - config.chunk_size)  # the expert has added keys and values
         return {ACTION: out[..., : config.action_dim].float().flatten(1)}
+
+    def words(self, batch: Batch) -> Tensor:
+        """Ids of all that is said in words (B, L); -1 where there is none."""
+        return batch.text
 
     def _steps(self, name: str, values: Tensor) -> Tensor:
         """A vector slot (B, width) as tokens: actions a step each with their validity, anything else one."""
@@ -151,6 +162,56 @@ class VisionLanguageActionModel(SlotModel):
 
     def _there(self, batch: Batch, name: str, n: int) -> Tensor:
         return batch.present[:, self.layout.index(name), None].expand(-1, n)
+
+
+class Pi05ActionModel(VisionLanguageActionModel):
+    """π0.5: the state is written after the instruction, in whole numbers."""
+
+    state_token = False
+    build = staticmethod(Pi05)
+    form = "Task: {}, State:"  # as it was trained
+
+    def __init__(self, config: PolicyConfig) -> None:
+        super().__init__(config)
+        self._state_words: tuple[Tensor, Tensor] | None = None
+
+    @staticmethod
+    def task_encoder(config: PolicyConfig) -> TaskEncoder:
+        """Ids of the instruction's words as they stand before the state (n, L); -1 after the end."""
+        sizes = _sizes(config)
+        if config.text == "words":
+            return lambda tasks: hashed_ids(tasks, sizes)
+        tokenizer = published_tokenizer(config.text)
+
+        def encode(tasks: Sequence[str]) -> Tensor:
+            plain = [task.strip().replace("_", " ").replace("\n", " ") for task in tasks]
+            return tokenized_ids(plain, tokenizer, sizes, Pi05ActionModel.form)
+
+        return encode
+
+    @property
+    def n_tokens(self) -> int:
+        """With as many for the state as a published tokenizer needs at most."""
+        return super().n_tokens + 4 * self.layout[STATE].width + 4
+
+    def load_published(self, source: str) -> None:
+        """Load published weights of π0.5; the ports of what is retrieved are still to learn."""
+        load_pretrained_pi05(self.network, source)
+
+    def words(self, batch: Batch) -> Tensor:
+        """The instruction, the state number by number, and what calls for actions."""
+        if self._state_words is None:
+            self._state_words = state_words(self._encode)
+        table, end = (part.to(batch.text.device) for part in self._state_words)
+        numbers = table[state_bins(batch.values[STATE])].flatten(1)  # (B, width * L)
+        return torch.cat([batch.text, numbers, end.expand(len(batch), -1)], dim=1)
+
+    def _encode(self, text: str) -> list[int]:
+        if self.config.text == "words":
+            ids = hashed_ids([text], self.sizes)[0, 1:]
+            return [int(i) for i in ids if i >= 0]
+        found: list[int] = published_tokenizer(self.config.text)(text, add_special_tokens=False)["input_ids"]
+        return found
 
 
 def _sizes(config: PolicyConfig) -> Pi0NetworkConfig:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,9 +13,10 @@ from torch import Tensor, nn
 from recap.errors import InputError
 from recap.features.language import ContentWords, HashedWords, TextEncoder, make_text_encoder
 from recap.policies.config import NetworkConfig, PolicyConfig
-from recap.policies.lean import make_lean
+from recap.policies.lean import fast_attention, make_lean
 from recap.policies.model import Batch, SlotModel, TaskEncoder
 from recap.policies.network import build_network, call_network, load_pretrained_network, text_width
+from recap.policies.text_states import PREFIX, TextStates
 
 UNREAD = "none"  # the instruction's encoder of a policy that goes by what was retrieved alone
 CLEAN_LEVEL = 1e-4  # the noise level that a clean slot is said to have
@@ -38,10 +41,12 @@ class WorldActionModel(SlotModel):
 
     @staticmethod
     def task_encoder(config: PolicyConfig) -> TaskEncoder:
-        """One token an instruction, (n, 1, d), padded to the network's width."""
+        """One token an instruction, (n, 1, d), padded to the network's width; of a file all, (n, L, d)."""
         width = text_width(_sizes(config))
         if config.text == UNREAD:
             return lambda tasks: torch.zeros(len(tasks), 1, width)
+        if config.text.startswith(PREFIX):
+            return TextStates(Path(config.text.removeprefix(PREFIX)), width)
         encoder = _text_encoder(config.text, width)
 
         def encode(tasks: Sequence[str]) -> Tensor:
@@ -68,7 +73,8 @@ class WorldActionModel(SlotModel):
     ) -> dict[str, Tensor]:
         """The velocity of each denoised slot."""
         frames, given, levels = self.assemble(batch, moving, level)
-        out = call_network(self.network, self.sizes, frames, given, levels, batch.text.to(frames.dtype))
+        with fast_attention() if frames.is_cuda else nullcontext():
+            out = call_network(self.network, self.sizes, frames, given, levels, batch.text.to(frames.dtype))
         found: dict[str, Tensor] = {}
         for slot in self.denoised:
             frame = out[:, :, self.layout.index(slot.name)].float()

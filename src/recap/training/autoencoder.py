@@ -12,8 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from recap.errors import DatasetError, InputError
-from recap.policies.autoencoder import FrameEncoder, build_autoencoder, latent_statistics
+from recap.errors import InputError
+from recap.policies.autoencoder import (
+    FrameEncoder,
+    build_autoencoder,
+    latent_statistics,
+    load_published_autoencoder,
+)
 from recap.policies.checkpoint import from_pretrained
 from recap.suites import shipped_policies
 from recap.training.schedule import cosine
@@ -118,23 +123,13 @@ def save_autoencoder(encoder: FrameEncoder, path: Path) -> None:
 
 def load_autoencoder(source: str, device: torch.device) -> FrameEncoder:
     """A Wan autoencoder: of one of our policies, or published (a directory, its `vae` folder, a hub name)."""
-    from diffusers import AutoencoderKLWan
-
     folder = Path(source)
     if source in shipped_policies() or (folder / "model.safetensors").is_file():
         encoder = from_pretrained(source, str(device)).encoder
         if encoder is None:
             raise InputError(f"policy '{source}' has no autoencoder: it sees no images")
         return encoder
-    place = str(folder / "vae") if (folder / "vae").is_dir() else source
-    subfolder = {} if folder.exists() else {"subfolder": "vae"}
-    try:
-        network = AutoencoderKLWan.from_pretrained(place, **subfolder)
-    except (OSError, ValueError) as error:
-        why = str(error).splitlines()[0]
-        kind = DatasetError if folder.exists() else InputError
-        raise kind(f"no autoencoder at '{source}': {why}") from error
-    return FrameEncoder(network.eval().requires_grad_(False)).to(device)
+    return FrameEncoder(load_published_autoencoder(source)).to(device)
 
 
 def frozen_latents(
@@ -167,7 +162,7 @@ def frozen_latents(
                 if encoder is None:
                     latents: NDArray[Any] = flipped.transpose(0, 3, 1, 2)
                 else:
-                    latents = encoder.encode_images(flipped, AT_ONCE)
+                    latents = encoder.encode_images(flipped)
                 if into is None:
                     half = encoder is not None and device.type == "cuda"
                     dtype = np.float16 if half else latents.dtype

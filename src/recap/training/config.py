@@ -90,7 +90,7 @@ class TrainConfig:
     checkpointing: bool = False  # recompute activations: slower, less memory
     fsdp: bool = False  # of several processes each holds a part of the weights
     validate_every: int = 250
-    save_every: int = 1000
+    save_every: int = 1000  # what a stopped run resumes from, four times its weights; 0: it cannot resume
     patience: int = 0  # validations without a better one until it stops; 0: never
     weights: str | None = None  # a published transformer to begin from: directory or hub name
     init: str | None = None  # a policy of ours to go on from: its weights, statistics and autoencoder
@@ -135,7 +135,7 @@ class TrainConfig:
                 value = getattr(part, setting.name)
                 if isinstance(value, float) and not math.isfinite(value):
                     raise InputError(f"{prefix}{setting.name} is {value}: give a finite number")
-        for name in ("batch_size", "accumulate", "n_iterations", "validate_every", "save_every"):
+        for name in ("batch_size", "accumulate", "n_iterations", "validate_every"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}: give 1 or more")
         if self.batch_size % self.accumulate:

@@ -68,4 +68,5 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
         {"params": matrices, "weight_decay": config.weight_decay},
         {"params": others, "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.99))
+    fused = all(p.is_cuda for p in model.parameters())
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.99), fused=fused)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from recap import config as configs
 from recap.errors import InputError, did_you_mean
-from recap.policies.config import ImageConfig, PolicyConfig, SamplingConfig
-from recap.policies.network import COSMOS_2B, NANO, TINY
+from recap.policies.config import ImageConfig, Pi05NetworkConfig, PolicyConfig, SamplingConfig
+from recap.policies.network import COSMOS_2B, COSMOS_HUB, NANO, TINY
 from recap.policies.pi0 import PI0_BASE, PI0_DEBUG
 from recap.policies.vectors import letters_of
 from recap.robot import RobotSpec
@@ -37,8 +37,16 @@ LARGE: Mapping[str, Any] = {
     "learning_rate": 1e-4,
     "decay": True,
 }
-COSMOS = "nvidia/Cosmos-Predict2.5-2B"
-SIZES = ("debug", "small", "nano", "2b", "pi0-debug", "pi0")  # of a network, for any robot
+SIZES = (
+    "debug",
+    "small",
+    "nano",
+    "2b",
+    "pi0-debug",
+    "pi0",
+    "pi05-debug",
+    "pi05",
+)  # of a network, for any robot
 
 
 def recipe_names() -> list[str]:
@@ -119,7 +127,7 @@ def _for_robot(size: str, robot: RobotSpec) -> TrainConfig:
             image=replace(policy.image, size=224),
             sampling=SamplingConfig(n_steps=5),
         )
-        return replace(base, policy=big, fsdp=True, weights=COSMOS, autoencoder=COSMOS, **LARGE)
+        return replace(base, policy=big, fsdp=True, weights=COSMOS_HUB, autoencoder=COSMOS_HUB, **LARGE)
     if size.startswith("pi0"):
         return _pi0(size, base)
     return base
@@ -127,10 +135,12 @@ def _for_robot(size: str, robot: RobotSpec) -> TrainConfig:
 
 def _pi0(size: str, base: TrainConfig) -> TrainConfig:
     """A recipe with a π0-type network, which sees pixels and predicts actions alone."""
-    whole = size == "pi0"
+    whole, network = not size.endswith("-debug"), PI0_BASE if size in ("pi0", "pi05") else PI0_DEBUG
+    if size.startswith("pi05"):
+        network = Pi05NetworkConfig(**asdict(network))
     policy = replace(
         base.policy,
-        network=PI0_BASE if whole else PI0_DEBUG,
+        network=network,
         image=replace(base.policy.image, size=224 if whole else 16, channels=3, scale=1),
         sampling=SamplingConfig(n_steps=10 if whole else 2),
         future_image=False,
@@ -142,6 +152,6 @@ def _pi0(size: str, base: TrainConfig) -> TrainConfig:
         return replace(base, **DEBUG)
     return replace(
         base,
-        weights="lerobot/pi0_base",
+        weights="lerobot/pi05_base" if size == "pi05" else "lerobot/pi0_base",
         **{**LARGE, "batch_size": 64, "learning_rate": 2.5e-5, "warm_up": 1000},
     )

@@ -21,6 +21,7 @@ from recap.errors import InputError
 from recap.policies.autoencoder import FrameEncoder
 from recap.policies.backbones import build_policy
 from recap.policies.checkpoint import save_pretrained
+from recap.policies.flow import draw_levels
 from recap.policies.model import Batch, SlotModel
 from recap.policies.policy import TrainedPolicy
 from recap.run_directory import CONFIG, LOCK, hold_run_directory
@@ -246,7 +247,7 @@ class _Run:
                     self._save()
                 raise Stopped(
                     f"stopped at iteration {self.iteration} of {config.n_iterations}: "
-                    "kept; the same command resumes",
+                    + ("kept; the same command resumes" if config.save_every else "nothing is kept to resume"),
                     getattr(stop, "number", signal.SIGINT),
                 ) from None
             self._save()
@@ -271,8 +272,7 @@ class _Run:
         self, rollout: Rollout | None, rollout_every: int, began: float, max_seconds: float, asked: list[int]
     ) -> None:
         """Step, judge, roll out and save, until all is done or there is a reason to stop."""
-        config = self.config
-        first = self.iteration
+        config, first, logged = self.config, self.iteration, began
         sums: dict[str, Tensor] = {}
         n_summed = 0
         while self.iteration < config.n_iterations:
@@ -283,13 +283,13 @@ class _Run:
                 n_summed += 1
             if self.iteration % LOG_EVERY == 0 or self.iteration == config.n_iterations:
                 means = {name: value / n_summed for name, value in sums.items()}
-                self._log(means, time.monotonic() - began, self.iteration - first)
+                logged = self._log(means, logged, n_summed)
                 sums, n_summed = {}, 0
             due = self.iteration % config.validate_every == 0 or self.iteration == config.n_iterations
             tried = rollout_every > 0 and self.iteration % rollout_every == 0
             if due or tried:
                 self._judge(due, rollout if tried else None)
-            if self.iteration % config.save_every == 0:
+            if config.save_every and self.iteration % config.save_every == 0:
                 self._save()
             self.stages.report("iterations", self.iteration, config.n_iterations)
             late = (
@@ -342,7 +342,7 @@ class _Run:
             part = each[:, process.process_index].reshape(-1)
         batch = self.source.draw(config.batch_size, config.augment, draw, part)
         noise = self.raw.draw_noise(config.batch_size, draw, self.device)
-        level = torch.rand(config.batch_size, generator=draw, device=self.device)
+        level = draw_levels(config.batch_size, config.policy, draw, self.device)
         if part is None:
             return batch, noise, level
         return batch, {name: values[part] for name, values in noise.items()}, level[part]
@@ -382,13 +382,18 @@ class _Run:
         theirs = [local(p.data) for p in self.raw.parameters()]
         torch._foreach_lerp_(ours, theirs, 1 - decay)
 
-    def _log(self, means: dict[str, Tensor], seconds: float, n_done: int) -> None:
+    def _log(self, means: dict[str, Tensor], since: float, n_done: int) -> float:
+        """Write a row with the rate since the last one; returns when it was written."""
         if self.several:
             means = {name: self.accelerator.reduce(value, "mean") for name, value in means.items()}
         row = {f"loss/{name}": float(value) for name, value in means.items()}
+        now = time.monotonic()  # the device has caught up
         row["learning_rate"] = learning_rate(self.config, self.iteration - 1)
-        row["samples_per_s"] = round(n_done * self.config.batch_size / max(seconds, 1e-9), 1)
+        row["samples_per_s"] = round(n_done * self.config.batch_size / max(now - since, 1e-9), 3)
+        if self.device.type == "cuda":
+            row["peak_gib"] = round(torch.cuda.max_memory_allocated(self.device) / 2**30, 2)
         self.records.log(self.iteration, row)
+        return now
 
     def _validate(self, model: SlotModel) -> None:
         """The smoothed weights on held-out demonstrations, retrieved for as at test time."""
@@ -434,6 +439,8 @@ class _Run:
 
     def _save(self) -> None:
         self.accelerator.wait_for_everyone()
+        if not self.config.save_every:
+            return
         facts = {
             "iteration": self.iteration,
             "loss": self.loss,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from recap.policies.config import PolicyConfig, SamplingConfig
-from recap.policies.network import COSMOS_2B, NANO, TINY
+from recap.policies.network import COSMOS_2B, COSMOS_HUB, NANO, TINY
 from recap.policies.pi0 import PI0_BASE, PI0_DEBUG, PI0_TINY
 from recap.training.config import AugmentConfig, PairsConfig, TrainConfig
 from recap.training.presets import DEBUG
@@ -201,7 +201,7 @@ RECIPES: dict[str, TrainConfig] = {
         decay=True,
         action_loss=16.0,
         fsdp=True,
-        weights="nvidia/Cosmos-Predict2.5-2B",
-        autoencoder="nvidia/Cosmos-Predict2.5-2B",
+        weights=COSMOS_HUB,
+        autoencoder=COSMOS_HUB,
     ),
 }

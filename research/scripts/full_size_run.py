@@ -1,0 +1,315 @@
+"""The published sizes on one GPU, from a LeRobot dataset with films to a served policy; random weights.
+
+    python full_size_run.py make DIR                 # here, with MuJoCo: DIR/arm and DIR/other, 640×480
+    python full_size_run.py run DIR OUT 2b pi0       # on the GPU; OUT/full_size.json grows as it goes
+    python full_size_run.py run DIR OUT debug pi0-debug --steps 4 --batch 4   # the rehearsal on a CPU
+
+Every size is trained by `recap train` in a process of its own. Beside it stands the same network's step on
+random numbers that lie on the device already, as `research/benchmarks/policy_training.py` has it. A
+world-action model is then served by `recap serve` and asked over the wire.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "forearm_roll", "wrist_flex", "wrist_roll")
+ROBOT = """name: one_arm
+control_hz: 30
+proprio:
+  - {name: joints, kind: joint, size: 6}
+  - {name: gripper, kind: gripper}
+action: {like: proprio, mode: absolute}
+cameras: {front: {size: [480, 640], fit: letterbox}, wrist: {size: [480, 640], fit: crop}}
+objects: {}
+"""
+BATCH = {"2b": 12, "pi0": 4, "pi05": 4}  # what fits 139 GiB without recomputing anything
+LOGGED = 25  # iterations a row of metrics.jsonl
+
+
+def make(folder: Path) -> None:
+    """A few demonstrations of both arms, each camera 640×480."""
+    sys.path.insert(0, str(ROOT / "examples" / "one_arm"))
+    import one_arm
+
+    one_arm.SIZE = (480, 640)
+    one_arm.SCENE = one_arm.SCENE.replace('offwidth="320" offheight="240"', 'offwidth="640" offheight="480"')
+    one_arm.write(folder / "arm", one_arm.OneArm(), "arm", ["press"], 5)
+    one_arm.write(folder / "other", one_arm.OneArm("other_arm", speed=0.2), "other_arm", ["press"], 4)
+    (folder / "robot.yaml").write_text(ROBOT, "utf-8")
+
+
+def write_backbone(folder: Path, config_file: Path) -> None:
+    """A diffusers folder of random weights under the published names, in 16 bits as published."""
+    import torch
+    from diffusers import AutoencoderKLWan
+
+    from recap.policies.autoencoder import build_autoencoder
+    from recap.policies.network import build_network
+
+    config = policy_of(config_file)
+    large = config.network.num_layers > 20
+    torch.manual_seed(0)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        network: Any = build_network(config.network, config.image.channels).to(torch.bfloat16)
+        vae: Any = AutoencoderKLWan() if large else build_autoencoder()
+    network.save_pretrained(folder / "transformer")
+    vae.save_pretrained(folder / "vae")
+    # diffusers counts the padding mask apart from the channels; our network counts it among them.
+    file = folder / "transformer" / "config.json"
+    values = json.loads(file.read_text("utf-8"))
+    padded = config.network.concat_padding_mask
+    values |= {"concat_padding_mask": padded, "in_channels": values["in_channels"] - padded}
+    file.write_text(json.dumps(values, indent=1), "utf-8")
+
+
+def policy_of(config_file: Path) -> Any:
+    """The policy's config of a run's configuration."""
+    import yaml
+
+    from recap.training.config import from_json
+
+    return from_json(yaml.safe_load(config_file.read_text("utf-8"))).policy
+
+
+def bench(config_file: Path, n: int, steps: int) -> dict[str, Any]:
+    """The network's step alone: forward, backward, clipping and AdamW on random numbers."""
+    sys.path.insert(0, str(ROOT / "research" / "benchmarks"))
+    import torch
+    import yaml
+    from policy_training import fused_adamw, training_step
+
+    from recap.policies.backbones import build_model
+    from recap.policies.model import Batch
+    from recap.training.config import from_json
+    from recap.training.networks import compile_blocks
+
+    config = from_json(yaml.safe_load(config_file.read_text("utf-8")))
+    policy, cuda = config.policy, torch.cuda.is_available()
+    device = torch.device("cuda" if cuda else "cpu")
+    torch.manual_seed(0)
+    with device:
+        model: Any = build_model(policy)
+    model.to(device).train()
+    text = type(model).task_encoder(policy)(["press the red button"] * n).to(device)
+    values = {s.name: torch.randn(n, *model.shape(s), device=device) for s in model.layout.slots}
+    present = torch.ones(n, len(model.layout.slots), dtype=torch.bool, device=device)
+    batch = Batch(values, present, text, torch.ones(n, model.layout["action"].width, device=device))
+    if config.compile and cuda:
+        compile_blocks(model, policy.network.blocks)
+    optimizer = fused_adamw(model) if cuda else torch.optim.AdamW(model.parameters(), lr=1e-5)
+    step = training_step(model, batch, optimizer, mixed=cuda and config.bf16)
+
+    def seconds(count: int) -> float:
+        began = time.perf_counter()
+        for _ in range(count):
+            step()
+        if cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter() - began
+
+    first = seconds(3)
+    parts = [seconds(steps) / steps for _ in range(2)]
+    found = {
+        "step_ms": 1000 * statistics.mean(parts),
+        "step_ms_each": [1000 * part for part in parts],
+        "first_three_s": first,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "tokens": model.n_tokens,
+    }
+    if cuda:
+        found["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    return found
+
+
+def ask(url: str, data: Path, n: int) -> dict[str, Any]:
+    """Latency over the wire, the robot being where the demonstrations were."""
+    import numpy as np
+
+    from recap.pool.opening import open_demonstrations
+    from recap_client import PolicyClient
+
+    view = open_demonstrations(str(data / "arm"))
+    episode = view.episode(view.episode_ids[0])
+    times: list[float] = []
+    parts: dict[str, list[float]] = {}
+    with PolicyClient(url, reply_timeout_s=400) as client:
+        client.reset(seed=0)
+        for i in range(n + 1):
+            t = i % len(episode)
+            images = {f"observation/images/{name}": np.asarray(v[t]) for name, v in episode.images.items()}
+            seen = {"observation/state": episode.proprio[t], "prompt": episode.task, **images}
+            began = time.perf_counter()
+            reply = client.infer(seen)
+            took = 1000 * (time.perf_counter() - began)
+            assert np.isfinite(reply["actions"]).all()
+            if i == 0:
+                first, shape = took, list(np.shape(reply["actions"]))
+                continue
+            times.append(took)
+            for key, value in reply.get("server_timing", {}).items():
+                parts.setdefault(key, []).append(float(value))
+    times.sort()
+    return {
+        "queries": n,
+        "first_ms": first,
+        "p50_ms": statistics.median(times),
+        "p90_ms": times[int(0.9 * len(times))],
+        "most_ms": times[-1],
+        "actions": shape,
+        "server_timing_p50": {key: statistics.median(values) for key, values in parts.items()},
+    }
+
+
+class Report:
+    """What was found so far, on disk after every part."""
+
+    def __init__(self, out: Path) -> None:
+        self.out, self.began = out, time.monotonic()
+        out.mkdir(parents=True, exist_ok=True)
+        self.file = out / "full_size.json"
+        self.values: dict[str, Any] = json.loads(self.file.read_text()) if self.file.exists() else {}
+
+    def put(self, size: str, key: str, value: Any) -> None:
+        """A part's figures, also on the terminal."""
+        self.values.setdefault(size, {})[key] = value
+        self.file.write_text(json.dumps(self.values, indent=1) + "\n")
+        print(f"[{time.monotonic() - self.began:6.1f} s] {size} {key}: {json.dumps(value)}", flush=True)
+
+    def command(self, size: str, key: str, *words: str) -> subprocess.CompletedProcess[bytes]:
+        """Run it, its output in a file of its own, and note how long it took."""
+        began = time.monotonic()
+        log = self.out / f"{size}-{key}.log"
+        with log.open("wb") as file:
+            done = subprocess.run(
+                [sys.executable, *words], stdout=file, stderr=subprocess.STDOUT, check=False
+            )
+        if done.returncode:
+            print(log.read_text(errors="replace")[-3000:], flush=True)
+        self.put(size, f"{key}_command", {"rc": done.returncode, "s": round(time.monotonic() - began, 1)})
+        return done
+
+
+def run(data: Path, out: Path, size: str, steps: int, batch: int, work: Path) -> None:
+    """Train, measure the network alone, and serve one size."""
+    report, me = Report(out), str(Path(__file__).resolve())
+    folder = work / size
+    folder.mkdir(parents=True, exist_ok=True)
+    wam, config_file = not size.startswith("pi0"), folder / "config.yaml"
+    rows = steps if steps < LOGGED else LOGGED
+    words = [str(data / "robot.yaml"), "--size", size, "--target", str(data / "arm")]
+    words += ["--pool", str(data / "other"), "--iterations", str(rows + steps)]
+    sets = {"batch_size": batch, "accumulate": 1, "held_out": 0.2, "warm_up": 5, "save_every": 0}
+    sets |= {"validate_every": rows + steps, "pairs.leave_out": "false", "policy.text": "words"}
+    sets |= {"weights": "null"} | ({} if wam else {"autoencoder": "null"})
+    for key, value in sets.items():
+        words += ["--set", f"{key}={value}"]
+    if wam:
+        words += ["--backbone", str(folder / "backbone")]
+    shown = subprocess.run(
+        [sys.executable, "-m", "recap", "train", *words, "--show-config"], capture_output=True, text=True
+    )
+    if shown.returncode:
+        raise SystemExit(shown.stderr[-2000:])
+    config_file.write_text(shown.stdout, "utf-8")
+    if (
+        wam
+        and report.command(
+            size, "backbone", me, "backbone", str(folder / "backbone"), str(config_file)
+        ).returncode
+    ):
+        return
+    found = folder / "bench.json"
+    report.command(
+        size, "bench", me, "bench", str(config_file), str(batch), str(max(2, steps // 3)), str(found)
+    )
+    alone = json.loads(found.read_text()) if found.exists() else {}
+    report.put(size, "network_alone", alone)
+    trained = report.command(size, "train", "-m", "recap", "train", *words, "--out", str(folder / "run"))
+    metrics = folder / "run" / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
+    logged = [line for line in lines if "samples_per_s" in line]
+    # The first row has the compiling in it.
+    later = [line["samples_per_s"] / batch for line in logged[1:]]
+    if later:
+        rate, others = statistics.mean(later), [k for k in lines[-1] if k.startswith("held_out")]
+        value = {"steps": LOGGED * len(later), "steps_per_s": rate, "each": later, "batch": batch}
+        value["peak_gib"] = logged[-1].get("peak_gib")
+        value["loss"] = {k: v for k, v in logged[-1].items() if k.startswith("loss")}
+        value["held_out"] = {k: lines[-1][k] for k in others}
+        if "step_ms" in alone:
+            value["of_the_network_alone"] = rate * alone["step_ms"] / 1000
+        report.put(size, "training", value)
+    if wam and trained.returncode == 0:
+        serve(report, size, folder / "run" / "last", data, 50 if steps >= LOGGED else 3)
+
+
+def serve(report: Report, size: str, policy: Path, data: Path, n: int) -> None:
+    """`recap serve`, asked over the wire."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    words = ["serve", str(policy), "--pool", str(data / "other"), "--device", device, "--port", "0"]
+    began, log = time.monotonic(), report.out / f"{size}-serve.log"
+    with log.open("wb") as file:
+        server = subprocess.Popen([sys.executable, "-u", "-m", "recap", *words], stdout=file, stderr=file)
+        try:
+            url = None
+            while url is None and server.poll() is None and time.monotonic() - began < 240:
+                time.sleep(0.5)
+                url = re.search(r"ws://\S+", log.read_text(errors="replace"))
+            if url is None:
+                report.put(size, "served", {"failed": log.read_text(errors="replace")[-1500:]})
+                return
+            ready = time.monotonic() - began
+            try:
+                report.put(size, "served", {"ready_s": round(ready, 1), **ask(url.group(), data, n)})
+            except Exception as error:
+                tail = log.read_text(errors="replace")[-1500:]
+                report.put(size, "served", {"failed": repr(error)[:300], "ready_s": ready, "log": tail})
+        finally:
+            server.terminate()
+            server.wait(30)
+
+
+def main() -> None:
+    """Make the dataset, run sizes, or one part in a process of its own."""
+    given = sys.argv[1:]
+    if given[:1] == ["backbone"]:
+        write_backbone(Path(given[1]), Path(given[2]))
+        return
+    if given[:1] == ["bench"]:
+        found = bench(Path(given[1]), int(given[2]), int(given[3]))
+        Path(given[4]).write_text(json.dumps(found), "utf-8")
+        return
+    parser = argparse.ArgumentParser(description="The published sizes on one GPU.")
+    parser.add_argument("what", choices=("make", "run"))
+    parser.add_argument("data", type=Path)
+    parser.add_argument("out", type=Path, nargs="?", default=Path("out"))
+    parser.add_argument("sizes", nargs="*")
+    parser.add_argument("--steps", type=int, default=50, help="that are measured, after the first 25")
+    parser.add_argument("--batch", type=int, default=0)
+    parser.add_argument("--work", type=Path, default=Path("full_size_work"), help="for weights: 30 GB")
+    options = parser.parse_args()
+    if options.what == "make":
+        make(options.data)
+        return
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    for size in options.sizes:
+        batch = options.batch or BATCH.get(size, 4)
+        run(options.data.resolve(), options.out.resolve(), size, options.steps, batch, options.work.resolve())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""What π0.5 has other than π0: the time step in every norm of the action expert, and the state as words.
+
+transformers has π0 alone. Its vision tower, its prefix and the expert's attention are used as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from recap.features.pretrained import find_model
+from recap.policies.config import Pi0NetworkConfig
+from recap.policies.network import load_strictly, read_weights
+from recap.policies.pi0 import build_pi0
+
+N_BINS = 256  # that a number of the state may fall into
+SPAN = 7 / 3  # deviations from the mean that the bins reach, either way: 99 of 100 of a normal distribution
+# Published name -> ours, in this order. A LeRobot policy has `model.` before each; the expert reads no words.
+NAMES = (
+    (r"^model\.(?=paligemma_with_expert|action_|time_mlp)", ""),
+    (r"^paligemma_with_expert\.gemma_expert\.lm_head\..*", ""),
+    (r"^paligemma_with_expert\.paligemma\.lm_head\.", "model.vlm.language_model.embed_tokens."),
+    (r"^paligemma_with_expert\.paligemma\.model\.", "model.vlm."),
+    (r"^paligemma_with_expert\.gemma_expert\.model\.", "model.dit."),
+    (r"^model\.vlm\.vision_tower\.vision_model\.", "model.vlm.vision_tower."),
+    (r"^model\.vlm\.language_model\.model\.", "model.vlm.language_model."),
+)
+
+
+@dataclass(frozen=True)
+class Velocity:
+    """As transformers returns it."""
+
+    logits: Tensor
+
+
+class AdaptiveNorm(nn.Module):
+    """RMSNorm whose scale, shift and gate follow from the time step."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.dense = nn.Linear(width, 3 * width)
+        nn.init.zeros_(self.dense.weight)
+        nn.init.zeros_(self.dense.bias)
+
+    def forward(self, x: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens (B, S, C) normalised, and the gate of what is made of them."""
+        scale, shift, gate = self.dense(condition)[:, None].chunk(3, dim=-1)
+        normed = functional.rms_norm(x.float(), x.shape[-1:], eps=self.eps)
+        return (normed * (1 + scale.float()) + shift.float()).to(x.dtype), gate.to(x.dtype)
+
+
+class AdaptiveLayer(nn.Module):
+    """A layer of the action expert around the stock attention and MLP."""
+
+    def __init__(self, stock: Any, eps: float) -> None:
+        super().__init__()
+        self.self_attn, self.mlp = stock.self_attn, stock.mlp
+        self.input_layernorm = AdaptiveNorm(stock.hidden_size, eps)
+        self.post_attention_layernorm = AdaptiveNorm(stock.hidden_size, eps)
+
+    def forward(self, x: Tensor, condition: Tensor, **attention: Any) -> Tensor:
+        """Tokens (B, S, C); `attention` is what the stock attention asks for."""
+        normed, gate = self.input_layernorm(x, condition)
+        x = x + gate * self.self_attn(hidden_states=normed, **attention)[0]
+        normed, gate = self.post_attention_layernorm(x, condition)
+        return x + gate * self.mlp(normed)
+
+
+class Pi05(nn.Module):
+    """π0's prefix, and an action expert that the time step modulates."""
+
+    def __init__(self, config: Pi0NetworkConfig, image_size: int, chunk_size: int) -> None:
+        super().__init__()
+        stock: Any = build_pi0(config, image_size, chunk_size)
+        expert, width = stock.model.dit, config.expert_dim
+        eps = expert.config.rms_norm_eps
+        expert.layers = nn.ModuleList([AdaptiveLayer(layer, eps) for layer in expert.layers])
+        expert.norm = AdaptiveNorm(width, eps)
+        expert.embed_tokens = None
+        self.model = stock.model
+        self.sinusoid_embeds = stock.embed_action_time.sinusoid_embeds
+        self.action_in_proj = nn.Linear(config.max_action_dim, width)
+        self.time_mlp_in, self.time_mlp_out = nn.Linear(width, width), nn.Linear(width, width)
+        self.action_out_proj = nn.Linear(width, config.max_action_dim)
+
+    def forward(
+        self, noise: Tensor, timestep: Tensor, attention_mask: Tensor, past_key_values: Any
+    ) -> Velocity:
+        """The velocity of noisy actions (B, H, a); the mask (B, P) says what of the prefix is there."""
+        expert, horizon = self.model.dit, noise.shape[1]
+        x = self.action_in_proj(noise)
+        time = self.sinusoid_embeds(timestep).to(x.dtype)
+        condition = functional.silu(self.time_mlp_out(functional.silu(self.time_mlp_in(time))))
+        there = functional.pad(attention_mask, (0, horizon), value=1)  # every action sees all the others
+        places = (there.cumsum(1) - 1)[:, -horizon:]
+        given = {
+            "attention_mask": there.bool()[:, None, None].expand(-1, 1, horizon, -1),
+            "position_ids": places,
+            "past_key_values": past_key_values,
+            "position_embeddings": expert.rotary_emb(x, position_ids=places),
+        }
+        for layer in expert.layers:
+            x = layer(x, condition, **given)
+        return Velocity(self.action_out_proj(expert.norm(x, condition)[0]))
+
+
+def load_pretrained_pi05(network: nn.Module, source: str) -> None:
+    """Load published weights of π0.5, strictly, from a directory or a hub name."""
+    found = published_names(read_weights(find_model(source, "π0.5 network")))
+    load_strictly(network, found, source)
+
+
+def published_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same under our names; words are published twice, as what is read and what is written."""
+    renamed: dict[str, Tensor] = {}
+    for name, value in weights.items():
+        for pattern, ours in NAMES:
+            name = re.sub(pattern, ours, name)
+        if name:
+            renamed[name] = value
+    return renamed
+
+
+def state_words(encode: Callable[[str], list[int]]) -> tuple[Tensor, Tensor]:
+    """Ids (256, L) of each bin's number, -1 after its end, and of what follows the state (K,)."""
+    rows = [encode(f" {i}") for i in range(N_BINS)]
+    longest = max(map(len, rows))
+    table = torch.tensor([row + [-1] * (longest - len(row)) for row in rows])
+    return table, torch.tensor(encode(";\nAction: "))
+
+
+def state_bins(state: Tensor) -> Tensor:
+    """Which bin each number of a normalised state falls into."""
+    return ((state / SPAN + 1) * (N_BINS / 2)).floor().clamp(0, N_BINS - 1).long()
