@@ -1,8 +1,10 @@
 """The published sizes on one GPU, from a LeRobot dataset with films to a served policy; random weights.
 
     python full_size_run.py make DIR                 # here, with MuJoCo: DIR/arm and DIR/other, 640×480
-    python full_size_run.py run DIR OUT 2b pi0       # on the GPU; OUT/full_size.json grows as it goes
-    python full_size_run.py run DIR OUT debug pi0-debug --steps 4 --batch 4   # the rehearsal on a CPU
+    python full_size_run.py run DIR OUT 2b --parts bench,train   # on the GPU; OUT/full_size.json grows
+    python full_size_run.py run DIR OUT 2b --parts serve --clean
+    python full_size_run.py run DIR OUT pi0 pi05 --clean
+    python full_size_run.py run DIR OUT debug pi0-debug --batch 4 --clean       # the rehearsal on a CPU
 
 Every size is trained by `recap train` in a process of its own. Beside it stands the same network's step on
 random numbers that lie on the device already, as `research/benchmarks/policy_training.py` has it. A
@@ -15,6 +17,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -24,7 +27,6 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "forearm_roll", "wrist_flex", "wrist_roll")
 ROBOT = """name: one_arm
 control_hz: 30
 proprio:
@@ -36,6 +38,7 @@ objects: {}
 """
 BATCH = {"2b": 12, "pi0": 4, "pi05": 4}  # what fits 139 GiB without recomputing anything
 LOGGED = 25  # iterations a row of metrics.jsonl
+PARTS = ("bench", "train", "serve")
 
 
 def make(folder: Path) -> None:
@@ -47,6 +50,8 @@ def make(folder: Path) -> None:
     one_arm.SCENE = one_arm.SCENE.replace('offwidth="320" offheight="240"', 'offwidth="640" offheight="480"')
     one_arm.write(folder / "arm", one_arm.OneArm(), "arm", ["press"], 5)
     one_arm.write(folder / "other", one_arm.OneArm("other_arm", speed=0.2), "other_arm", ["press"], 4)
+    for name in (".arm", ".other"):
+        shutil.rmtree(folder / name, ignore_errors=True)  # what it was assembled from
     (folder / "robot.yaml").write_text(ROBOT, "utf-8")
 
 
@@ -172,6 +177,17 @@ def ask(url: str, data: Path, n: int) -> dict[str, Any]:
     }
 
 
+def machine() -> dict[str, Any]:
+    """Where it was measured."""
+    from importlib.metadata import version
+
+    import torch
+
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    packages = {name: version(name) for name in ("torch", "transformers", "diffusers", "accelerate")}
+    return {"machine": {"gpu": gpu, "python": sys.version.split()[0], **packages}}
+
+
 class Report:
     """What was found so far, on disk after every part."""
 
@@ -179,7 +195,7 @@ class Report:
         self.out, self.began = out, time.monotonic()
         out.mkdir(parents=True, exist_ok=True)
         self.file = out / "full_size.json"
-        self.values: dict[str, Any] = json.loads(self.file.read_text()) if self.file.exists() else {}
+        self.values: dict[str, Any] = json.loads(self.file.read_text()) if self.file.exists() else machine()
 
     def put(self, size: str, key: str, value: Any) -> None:
         """A part's figures, also on the terminal."""
@@ -201,58 +217,58 @@ class Report:
         return done
 
 
-def run(data: Path, out: Path, size: str, steps: int, batch: int, work: Path) -> None:
-    """Train, measure the network alone, and serve one size."""
-    report, me = Report(out), str(Path(__file__).resolve())
-    folder = work / size
+def run(data: Path, out: Path, size: str, options: argparse.Namespace) -> None:
+    """Measure the network alone, train, and serve one size."""
+    report, me, parts = Report(out), str(Path(__file__).resolve()), options.parts.split(",")
+    folder, batch = options.work.resolve() / size, options.batch or BATCH.get(size, 4)
     folder.mkdir(parents=True, exist_ok=True)
     wam, config_file = not size.startswith("pi0"), folder / "config.yaml"
-    rows = steps if steps < LOGGED else LOGGED
     words = [str(data / "robot.yaml"), "--size", size, "--target", str(data / "arm")]
-    words += ["--pool", str(data / "other"), "--iterations", str(rows + steps)]
+    words += ["--pool", str(data / "other"), "--iterations", str(LOGGED + options.steps)]
     sets = {"batch_size": batch, "accumulate": 1, "held_out": 0.2, "warm_up": 5, "save_every": 0}
-    sets |= {"validate_every": rows + steps, "pairs.leave_out": "false", "policy.text": "words"}
+    sets |= {"validate_every": LOGGED + options.steps, "pairs.leave_out": "false", "policy.text": "words"}
     sets |= {"weights": "null"} | ({} if wam else {"autoencoder": "null"})
     for key, value in sets.items():
         words += ["--set", f"{key}={value}"]
     if wam:
         words += ["--backbone", str(folder / "backbone")]
-    shown = subprocess.run(
-        [sys.executable, "-m", "recap", "train", *words, "--show-config"], capture_output=True, text=True
-    )
-    if shown.returncode:
-        raise SystemExit(shown.stderr[-2000:])
-    config_file.write_text(shown.stdout, "utf-8")
-    if (
-        wam
-        and report.command(
-            size, "backbone", me, "backbone", str(folder / "backbone"), str(config_file)
-        ).returncode
-    ):
-        return
+    if "bench" in parts or "train" in parts:
+        show = [sys.executable, "-m", "recap", "train", *words, "--show-config"]
+        shown = subprocess.run(show, capture_output=True, text=True, check=False)
+        if shown.returncode:
+            raise SystemExit(shown.stderr[-2000:])
+        config_file.write_text(shown.stdout, "utf-8")
     found = folder / "bench.json"
-    report.command(
-        size, "bench", me, "bench", str(config_file), str(batch), str(max(2, steps // 3)), str(found)
-    )
+    if "bench" in parts:
+        count = str(max(2, options.steps // 3))
+        report.command(size, "bench", me, "bench", str(config_file), str(batch), count, str(found))
     alone = json.loads(found.read_text()) if found.exists() else {}
     report.put(size, "network_alone", alone)
-    trained = report.command(size, "train", "-m", "recap", "train", *words, "--out", str(folder / "run"))
-    metrics = folder / "run" / "metrics.jsonl"
+    if "train" in parts:
+        if wam:
+            report.command(size, "backbone", me, "backbone", str(folder / "backbone"), str(config_file))
+        report.command(size, "train", "-m", "recap", "train", *words, "--out", str(folder / "run"))
+        report.put(size, "training", rates(folder / "run" / "metrics.jsonl", batch, alone))
+    if wam and "serve" in parts:
+        serve(report, size, folder / "run" / "last", data, options.queries)
+    if options.clean:
+        shutil.rmtree(folder)
+
+
+def rates(metrics: Path, batch: int, alone: dict[str, Any]) -> dict[str, Any]:
+    """Of the steps after the first 25, which have the compiling in them."""
     lines = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
     logged = [line for line in lines if "samples_per_s" in line]
-    # The first row has the compiling in it.
-    later = [line["samples_per_s"] / batch for line in logged[1:]]
-    if later:
-        rate, others = statistics.mean(later), [k for k in lines[-1] if k.startswith("held_out")]
-        value = {"steps": LOGGED * len(later), "steps_per_s": rate, "each": later, "batch": batch}
-        value["peak_gib"] = logged[-1].get("peak_gib")
-        value["loss"] = {k: v for k, v in logged[-1].items() if k.startswith("loss")}
-        value["held_out"] = {k: lines[-1][k] for k in others}
-        if "step_ms" in alone:
-            value["of_the_network_alone"] = rate * alone["step_ms"] / 1000
-        report.put(size, "training", value)
-    if wam and trained.returncode == 0:
-        serve(report, size, folder / "run" / "last", data, 50 if steps >= LOGGED else 3)
+    each = [line["samples_per_s"] / batch for line in logged[1:]]
+    if not each:
+        return {"failed": "no steps were logged"}
+    value: dict[str, Any] = {"steps": LOGGED * len(each), "steps_per_s": statistics.mean(each), "each": each}
+    value |= {"batch": batch, "peak_gib": logged[-1].get("peak_gib")}
+    value["loss"] = {k: v for k, v in logged[-1].items() if k.startswith("loss")}
+    value["held_out"] = {k: v for line in lines for k, v in line.items() if k.startswith("held_out")}
+    if "step_ms" in alone:
+        value["of_the_network_alone"] = value["steps_per_s"] * alone["step_ms"] / 1000
+    return value
 
 
 def serve(report: Report, size: str, policy: Path, data: Path, n: int) -> None:
@@ -300,15 +316,17 @@ def main() -> None:
     parser.add_argument("sizes", nargs="*")
     parser.add_argument("--steps", type=int, default=50, help="that are measured, after the first 25")
     parser.add_argument("--batch", type=int, default=0)
+    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--queries", type=int, default=50)
     parser.add_argument("--work", type=Path, default=Path("full_size_work"), help="for weights: 30 GB")
+    parser.add_argument("--clean", action="store_true", help="remove a size's weights after it")
     options = parser.parse_args()
     if options.what == "make":
         make(options.data)
         return
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     for size in options.sizes:
-        batch = options.batch or BATCH.get(size, 4)
-        run(options.data.resolve(), options.out.resolve(), size, options.steps, batch, options.work.resolve())
+        run(options.data.resolve(), options.out.resolve(), size, options)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,8 @@ class AdaptiveLayer(nn.Module):
         normed, gate = self.input_layernorm(x, condition)
         x = x + gate * self.self_attn(hidden_states=normed, **attention)[0]
         normed, gate = self.post_attention_layernorm(x, condition)
-        return x + gate * self.mlp(normed)
+        found: Tensor = x + gate * self.mlp(normed)
+        return found
 
 
 class Pi05(nn.Module):
