@@ -20,7 +20,13 @@ from robots.recording import record_many, to_lerobot
 from toy_policy import write_demonstrations
 
 SMALL = ("policy.inputs=S", "batch_size=4", "validate_every=1")
-STAGES = ("moments: ", "pictures: ", "autoencoder: ", "encoding: ", "iterations: ")  # a slow machine says how far it is
+STAGES = (
+    "moments: ",
+    "pictures: ",
+    "autoencoder: ",
+    "encoding: ",
+    "iterations: ",
+)  # a slow machine says how far it is
 
 
 @pytest.fixture(scope="module")
@@ -392,3 +398,12 @@ def test_help_is_light_and_ends_with_an_example() -> None:
     assert done.stdout.endswith("[]\n")
     assert "Example:\n    recap train robot.yaml " in done.stdout
     assert "--list" in done.stdout
+
+
+def test_a_backbone_is_the_network_and_its_autoencoder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for recipe, autoencoder in (("cosmos-2b", "org/name@v1"), ("debug-pi0", None)):
+        code, out, _ = call(capsys, recipe, "--backbone", "org/name@v1", "--show-config")
+        values = yaml.safe_load(out)
+        assert (code, values["weights"], values["autoencoder"]) == (0, "org/name@v1", autoencoder)

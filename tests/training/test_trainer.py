@@ -200,6 +200,15 @@ def test_a_run_out_of_time_stops_without_complaint_and_goes_on(
     assert row["loss/action"] == pytest.approx(whole["loss/action"], rel=0.5)
 
 
+def test_a_run_need_not_keep_what_it_would_resume_from(
+    configure: Configure, state_data: TrainingData, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    assert run(configure(*STATE, "save_every=0"), out, state_data).iterations == 6
+    assert {"best", "last"} <= {path.name for path in out.iterdir()}
+    assert not (out / "state.safetensors").exists()
+
+
 def test_a_run_that_is_done_stays_as_it_is(
     configure: Configure, state_data: TrainingData, straight: Path
 ) -> None:

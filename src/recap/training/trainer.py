@@ -247,7 +247,7 @@ class _Run:
                     self._save()
                 raise Stopped(
                     f"stopped at iteration {self.iteration} of {config.n_iterations}: "
-                    + ("kept; the same command resumes" if config.save_every else "nothing is kept to resume"),
+                    + ("kept; the same command resumes" if config.save_every else "nothing is kept"),
                     getattr(stop, "number", signal.SIGINT),
                 ) from None
             self._save()
