@@ -51,6 +51,7 @@ ALLOWED = {
     "video": {"types", "errors", "lazy", "run_directory"},
     "pictures": {"types", "errors"},
     "pages": {"errors"},
+    "robot_draft": BASE | {"pool"},
     "features": BASE,
     "pool": BASE,
     "retrieval": BASE | {"pool", "features"},
@@ -64,7 +65,18 @@ ALLOWED = {
     "api": BASE | {"pool", "policies", "assembly", "evaluation", "training"},
     "testing": BASE | {"features", "serving"},
     "cli": BASE
-    | {"pool", "features", "retrieval", "policies", "agent", "assembly", "training", "evaluation", "serving"},
+    | {
+        "robot_draft",
+        "pool",
+        "features",
+        "retrieval",
+        "policies",
+        "agent",
+        "assembly",
+        "training",
+        "evaluation",
+        "serving",
+    },
     "__main__": {"cli"},
 }
 # Words of our own worlds: the library finds worlds by entry points, and knows none.

@@ -20,6 +20,7 @@ COMMANDS = {
     "check": ("recap.cli.check:check", "See before training whether a pool is worth retrieving from."),
     "compare": ("recap.cli.evaluate:compare", "Compare two evaluations, paired by start."),
     "eval": ("recap.cli.evaluate:evaluate", "Roll out an agent and count its successes."),
+    "init": ("recap.cli.init:init", "Describe the robot of a dataset: write robot.yaml."),
     "pool": ("recap.cli.pool:pool", "Keep demonstrations: add, list, tag, roll back, verify, pack."),
     "retrieve": ("recap.cli.retrieve:retrieve", "See which moment of a pool fits, and why."),
     "run": ("recap.cli.run:run", "Drive a robot by a policy server, at a fixed rate."),

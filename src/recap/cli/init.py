@@ -1,0 +1,88 @@
+"""`recap init`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("dataset", type=click.Path(path_type=Path))
+@click.option(
+    "--pool", type=click.Path(path_type=Path), metavar="DATASET", help="Of the other embodiment, to compare."
+)
+@click.option("--out", type=click.Path(path_type=Path), default=Path("robot.yaml"), show_default=True)
+@click.option(
+    "--model", type=click.Path(path_type=Path), metavar="FILE", help="URDF or MJCF: joints become tool poses."
+)
+@click.option("--tip", "tips", multiple=True, metavar="NAME", help="The tool in it; of two arms left=NAME.")
+@click.option("--map", "maps", multiple=True, metavar="FIELD=KEY", help="Where a field comes from.")
+@click.option("--format", "format_", metavar="NAME", help="What DATASET is.  [default: recognised]")
+@click.option("--fps", type=float, help="The rate, for a dataset that does not say.")
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+def init(
+    dataset: Path,
+    pool: Path | None,
+    out: Path,
+    model: Path | None,
+    tips: tuple[str, ...],
+    maps: tuple[str, ...],
+    format_: str | None,
+    fps: float | None,
+    force: bool,
+) -> None:
+    """Describe the robot of DATASET: write robot.yaml, for a person to check.
+
+    Features and their kinds come from names, shapes and ranges; cameras, rate and limits from the data. With
+    a kinematic model the description is in tool space, which pools of other embodiments need.
+
+    \b
+    Example:
+      recap init data/arm --out robot.yaml
+      recap init data/arm --pool data/hand --model arm.urdf --tip tool --out robot.yaml
+    """
+    from recap.cli.importing import parse_mapping
+    from recap.errors import InputError
+    from recap.pool.importers import open_source
+    from recap.robot import load_robot
+    from recap.robot_draft import compare, draft, is_other, read_data, render
+    from recap.run_directory import write_whole
+
+    if out.exists() and not force:
+        raise InputError(f"{out} is there already: give another --out, or --force to overwrite it")
+    mapping = parse_mapping(maps)
+    data = read_data(open_source(dataset, format=format_, mapping=mapping, fps=fps))
+    made = draft(data, model, tips, out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(out, render(made, data))
+    robot = load_robot(out)
+    click.echo(f"Robot: {robot.name}, {robot.body.size} numbers in the state, {robot.act.size} in an action")
+    cameras = ", ".join(robot.cameras) or "none"
+    click.echo(f"Cameras: {cameras}; {robot.control_hz:g} Hz; written to {out}")
+    for line in made.unsure:
+        click.echo(f"Unsure: {line}")
+    mapped = "".join(f" --map {shlex.quote(text)}" for text in maps)
+    steps = [f"recap pool create pools/{robot.name} --robot {out}"]
+    steps.append(f"recap pool add pools/{robot.name} {dataset}{mapped}")
+    other = None if pool is None else read_data(open_source(pool, format=format_, mapping=mapping, fps=fps))
+    for line in () if other is None else compare(data, other, made):
+        click.echo(line)
+    in_joints = any(feature.kind == "joint" for feature in robot.proprio)
+    if other is not None and in_joints and is_other(data, other):
+        steps = [f"recap init {dataset} --pool {pool}{mapped} --model MODEL --tip NAME --out {out} --force"]
+    elif other is not None:
+        name = other.embodiment if other.embodiment != robot.name else f"{robot.name}_pool"
+        given = ""
+        if robot.kinematics is not None and is_other(data, other):
+            own = out.with_name(f"{name}.yaml")
+            given = f" --robot {own}"
+            if not own.exists():
+                steps.append(f"recap init {pool} --model MODEL --tip NAME{mapped} --out {own}")
+        steps.append(f"recap pool create pools/{name} --robot {out}")
+        steps.append(f"recap pool add pools/{name} {pool}{mapped}{given}")
+        steps.append(f"recap check pools/{robot.name} pools/{name}")
+    click.echo("Next: look through the file, then")
+    for step in steps:
+        click.echo(f"  {step}")

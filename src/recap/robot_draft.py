@@ -1,0 +1,468 @@
+"""A first description of a robot, inferred from its demonstrations, and what is unsure of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from recap.errors import InputError
+from recap.geometry3 import arm_starts, quaternion_start
+from recap.kinematics import NAME, JointSpace
+from recap.pool.importers import Source
+from recap.robot import POSE_SIZES, Feature, Kinematics, RobotSpec, arm_features
+from recap.robot_model import load_model
+from recap.types import F64, Episode
+
+N_EPISODES = 64  # that are read, spread evenly
+ROOM = {
+    "m": 0.1,
+    "rad": 0.5,
+    "deg": 30.0,
+    "px": 50.0,
+}  # around what was seen, besides its widest range: new tasks lie elsewhere
+STEPS = 1.5  # times the largest steps that were seen
+TURN = 2 * math.pi * 1.05  # rad; more is in degrees
+GRIPPER = re.compile(r"gripper|finger|jaw|claw|grasp")
+JOINT = re.compile(
+    r"joint|motor|shoulder|elbow|wrist|waist|forearm|arm|pan|lift|flex|rotat|base|torso|head|hip|knee|\bj\d"
+)
+RATES = re.compile(r"vel|effort|torque|current|force|load|temp|time")
+NUMBERED = re.compile(r"(motor|joint|state|action|dim|value)?s?[._-]?\d+")
+QUATERNIONS = {"qx qy qz qw": "xyzw", "qw qx qy qz": "wxyz"}
+TURNS = (("roll", "pitch", "yaw"), ("rx", "ry", "rz"))
+SIDES = ("left", "right")
+
+
+@dataclass(frozen=True)
+class Data:
+    """What of a dataset is looked at: numbers of some episodes, and their names."""
+
+    source: Source
+    episodes: tuple[Episode, ...]
+    state: tuple[str, ...]  # one a number; empty text where it has no name
+    action: tuple[str, ...]
+
+    @property
+    def embodiment(self) -> str:
+        """Who was recorded, in a word that can be a name."""
+        said = self.episodes[0].embodiment
+        return re.sub(r"\W+", "_", said if said not in ("", "unknown") else self.source.path.name)
+
+
+def read_data(source: Source) -> Data:
+    """Some episodes, spread evenly."""
+    n = min(len(source), N_EPISODES)
+    episodes = tuple(source[int((i + 0.5) * len(source) / n)] for i in range(n))
+    keys = {key.name: key.names for key in source.describe().keys}
+    found: dict[str, tuple[str, ...]] = {}
+    for field, width in (("proprio", episodes[0].proprio.shape[1]), ("action", episodes[0].actions.shape[1])):
+        names: list[str] = []
+        for part in source.plan.numbers[field].parts:
+            own = keys.get(part.key, ())[part.columns]
+            names += [*own[:-4], *(f"r6d_{i}" for i in range(6))] if part.order else own
+        found[field] = tuple(names) if len(names) == width else ("",) * width
+    return Data(source, episodes, found["proprio"], found["action"])
+
+
+@dataclass
+class Draft:
+    """The description so far, and what a person should look at."""
+
+    robot: RobotSpec
+    unsure: list[str]
+    model: str = ""  # the file of the kinematic model, as the description will name it
+    seen: Mapping[str, tuple[F64, F64]] = ()  # type: ignore[assignment]  # feature -> least and greatest
+
+
+def draft(data: Data, model: Path | None = None, tips: Sequence[str] = (), out: Path = Path()) -> Draft:
+    """What the dataset suggests; with a model and its tips in tool space.
+
+    Args:
+        tips: a link, body or site; of two arms `left=NAME` and `right=NAME`.
+        out: the file that the description is for, which names the model from there.
+    """
+    first = data.episodes[0]
+    unsure: list[str] = []
+    states = np.concatenate([e.proprio for e in data.episodes]).astype(np.float64)
+    actions = np.concatenate([e.actions for e in data.episodes]).astype(np.float64)
+    proprio = tuple(_features(data, "proprio", states, unsure))
+    alike = len(data.state) == len(data.action) and data.action in (data.state, ("",) * len(data.state))
+    action = proprio if alike else tuple(_features(data, "action", actions, unsure))
+    kinds = {size: kind for kind, size in POSE_SIZES.items()}
+    robot = RobotSpec(
+        data.embodiment,
+        float(first.fps),
+        proprio,
+        action,
+        "delta" if alike and _are_changes(data.episodes) else "absolute",
+        goal=None if first.goal is None else kinds.get(len(first.goal)),  # type: ignore[arg-type]
+    )
+    if robot.action_mode == "delta":
+        unsure.append(
+            "actions look like changes of the state: set action.mode to absolute if they are targets"
+        )
+    made = Draft(robot, unsure)
+    episodes: Sequence[Episode] = data.episodes
+    if model is not None:
+        made = _with_model(made, data, model, tips, out)
+        space = JointSpace(made.robot)
+        episodes = [space.episode(episode) for episode in episodes]
+        _check_limits(space, data, unsure)
+    elif tips:
+        raise InputError("--tip is of a model: give --model FILE too")
+    elif any(f.kind == "joint" for f in proprio):
+        unsure.append("no model: the description is in joints, which serves pools of the same robot alone")
+    return _with_limits(made, episodes)
+
+
+def _features(data: Data, field: str, values: F64, unsure: list[str]) -> Iterator[Feature]:
+    """Features in the order of the numbers."""
+    what = {"proprio": "state"}.get(field, field)
+    names = [
+        re.sub(r"[.]pos(ition)?$", "", name) for name in (data.state if what == "state" else data.action)
+    ]
+    ends = [re.split(r"[^a-z0-9]+", name.lower())[-1] for name in names]
+    if all(NUMBERED.fullmatch(name.lower()) or not name for name in names):
+        _refuse_quaternion(data, field, quaternion_start(values), len(names), "xyzw")
+        yield from _unnamed(names, values, unsure, what)
+        return
+    unit = _unit(values[:, [i for i, name in enumerate(names) if _is_joint(name)]], unsure)
+    at, tool = 0, "tool"
+    while at < len(names):
+        name, low, three = names[at], names[at].lower(), tuple(ends[at : at + 3])
+        if order := QUATERNIONS.get(" ".join(ends[at : at + 4])):
+            _refuse_quaternion(data, field, at, len(names), order)
+        if re.search(r"r6d|rot6d|rotation_?6d", low):
+            yield Feature(f"{tool}.rotation", "rotation6d")
+            at += 6
+        elif three == ("x", "y", "z"):
+            tool = re.sub(r"[^A-Za-z0-9]+$", "", name[:-1]) or "tool"
+            yield Feature(f"{tool}.position", "position", 3)
+            at += 3
+        elif three[:2] == ("x", "y"):
+            yield _planar(values[:, at : at + 2])
+            at += 2
+        elif three in TURNS:
+            unsure.append(f"'{name}' and the next two are angles of a rotation, which jump: taken as scalars")
+            yield from (Feature(names[i], "scalar") for i in range(at, at + 3))
+            at += 3
+        else:
+            if GRIPPER.search(low):
+                side = next((f"{side}." for side in SIDES if side in low), "")
+                yield Feature(
+                    f"{side}gripper", "gripper", limits=_opening(values[:, at])
+                )  # as on other robots
+            elif _is_joint(name):
+                yield Feature(name, "joint", unit=unit)
+            else:
+                unsure.append(f"'{name}' is of no known kind: it is taken as a scalar")
+                yield Feature(name or f"{what}_{at}", "scalar")
+            at += 1
+
+
+def _unnamed(names: Sequence[str], values: F64, unsure: list[str], what: str) -> Iterator[Feature]:
+    """By their number and ranges."""
+    n, starts = len(names), arm_starts(values)
+    # Arms of five to seven joints, or two of six or seven, with a gripper last.
+    last = {6: (5,), 7: (6,), 8: (7,), 14: (6, 13), 16: (7, 15)}.get(n, ())
+    grippers = [i for i in last if values[:, i].min() > -0.1]
+    guess = f"joints, numbers {', '.join(map(str, grippers))} grippers" if grippers else "joints"
+    guess = "tool poses with 6-D rotations" if starts else "a position in the plane" if n == 2 else guess
+    unsure.append(f"the {what} has no names: its numbers are taken as {guess}")
+    unit = "" if starts or n == 2 else _unit(np.delete(values, grippers, axis=1), unsure)
+    if starts:
+        yield from (f for side in (SIDES if len(starts) == 2 else ("tool",)) for f in arm_features(side))
+    elif n == 2:
+        yield _planar(values)
+    else:
+        for i in range(n):
+            side = f"{SIDES[grippers.index(i)]}." if i in grippers and len(grippers) == 2 else ""
+            if i in grippers:
+                yield Feature(f"{side}gripper", "gripper", limits=_opening(values[:, i]))
+            else:
+                yield Feature(names[i] or f"joint_{i + 1}", "joint", unit=unit)
+
+
+def _refuse_quaternion(data: Data, field: str, at: int | None, n: int, order: str) -> None:
+    """It becomes a 6-D rotation by a mapping, as it must at the import."""
+    if at is None:
+        return
+    key = data.source.plan.numbers[field].text
+    parts = [
+        f"{key}[{a}:{b}]{mark}"
+        for a, b, mark in ((0, at, ""), (at, at + 4, f"@{order}"), (at + 4, n, ""))
+        if b > a
+    ]
+    raise InputError(
+        f"columns {at} to {at + 3} of {key} are a quaternion, which has two values for one rotation: give "
+        f"--map '{field}={'+'.join(parts)}', here and at the import (@xyzw or @wxyz, as it was recorded)",
+        code="init.quaternion",
+    )
+
+
+def _planar(values: F64) -> Feature:
+    return Feature("position", "position", 2, "m" if np.abs(values).max() < 10 else "px")
+
+
+def _is_joint(name: str) -> bool:
+    low = name.lower()
+    return bool(JOINT.search(low)) and not GRIPPER.search(low) and not RATES.search(low)
+
+
+def _opening(values: F64) -> tuple[float, float]:
+    low, high = float(values.min()), float(values.max())
+    for most in (1.0, 100.0):
+        if -0.05 * most <= low and 0.3 * most < high <= 1.05 * most:
+            return 0.0, most
+    return _round(low), _round(max(high, low + 1e-3))
+
+
+def _unit(joints: F64, unsure: list[str]) -> str:
+    """Of joints, by how far they go."""
+    most = float(np.abs(joints).max(initial=0.0))
+    if most > TURN:
+        if most <= 101:
+            unsure.append(
+                f"joints go to {most:.0f}: taken as degrees; LeRobot's percent (-100 to 100) look alike, "
+                "and fit no model: record with use_degrees"
+            )
+        return "deg"
+    return "rad"
+
+
+def _are_changes(episodes: Sequence[Episode]) -> bool:
+    """Whether actions are nearer to the next change of the state than to the state."""
+    errors = np.zeros(2)
+    for e in episodes:
+        change = np.diff(e.proprio, axis=0)
+        errors += np.abs(e.actions[:-1] - e.proprio[1:]).sum(), np.abs(e.actions[:-1] - change).sum()
+    return bool(errors[1] < 0.5 * errors[0])
+
+
+def _with_model(made: Draft, data: Data, model: Path, tips: Sequence[str], out: Path) -> Draft:
+    """In tool space, by the joints of the model that the numbers are of."""
+    robot, known = made.robot, load_model(model)
+    if not tips:
+        raise InputError(f"give --tip, the tool in {model}: one of {', '.join(known.tips)}", code=NAME)
+    pairs = [tip.partition("=") for tip in tips]
+    known.check([link or name for name, _, link in pairs], (), str(model))
+    tip = tips[0] if len(tips) == 1 and not pairs[0][1] else {name: link for name, _, link in pairs}
+    sent = [f for f in robot.proprio if f.kind == "joint"]
+    names = _joint_names([f.name for f in sent], known.joints, model, made.unsure)
+    joints = tuple(names.get(f.name, f.name) for f in robot.proprio)
+    grippers = [f for f in robot.proprio if f.kind == "gripper"]
+    ranges = {f.limits for f in grippers} or {(0.0, 1.0)}
+    kinematics = Kinematics(
+        known.text,
+        tip,
+        joints,
+        units="deg" if sent and sent[0].unit == "deg" else "rad",
+        gripper=next(iter(ranges)),  # type: ignore[arg-type]
+    )
+    if grippers:
+        low, high = kinematics.gripper
+        made.unsure.append(
+            f"kinematics.gripper: {low:g} is taken as closed and {high:g} as open; swap them if not"
+        )
+    if len(ranges) > 1:
+        made.unsure.append(
+            "grippers have several ranges, and one description has one: check kinematics.gripper"
+        )
+    extra = [f.name for f in robot.proprio if f.kind not in ("joint", "gripper")]
+    if extra:
+        made.unsure.append(
+            f"'{extra[0]}' stays as it is, and a pool of another robot needs it too: --map leaves it out"
+        )
+
+    def tools(features: Sequence[Feature]) -> tuple[Feature, ...]:
+        poses = [f for name in kinematics.tips for f in arm_features(name)[:2]]
+        return (*poses, *(replace(f, limits=None) for f in features if f.kind != "joint"))
+
+    there = replace(robot, proprio=tools(robot.proprio), action=tools(robot.action), kinematics=kinematics)
+    return Draft(there, made.unsure, os.path.relpath(model, out.parent))
+
+
+def _joint_names(sent: Sequence[str], known: Sequence[str], model: Path, unsure: list[str]) -> dict[str, str]:
+    """Joint of the dataset -> joint of the model: by name, by the end of a name, or in order."""
+    exact = {name: name for name in sent if name in known}
+    if len(exact) == len(sent):
+        return exact
+    ends = {name: [k for k in known if k.endswith(name) or name.endswith(k)] for name in sent}
+    if all(len(found) == 1 for found in ends.values()) and len({f[0] for f in ends.values()}) == len(sent):
+        return {name: found[0] for name, found in ends.items()}
+    if len(sent) > len(known):
+        raise InputError(
+            f"the dataset has {len(sent)} joints ({', '.join(sent)}), {model} {len(known)}: give its own",
+            code=NAME,
+        )
+    unsure.append(
+        f"joints of the dataset are called otherwise than in {model}: taken in order, see kinematics.joints"
+    )
+    return dict(zip(sent, known, strict=False))
+
+
+def _check_limits(space: JointSpace, data: Data, unsure: list[str]) -> None:
+    """Numbers beyond the joint limits of the model are of another unit, zero or sign."""
+    states = np.concatenate([e.proprio for e in data.episodes])
+    for feature, at in space.robot.body.spans:
+        if feature.kind != "joint" or feature.limits is None:
+            continue
+        low, high = float(states[:, at].min()), float(states[:, at].max())
+        room = 0.1 * (float(np.max(feature.limits[1])) - float(np.min(feature.limits[0])))
+        if low < float(np.min(feature.limits[0])) - room or high > float(np.max(feature.limits[1])) + room:
+            unsure.append(
+                f"'{feature.name}' goes from {low:.3g} to {high:.3g} {feature.unit}, the model has "
+                f"{feature.limits[0]:.3g} to {feature.limits[1]:.3g}: check its unit, zero and sign"
+            )
+
+
+def _with_limits(made: Draft, episodes: Sequence[Episode]) -> Draft:
+    """Limits and largest steps around what was seen."""
+    robot = made.robot
+    values = np.concatenate([np.concatenate([e.actions for e in episodes])]).astype(np.float64)
+    if robot.measured.min() >= 0:
+        values = np.concatenate([values, np.concatenate([robot.hold(e.proprio) for e in episodes])])
+    seen: dict[str, tuple[F64, F64]] = {}
+    limits: dict[str, tuple[Any, Any]] = {}
+    steps: dict[str, float] = {}
+    for feature, at in robot.act.spans:
+        low, high = values[:, at].min(axis=0), values[:, at].max(axis=0)
+        seen[feature.name] = low, high
+        if feature.kind in ("position", "joint"):
+            room = float((high - low).max()) + ROOM.get(feature.unit, 0.0)
+            ends = [tuple(_round(x) for x in end) for end in (low - room, high + room)]
+            limits[feature.name] = (ends[0][0], ends[1][0]) if feature.size == 1 else (ends[0], ends[1])
+            step = STEPS * _largest_step(robot, episodes, at)
+            if step > 0:
+                steps[feature.name] = _round(step)
+    joints = [f.name for f in robot.action if f.kind == "joint" and f.name in steps]
+    steps |= dict.fromkeys(joints, max((steps[name] for name in joints), default=0.0))  # one may have rested
+    if robot.action_mode == "delta":
+        limits, steps = {}, {}
+
+    def bounded(features: Sequence[Feature]) -> tuple[Feature, ...]:
+        return tuple(replace(f, limits=limits.get(f.name, f.limits)) for f in features)
+
+    robot = replace(robot, proprio=bounded(robot.proprio), action=bounded(robot.action), max_step=steps)
+    return Draft(robot, made.unsure, made.model, seen)
+
+
+def _largest_step(robot: RobotSpec, episodes: Sequence[Episode], at: slice) -> float:
+    """Of nearly all actions: from the one before, and from where the robot is."""
+    lengths = [np.linalg.norm(np.diff(e.actions[:, at], axis=0), axis=1) for e in episodes]
+    if robot.measured[at].min() >= 0:
+        lengths += [np.linalg.norm(e.actions[:, at] - robot.hold(e.proprio)[:, at], axis=1) for e in episodes]
+    return float(np.quantile(np.concatenate(lengths), 0.999))
+
+
+def is_other(own: Data, pool: Data) -> bool:
+    """Whether a pool is of another embodiment: by its name, or by those of its numbers."""
+    named = own.episodes[0].embodiment, pool.episodes[0].embodiment
+    return named[0] != named[1] or (own.state, own.action) != (pool.state, pool.action)
+
+
+def compare(own: Data, pool: Data, made: Draft) -> list[str]:
+    """What a person should know of a pool beside the robot's own demonstrations."""
+    said: list[str] = []
+    a, b = own.embodiment, pool.embodiment
+    in_joints = any(f.kind == "joint" for f in made.robot.proprio)
+    if in_joints and not is_other(own, pool):
+        said.append(f"The pool is of the same robot ({a}): joint space is fine.")
+    elif in_joints:
+        why = f"'{b}' and '{a}'" if a != b else "other names or numbers of joints"
+        said.append(
+            f"The pool is of another embodiment ({why}): the same joint angles are other poses there, "
+            "so both must be in tool space. Give --model FILE --tip NAME, and describe the other robot "
+            "by its own model."
+        )
+    lacking = sorted(set(own.episodes[0].images) - set(pool.episodes[0].images))
+    if lacking:
+        said.append(f"The pool has no camera '{lacking[0]}': only cameras that both have can be compared.")
+    rates = own.episodes[0].fps, pool.episodes[0].fps
+    if rates[0] != rates[1]:
+        said.append(f"The pool is at {rates[1]:g} Hz, the robot at {rates[0]:g}: adding it resamples it.")
+    return said
+
+
+def render(made: Draft, data: Data) -> str:
+    """The description as commented YAML."""
+    robot, first = made.robot, data.episodes[0]
+    n = f"{len(data.episodes)} of {len(data.source)} episodes"
+    lines = [f"# {robot.name}, inferred from {data.source.path} ({n}). Limits leave room for other tasks."]
+    lines += [f"# Unsure: {line}" for line in made.unsure]
+    lines += [
+        f"name: {_word(robot.name)}",
+        f"control_hz: {robot.control_hz:g}",
+        "proprio:  # the state, number by number",
+    ]
+    lines += [_feature_line(f, made.seen) for f in robot.proprio]
+    steps = ", ".join(f"{_word(name)}: {step:g}" for name, step in robot.max_step.items())
+    lines.append("action:")
+    if robot.action == robot.proprio:
+        lines.append("  like: proprio")
+    else:
+        lines += ["  features:", *("  " + _feature_line(f, made.seen) for f in robot.action)]
+    lines += [
+        f"  mode: {robot.action_mode}",
+        f"  max_step: {{{steps}}}  # the largest change in one control period",
+    ]
+    lines.append(
+        "cameras:  # height, width; fit: letterbox, crop or resize" if first.images else "cameras: {}"
+    )
+    for camera, frames in first.images.items():
+        height, width = frames[0].shape[:2]
+        fit = "" if height == width else ", fit: letterbox"
+        lines.append(f"  {_word(camera)}: {{size: [{height}, {width}]{fit}}}")
+    kinds = {size: kind for kind, size in POSE_SIZES.items()}
+    poses = {name: kinds.get(values.shape[1]) for name, values in first.objects.items()}
+    shown = ", ".join(f"{_word(name)}: {{kind: {kind}}}" for name, kind in poses.items() if kind)
+    lines.append(f"objects: {{{shown}}}  # with a known pose")
+    if robot.goal is not None:
+        lines.append(f"goal: {robot.goal}")
+    k = robot.kinematics
+    if k is not None:
+        tip = k.tip if isinstance(k.tip, str) else dict(k.tip)
+        lines += [
+            "kinematics:  # the robot sends and takes joints; pool and policy have its tool poses",
+            f"  model: {json.dumps(made.model)}",
+            f"  tip: {json.dumps(tip)}",
+            f"  joints: {json.dumps(k.joints)}  # the order of the numbers that are sent",
+            f"  units: {k.units}",
+            f"  gripper: [{k.gripper[0]:g}, {k.gripper[1]:g}]  # what is sent closed and open",
+            f"  max_speed: {k.max_speed:g}  # rad/s of a joint",
+            f"  unreachable: {k.unreachable}  # or hold",
+        ]
+    return "\n".join([*lines, ""])
+
+
+def _feature_line(feature: Feature, seen: Mapping[str, tuple[F64, F64]]) -> str:
+    parts = [f"name: {_word(feature.name)}", f"kind: {feature.kind}"]
+    parts += [f"size: {feature.size}"] if feature.kind == "position" else []
+    parts += [f"unit: {feature.unit}"] if feature.unit and feature.kind in ("position", "joint") else []
+    if feature.limits is not None:
+        low, high = (json.dumps(end) for end in feature.limits)
+        parts.append(f"limits: [{low}, {high}]")
+    line = f"  - {{{', '.join(parts)}}}"
+    if feature.name in seen and feature.kind != "rotation6d":
+        ends = (", ".join(f"{x:.3g}" for x in end) for end in seen[feature.name])
+        line += f"  # seen: {' to '.join(ends)}"
+    return line
+
+
+def _word(name: str) -> str:
+    plain = re.fullmatch(r"[A-Za-z_][\w.]*", name) and yaml.safe_load(name) == name
+    return name if plain else json.dumps(name)
+
+
+def _round(value: float) -> float:
+    """Three digits."""
+    return float(f"{value:.3g}")

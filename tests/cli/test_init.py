@@ -1,0 +1,261 @@
+"""`recap init`: a robot's description from its demonstrations."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from jointed import EXAMPLES, arm, walk
+from recap.cli.init import init
+from recap.cli.pool import pool as pool_group
+from recap.errors import InputError, RecapError
+from recap.kinematics import JointSpace
+from recap.pool.lerobot import assemble, stage_episode
+from recap.pool.store import Pool
+from recap.robot import difference, load_robot
+from recap.types import F32, Episode
+
+ARM = ("shoulder_pan", "shoulder_lift", "elbow_flex", "forearm_roll", "wrist_flex", "wrist_roll", "gripper")
+ALOHA = ("waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate", "gripper")
+
+
+def write(folder: Path, episodes: Sequence[Episode], names: Sequence[str] | None = None) -> Path:
+    """A LeRobot dataset with names of the numbers."""
+    work = folder.with_name(f"{folder.name}.work")
+    for number, episode in enumerate(episodes):
+        stage_episode(work, number, episode)
+    assemble(work, len(episodes), folder)
+    info = json.loads((folder / "meta/info.json").read_text("utf-8"))
+    for key in ("observation.state", "action"):
+        info["features"][key]["names"] = None if names is None else list(names)
+    (folder / "meta/info.json").write_text(json.dumps(info), "utf-8")
+    return folder
+
+
+def with_states(states: F32, embodiment: str = "arm") -> Episode:
+    states = states.astype(np.float32)
+    actions = np.concatenate([states[1:], states[-1:]])
+    return replace(walk(0, len(states), embodiment), proprio=states, actions=actions)
+
+
+def motors(suffix: str = ".pos") -> list[str]:
+    return [f"{name}{suffix}" for name in ARM]
+
+
+def call(*arguments: object) -> str:
+    """As `recap` calls it: errors come through."""
+    with CliRunner().isolation() as (out, _, _):
+        init.main([str(a) for a in arguments], standalone_mode=False)
+        return out.getvalue().decode()
+
+
+def features(path: Path) -> list[tuple[str, str, int, str]]:
+    return [(f.name, f.kind, f.size, f.unit) for f in load_robot(path).proprio]
+
+
+def test_motors_by_their_names(tmp_path: Path) -> None:
+    episode = replace(walk(1), images={"top": [np.zeros((48, 64, 3), np.uint8)] * 40})
+    data = write(tmp_path / "arm", [episode, replace(walk(2), images=episode.images)], motors())
+    said = call(data, "--out", tmp_path / "robot.yaml")
+    robot = load_robot(tmp_path / "robot.yaml")
+    assert features(tmp_path / "robot.yaml") == [
+        *((name, "joint", 1, "rad") for name in ARM[:6]),
+        ("gripper", "gripper", 1, ""),
+    ]
+    assert (robot.name, robot.control_hz, robot.action_mode) == ("arm", 30.0, "absolute")
+    assert robot.action == robot.proprio
+    assert robot.cameras["top"].size == (48, 64)
+    assert robot.cameras["top"].fit == "letterbox"
+    assert robot.proprio[6].limits == (0.0, 1.0)
+    everything = np.concatenate([walk(1).proprio, walk(2).proprio])
+    low, high = robot.body.bounds
+    assert (low[:6] < everything[:, :6].min(axis=0) - 0.5).all()
+    assert (high[:6] > everything[:, :6].max(axis=0) + 0.5).all()
+    assert len({robot.max_step[name] for name in ARM[:6]}) == 1
+    assert "same robot" in said
+    assert f"recap pool add pools/arm {data}" in said
+    assert "# seen: " in (tmp_path / "robot.yaml").read_text("utf-8")
+
+
+def test_degrees_and_percent_by_their_ranges(tmp_path: Path) -> None:
+    states = walk(1).proprio.astype(np.float64)
+    states[:, :6], states[:, 6] = np.degrees(states[:, :6]), 100 * states[:, 6]
+    said = call(write(tmp_path / "arm", [with_states(states)], motors()), "--out", tmp_path / "robot.yaml")
+    robot = load_robot(tmp_path / "robot.yaml")
+    assert [f.unit for f in robot.proprio[:6]] == ["deg"] * 6
+    assert robot.proprio[6].limits == (0.0, 100.0)
+    assert "Unsure: joints go to" in said
+
+
+def test_two_arms_by_their_names(tmp_path: Path) -> None:
+    both = np.concatenate([walk(1).proprio, walk(2).proprio], axis=1)
+    names = [f"{side}_{name}" for side in ("left", "right") for name in ALOHA]
+    call(write(tmp_path / "aloha", [with_states(both)], names), "--out", tmp_path / "robot.yaml")
+    found = features(tmp_path / "robot.yaml")
+    assert [name for name, kind, *_ in found if kind == "gripper"] == ["left.gripper", "right.gripper"]
+    assert found[0] == ("left_waist", "joint", 1, "rad")
+    assert sum(kind == "joint" for _, kind, *_ in found) == 12
+
+
+def test_a_tool_position_and_a_quaternion(tmp_path: Path) -> None:
+    states = np.concatenate(
+        [walk(1).proprio[:, :3], np.tile([0, 0, 0, 1.0], (40, 1)), walk(1).proprio[:, 6:]], axis=1
+    )
+    names = ["x", "y", "z", "qx", "qy", "qz", "qw", "gripper"]
+    data = write(tmp_path / "arm", [with_states(states)], names)
+    with pytest.raises(InputError) as refused:
+        call(data, "--out", tmp_path / "robot.yaml")
+    assert refused.value.code == "init.quaternion"
+    assert "proprio=observation.state[0:3]+observation.state[3:7]@xyzw+observation.state[7:8]" in str(
+        refused.value
+    )
+    assert not (tmp_path / "robot.yaml").exists()
+    maps = [
+        f"{field}={key}[0:3]+{key}[3:7]@xyzw+{key}[7]"
+        for field, key in (("proprio", "observation.state"), ("action", "action"))
+    ]
+    said = call(data, "--out", tmp_path / "robot.yaml", "--map", maps[0], "--map", maps[1])
+    assert features(tmp_path / "robot.yaml") == [
+        ("tool.position", "position", 3, "m"),
+        ("tool.rotation", "rotation6d", 6, ""),
+        ("gripper", "gripper", 1, ""),
+    ]
+    assert "--map" in said.partition("Next:")[2]
+
+
+@pytest.mark.parametrize(
+    ("width", "kinds"),
+    [
+        (2, ["position"]),
+        (6, ["joint"] * 5 + ["gripper"]),
+        (14, (["joint"] * 6 + ["gripper"]) * 2),
+        (5, ["joint"] * 5),
+    ],
+)
+def test_numbers_without_names_by_their_ranges(width: int, kinds: list[str], tmp_path: Path) -> None:
+    rng = np.random.default_rng(500)
+    states = np.cumsum(rng.normal(0, 0.05, (60, width)), axis=0) - 1
+    for at in (i for i, kind in enumerate(kinds) if kind == "gripper"):
+        states[:, at] = rng.uniform(0, 1, 60)
+    said = call(write(tmp_path / "arm", [with_states(states)]), "--out", tmp_path / "robot.yaml")
+    assert [kind for _, kind, *_ in features(tmp_path / "robot.yaml")] == kinds
+    assert "Unsure: the state has no names" in said
+
+
+def test_changes_are_told_from_targets(tmp_path: Path) -> None:
+    episode = walk(1)
+    changes = np.diff(episode.proprio, axis=0, append=episode.proprio[-1:])
+    call(
+        write(tmp_path / "arm", [replace(episode, actions=changes)], motors()),
+        "--out",
+        tmp_path / "robot.yaml",
+    )
+    assert load_robot(tmp_path / "robot.yaml").action_mode == "delta"
+
+
+def test_a_model_brings_tool_space(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / "arm.urdf", tmp_path)
+    data = write(tmp_path / "arm", [walk(1), walk(2)], motors())
+    call(
+        data,
+        "--model",
+        tmp_path / "arm.urdf",
+        "--tip",
+        "tool",
+        "--out",
+        tmp_path / "described" / "robot.yaml",
+    )
+    robot = load_robot(tmp_path / "described" / "robot.yaml")
+    assert difference(arm(), robot) is None
+    assert robot.kinematics is not None
+    assert robot.kinematics.joints == ARM
+    tools = JointSpace(robot).episode(walk(1)).actions
+    low, high = robot.act.bounds
+    assert ((low <= tools) & (tools <= high)).all()
+    assert robot.max_step["tool.position"] > np.linalg.norm(np.diff(tools[:, :3], axis=0), axis=1).max()
+
+
+def test_another_embodiment_needs_tool_space(tmp_path: Path) -> None:
+    own = write(tmp_path / "own", [walk(1)], motors())
+    other = write(tmp_path / "other", [walk(1, embodiment="other_arm")], motors())
+    same = write(tmp_path / "same", [walk(2)], motors())
+    assert "joint space is fine" in call(own, "--pool", same, "--out", tmp_path / "robot.yaml")
+    said = call(own, "--pool", other, "--out", tmp_path / "robot.yaml", "--force")
+    assert "another embodiment ('other_arm' and 'arm')" in said
+    assert "--model MODEL --tip NAME" in said.partition("Next:")[2]
+    model = ("--model", EXAMPLES / "arm.urdf", "--tip", "tool")
+    said = call(own, "--pool", other, *model, "--out", tmp_path / "robot.yaml", "--force")
+    assert f"recap init {other} --model MODEL" in said
+    assert f"recap pool add pools/other_arm {other} --robot {tmp_path / 'other_arm.yaml'}" in said
+
+
+def test_the_commands_it_names_fill_a_pool_of_both_arms(tmp_path: Path) -> None:
+    data = {
+        name: write(tmp_path / name, [walk(1, embodiment=name)], motors()) for name in ("arm", "other_arm")
+    }
+    for name, place in data.items():
+        model = ("--model", EXAMPLES / f"{name}.urdf", "--tip", "tool")
+        call(place, *model, "--out", tmp_path / f"{name}.yaml")
+    run = CliRunner().invoke
+    uri = str(tmp_path / "pool")
+    assert run(pool_group, ["create", uri, "--robot", str(tmp_path / "arm.yaml")]).exit_code == 0
+    refused = run(pool_group, ["add", uri, str(data["other_arm"])])
+    assert isinstance(refused.exception, RecapError)
+    assert refused.exception.code == "kinematics.robot"
+    given = ["--robot", str(tmp_path / "other_arm.yaml")]
+    for arguments in ([str(data["arm"])], [str(data["other_arm"]), *given]):
+        result = run(pool_group, ["add", uri, *arguments], catch_exceptions=False)
+        assert result.exit_code == 0
+    found = {episode.embodiment: episode.proprio for episode in Pool.open(uri)}
+    assert found["arm"].shape == found["other_arm"].shape == (40, 10)
+    assert (
+        np.abs(found["arm"][:, :3] - found["other_arm"][:, :3]).max() > 0.05
+    )  # the same joints, other poses
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (("--tip", "tool"), "input", "give --model"),
+        (("--model", EXAMPLES / "arm.urdf"), "kinematics.name", "give --tip"),
+        (("--model", EXAMPLES / "arm.urdf", "--tip", "tol"), "kinematics.name", "did you mean 'tool'?"),
+        (("--model", EXAMPLES / "arm.urdf", "--tip", "base"), "kinematics.name", "does not move 'base'"),
+        (("--model", "no.urdf", "--tip", "tool"), "kinematics.model", "no.urdf is no model"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(
+    options: Sequence[Any], code: str, words: str, tmp_path: Path
+) -> None:
+    data = write(tmp_path / "arm", [walk(1)], motors())
+    with pytest.raises(InputError) as refused:
+        call(data, *options, "--out", tmp_path / "robot.yaml")
+    assert refused.value.code == code
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "robot.yaml").exists()
+
+
+def test_a_file_is_overwritten_only_by_force(tmp_path: Path) -> None:
+    data = write(tmp_path / "arm", [walk(1)], motors())
+    (tmp_path / "robot.yaml").write_text("mine", "utf-8")
+    with pytest.raises(InputError, match="--force"):
+        call(data, "--out", tmp_path / "robot.yaml")
+    assert (tmp_path / "robot.yaml").read_text("utf-8") == "mine"
+    call(data, "--out", tmp_path / "robot.yaml", "--force")
+    assert load_robot(tmp_path / "robot.yaml").name == "arm"
+
+
+def test_numbers_beyond_the_limits_of_the_model_are_named(tmp_path: Path) -> None:
+    states = walk(1).proprio.astype(np.float64)
+    states[:, 2] += 3
+    data = write(tmp_path / "arm", [with_states(states)], motors())
+    said = call(data, "--model", EXAMPLES / "arm.urdf", "--tip", "tool", "--out", tmp_path / "robot.yaml")
+    assert "Unsure: 'elbow_flex' goes from" in said
