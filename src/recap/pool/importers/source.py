@@ -150,7 +150,7 @@ class Source(LazySequence[Episode]):
             episode = _episode(raw, self.plan)
             if self._column is not None:
                 episode = replace(episode, attributes=_with_column(raw, self._column))
-            return episode if self._transform is None else self._transform(episode)
+        return episode if self._transform is None else self._transform(episode)  # its refusal is no damage
 
     def __iter__(self) -> Iterator[Episode]:
         """All of them; where damaged ones are skipped those that can be read, and `damage` has the others."""
@@ -234,8 +234,7 @@ def as_dataset_error(path: Path, what: str = "") -> Iterator[None]:
     except RecapError as error:
         if not what if isinstance(error, InputError) else str(path) in str(error):
             raise  # it names the file
-        code = error.code if "." in error.code else None  # a code of its own
-        raise DatasetError(f"{where}: {_line(error)}", code=code) from error
+        raise DatasetError(f"{where}: {_line(error)}") from error
     except KeyError as error:
         raise DatasetError(f"{where} cannot be read: {_line(error)} is missing; check the file") from error
     except MemoryError as error:
