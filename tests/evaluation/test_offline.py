@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -191,6 +193,33 @@ def test_a_target_of_another_robot_is_refused(folder: Path, tmp_path: Path) -> N
     with pytest.raises(InputError) as refused:
         evaluate_offline(AgentConfig(str(folder / "state")), target, str(folder / "pool.safetensors"))
     assert refused.value.code == "robot.mismatch"
+
+
+def test_a_target_without_what_the_agent_looks_at_is_refused(folder: Path, tmp_path: Path) -> None:
+    pool = str(folder / "pool.safetensors")
+    bare = replace(demonstrations("triangle", range(1))[0], objects={})
+    with pytest.raises(InputError, match="has no object 'block'"):
+        evaluate_offline(AgentConfig(str(folder / "state")), packed(tmp_path, "bare", [bare]), pool)
+
+
+def test_another_rate_than_the_robot_s_is_said(folder: Path, tmp_path: Path) -> None:
+    slow = replace(demonstrations("triangle", range(1))[0], fps=5.0)
+    found, _ = evaluate_offline(
+        AgentConfig(str(folder / "state")),
+        packed(tmp_path, "slow", [slow]),
+        str(folder / "pool.safetensors"),
+    )
+    assert "The target has 5 frames a second, the robot 10 actions." in found.notes
+
+
+def test_without_rerun_nothing_is_begun(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rerun", None)
+    words = ("--target", folder / "target.safetensors", "--pool", folder / "pool.safetensors", "--rrd")
+    assert call("eval", folder / "state", "--offline", *words, "--out", tmp_path / "out") == 2
+    assert "recap-robot[rerun]" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_film_and_a_recording_show_the_demonstration(folder: Path, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def evaluate(
         names = (policy or "replay").split(",")
         out = out or Path("runs") / re.sub(r"[^A-Za-z0-9._-]+", "-", f"offline-{names[0]}")
         configs = [agent(name) for name in names]
-        return evaluate_offline(configs, target, pool, episodes, record or "1", rrd, json_only, out)
+        return evaluate_offline(configs, (target, pool), episodes, record or "1", rrd, json_only, out)
     if target or episodes or rrd or json_only:
         raise InputError("--target, --episodes, --rrd and --json are for --offline: give that too")
     if config_file is not None:

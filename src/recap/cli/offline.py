@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,25 +27,23 @@ Scenes and phases need demonstrations that are paired."""
 
 def evaluate_offline(
     configs: Sequence[AgentConfig],
-    target: str | None,
-    pool: str | None,
+    data: tuple[str | None, str | None],
     episodes: str | None,
     record: str,
     rrd: bool,
     json_only: bool,
     out: Path,
 ) -> int:
-    """Each policy on the same demonstrations, one after the other; films are of the first."""
+    """Each policy on the same demonstrations; data are target and pool, films are of the first policy."""
     import json
     from dataclasses import asdict
 
     from recap.assembly import refuse_unknown_policy
     from recap.cli.ranges import parse_seeds
     from recap.cli.terminal import progress_bar, say, show
-    from recap.evaluation.offline import evaluate_offline as run
-    from recap.evaluation.offline_files import write_film, write_rrd
     from recap.run_directory import write_whole
 
+    target, pool = data
     if target is None or pool is None:
         missing = "--target" if target is None else "--pool"
         raise InputError(f"--offline compares with demonstrations: give {missing}, a pool or a dataset")
@@ -55,31 +52,31 @@ def evaluate_offline(
     for config in configs:
         refuse_unknown_policy(config.policy)
     chosen = () if episodes == "all" else None if episodes is None else parse_seeds(episodes)
-    n_watched = int(record) if record.isdecimal() else 1_000_000
-    results, films = [], []
+    from recap.evaluation.offline import evaluate_offline as run
+    from recap.evaluation.offline_files import load_rerun, write_film, write_rrd
+
+    if rrd:
+        load_rerun()
+    results: list[Offline] = []
     for config in configs:
         say(f"Loading {config.policy} …")
+        n = 0 if results else int(record) if record.isdecimal() else 1_000_000
         with progress_bar("demonstrations") as progress:
-            result, watched = run(
-                config, target, pool, episodes=chosen, n_watched=n_watched, progress=progress
-            )
+            result, watched = run(config, target, pool, episodes=chosen, n_watched=n, progress=progress)
         results.append(result)
+        chosen = result.numbers
         out.mkdir(parents=True, exist_ok=True)
         for one in watched:
-            films.append(write_film(one, out))
+            if write_film(one, out) is None:
+                say(f"No film of {one.episode.id}: it has no pictures")
             if rrd:
-                write_rrd(one, re.sub(r"[^\w.-]+", "-", Path(target).stem), out)
-        n_watched, chosen = 0, result.numbers
+                write_rrd(one, Path(target).name.removesuffix(".safetensors"), out)
     text = json.dumps({"kind": "offline", "results": [asdict(result) for result in results]}, indent=1)
     write_whole(out / INFO, text + "\n")
-    if json_only:
-        click.echo(text)
-        return 0
     for result in results:
-        show(_tables(result))
-    if films:
-        click.echo(f"Films: {out}" if any(films) else "Films: none, these demonstrations have no pictures")
-    click.echo(f"Results: {out / INFO}")
+        if not json_only:
+            show(_tables(result))
+    click.echo(text if json_only else f"Results: {out / INFO}")
     return 0
 
 
@@ -87,14 +84,11 @@ def _tables(result: Offline) -> RenderableType:
     from rich.console import Group
 
     heads = [f"{name}\n{unit}" for name, unit in result.units.items()]
-    rows = [
-        [name, _shown(error), *(f"{e[0]:.3g}" for e in result.features[name].values())]
-        for name, error in result.errors.items()
-    ]
-    parts: list[RenderableType] = [
+    means = {m: [f"{e[0]:.3g}" for e in found.values()] for m, found in result.features.items()}
+    parts: list[Any] = [
         f"{result.policy} on {len(result.episodes)} demonstrations of {result.target}: {result.n_moments} "
         f"chunks of {result.chunk_size} actions, one every {result.every}; retrieval {result.retrieval}\n",
-        _table(["", "error", *heads], rows),
+        _table(["", "error", *heads], [[m, _shown(e), *means[m]] for m, e in result.errors.items()]),
         NOTE,
     ]
     if result.difference is not None:
@@ -124,9 +118,9 @@ def _tables(result: Offline) -> RenderableType:
         parts += ["", _table(heads, bins)]
     if result.descriptors is not None:
         terms = [[row["term"], *(_shown(row[key]) for key in RANKS)] for row in result.descriptors["rows"]]
-        tasks = f"Tasks in the pool: {result.descriptors['n_tasks']}. {RANKS_NOTE}"
-        parts += ["", _table(["descriptor", *RANKS.values()], terms), tasks]
-    return Group(*parts, *("", *result.notes)[: 2 * len(result.notes)])
+        parts += ["", _table(["descriptor", *RANKS.values()], terms)]
+        parts += [f"Tasks in the pool: {result.descriptors['n_tasks']}. {RANKS_NOTE}"]
+    return Group(*parts, "", *result.notes)
 
 
 def _shown(estimate: Sequence[float] | None) -> str:

@@ -15,6 +15,7 @@ from recap.errors import InputError
 from recap.evaluation.agents import Trial
 from recap.features.describer import TermDescriber
 from recap.geometry3 import rotation6_to_matrix
+from recap.policies.checkpoint import read_training
 from recap.pool.content import content_id
 from recap.pool.memory import MemoryView
 from recap.pool.opening import open_demonstrations, open_pool
@@ -22,7 +23,7 @@ from recap.pool.view import PoolView
 from recap.retrieval.explain import observation_at
 from recap.retrieval.quality import Estimate, descriptor_quality, estimate
 from recap.robot import Body, Feature
-from recap.types import F64, Episode, Observation, Retrieval
+from recap.types import F64, Episode, Observation, Requires, Retrieval
 
 METHODS = POLICY, REPLAYED, ALONE, HOLD, MEAN = "policy", "replay", "no retrieval", "hold", "mean action"
 N_TOGETHER = 8  # demonstrations that one call of the policy serves
@@ -97,44 +98,35 @@ def evaluate_offline(
     policy, view = load_policy(config), open_demonstrations(target)
     if not view.episode_ids:
         raise InputError(f"target '{target}' holds no demonstration: there is nothing to compare with")
-    agent = assemble_agent(
-        replace(config, reaction="ignore"), open_pool(pool), policy, suite=suite_of(config)
-    )
+    acting = replace(config, reaction="ignore")  # however unsure it is
+    agent = assemble_agent(acting, open_pool(pool), policy, suite=suite_of(config))
     robot, retriever = agent.robot(), agent.retriever
     refuse_other_robot(robot, view, "target")
     retrieves = policy is None or policy.config.retrieval
     if retrieves and not retriever.index().episode_ids:
         raise InputError(
-            f"pool '{pool}' has no demonstration that retrieval '{retriever.config.name}' can use: "
-            "recap pool verify says why"
+            f"pool '{pool}' has no demonstration that retrieval '{retriever.config.name}' can use"
         )
-    training: Mapping[str, Any] = {}
-    sides: Mapping[str, frozenset[str]] = {}
-    if policy is not None:
-        from recap.policies.checkpoint import read_training
-
-        training, sides = read_training(config.policy)
-    numbers = (
-        held_out_episodes(view, sides) if episodes is None else list(episodes or range(len(view.episode_ids)))
-    )
-    if numbers and max(numbers) >= len(view.episode_ids):
-        raise InputError(
-            f"target '{target}' has no demonstration {max(numbers)}: it has {len(view.episode_ids)}"
-        )
+    training, sides = read_training(config.policy) if policy is not None else ({}, {})
+    n = len(view.episode_ids)
+    numbers = held_out_episodes(view, sides) if episodes is None else list(episodes or range(n))
+    if max(numbers) >= n:
+        raise InputError(f"target '{target}' has no demonstration {max(numbers)}: it has {n}")
     demos = [view.episode(view.episode_ids[i]) for i in numbers]
+    for demo in demos:
+        _refuse_lacking(demo, agent.requires)
     n_learned = sum(content_id(demo) in sides.get("train", ()) for demo in demos)
     alone = policy is not None and retrieves and training.get("retrieval_dropout") != 0
+    fps, hz = demos[0].fps, robot.control_hz
     notes = {
-        f"The policy learned from {n_learned} of these {len(demos)} demonstrations.": n_learned > 0,
-        "The checkpoint does not say what it learned from: it may be these.": policy is not None
-        and not sides,
+        f"The policy learned from {n_learned} of these {len(demos)} demonstrations.": n_learned,
+        "The checkpoint does not say what it learned from: it may be these.": policy and not sides,
+        f"The target has {fps:g} frames a second, the robot {hz:g} actions.": abs(fps - hz) > 0.01 * hz,
         f"Fewer than {MIN_TRUSTED} demonstrations: intervals say little.": len(demos) < MIN_TRUSTED,
         "The policy does not retrieve: there is no replay beside it.": not retrieves,
-        "The policy never learned to act without a match: 'no retrieval' is left out.": retrieves
-        and policy is not None
-        and not alone,
+        "'no retrieval' is left out: the policy never learned to act so.": policy and retrieves and not alone,
     }
-    rest = sorted(set(range(len(view.episode_ids))) - set(numbers)) or numbers
+    rest = sorted(set(range(n)) - set(numbers)) or numbers
     others = np.concatenate([view.episode(view.episode_ids[i]).actions for i in rest]).astype(np.float64)
     looks: list[Look] = []
     watched: list[Watched] = []
@@ -167,6 +159,13 @@ def evaluate_offline(
         notes=tuple(note for note, holds in notes.items() if holds),
     )
     return result, watched
+
+
+def _refuse_lacking(demo: Episode, requires: Requires) -> None:
+    lacking = requires.missing(demo.objects, demo.goal)
+    lacking = lacking or next((f"camera '{c}'" for c in requires.cameras if c not in demo.images), None)
+    if lacking is not None:
+        raise InputError(f"demonstration {demo.id} of the target has no {lacking}, which the agent looks at")
 
 
 def held_out_episodes(view: PoolView, sides: Mapping[str, frozenset[str]]) -> list[int]:

@@ -12,7 +12,7 @@ from recap.evaluation.film import CRF, Shown, compose, recorded_reel, still
 from recap.evaluation.offline import POLICY, REPLAYED, Watched
 from recap.pictures import write_png
 from recap.run_directory import whole_file
-from recap.types import F64, U8
+from recap.types import F64
 
 
 def write_film(watched: Watched, out: Path) -> Path | None:
@@ -35,12 +35,18 @@ def write_film(watched: Watched, out: Path) -> Path | None:
     return out / f"episode_{watched.number}.mp4"
 
 
-def write_rrd(watched: Watched, dataset: str, out: Path) -> Path:
-    """`<dataset>_episode_<i>.rrd`: pictures, actions, matches and predictions along the demonstration."""
+def load_rerun() -> Any:
+    """The module, or one line on how to get it."""
     try:
-        import rerun as rr
+        import rerun
     except ModuleNotFoundError:
         raise InputError("rerun is not installed: pip install 'recap-robot[rerun]'") from None
+    return rerun
+
+
+def write_rrd(watched: Watched, dataset: str, out: Path) -> Path:
+    """`<dataset>_episode_<i>.rrd`: pictures, actions, matches and predictions along the demonstration."""
+    rr = load_rerun()
     episode, agent = watched.episode, watched.agent
     name = f"{dataset}_episode_{watched.number}"
     stream = rr.RecordingStream("recap", recording_id=name)
@@ -52,7 +58,7 @@ def write_rrd(watched: Watched, dataset: str, out: Path) -> Path:
 
     def pictures(what: str, images: Any, t: int) -> None:
         for camera, frames in images.items():
-            stream.log([what, camera], _jpeg(rr, frames[min(t, len(frames) - 1)]))
+            stream.log([what, camera], rr.Image(frames[t]).compress())
 
     def numbers(whose: str, action: F64) -> None:
         for feature, columns in body.spans:
@@ -80,7 +86,7 @@ def write_rrd(watched: Watched, dataset: str, out: Path) -> Path:
             if latents is not None and agent.policy is not None:
                 cameras = agent.policy.config.image.cameras
                 for camera, picture in zip(cameras, agent.policy.decode_frames(latents), strict=False):
-                    stream.log(["predicted", camera], _jpeg(rr, picture))
+                    stream.log(["predicted", camera], rr.Image(picture).compress())
             for method in (m for m in (POLICY, REPLAYED) if m in look.chunks):
                 for step, action in enumerate(look.chunks[method][: agent.n_action_steps]):
                     at(look.t + step)
@@ -88,11 +94,3 @@ def write_rrd(watched: Watched, dataset: str, out: Path) -> Path:
         stream.flush()
         stream.disconnect()
     return out / f"{name}.rrd"
-
-
-def _jpeg(rr: Any, image: U8) -> Any:
-    import cv2
-
-    done, data = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
-    assert done
-    return rr.EncodedImage(contents=data.tobytes(), media_type="image/jpeg")
