@@ -32,7 +32,8 @@ from recap.policies.checkpoint import save_pretrained
 from recap.pool.content import content_id
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.packed import write_packed
-from recap.robot import Body, Feature
+from recap.pool.store import Pool
+from recap.robot import ActionMode, Body, Feature, RobotSpec
 from recap.types import Episode
 from recap.video import video_size
 from toy_policy import demonstrations, drawn, toy_config, toy_policy, write_demonstrations
@@ -120,6 +121,24 @@ def test_errors_of_features_are_in_their_units() -> None:
     true = np.array([[0, 0, 0, 1, 0, 0, 0, 1, 0, 3.1, 0, 0]], np.float64)
     guess = np.array([[3, 4, 0, 0, 1, 0, -1, 0, 0, -3.1, 1, 7]], np.float64)
     assert feature_errors(body, guess, true)[0] == pytest.approx([5, 90, 2 * np.pi - 6.2, 5])
+
+
+@pytest.mark.parametrize(
+    ("action", "mode", "held"),
+    [("state", "absolute", True), ("goal", "absolute", False), ("goal", "delta", True)],
+)
+def test_holding_is_left_out_where_it_is_not_known(
+    action: str, mode: ActionMode, held: bool, tmp_path: Path
+) -> None:
+    robot = RobotSpec("arm", 10.0, (Feature("state", "joint", 4),), (Feature(action, "joint", 4),), mode)
+    Pool.create(tmp_path / "pool", robot=robot).add([reach(i, "other") for i in range(2)])
+    target = packed(tmp_path, "target", [reach(i, "arm") for i in range(3, 5)])
+    found, _ = evaluate_offline(AgentConfig(), target, str(tmp_path / "pool"))
+    assert (HOLD in found.errors) == held
+    assert any("'hold' is left out" in note for note in found.notes) != held
+    if mode == "delta":  # no change is no action
+        sizes = [np.sqrt(np.square(reach(i, "arm").actions).mean(axis=1)).mean() for i in range(3, 5)]
+        assert found.features[HOLD][action][0] == pytest.approx(np.mean(sizes), rel=1e-3)
 
 
 def test_held_out_ones_are_chosen_then_new_ones_then_all() -> None:

@@ -116,6 +116,8 @@ def _tables(result: Offline) -> RenderableType:
             *(f"error of\n{name}" for name in names),
         ]
         parts += ["", _table(heads, bins)]
+    elif result.same_task is not None:
+        parts.append("No confidence: the pool is too small to calibrate it.")
     if result.descriptors is not None:
         terms = [[row["term"], *(_shown(row[key]) for key in RANKS)] for row in result.descriptors["rows"]]
         parts += ["", _table(["descriptor", *RANKS.values()], terms)]

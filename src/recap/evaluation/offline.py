@@ -22,7 +22,7 @@ from recap.pool.opening import open_demonstrations, open_pool
 from recap.pool.view import PoolView
 from recap.retrieval.explain import observation_at
 from recap.retrieval.quality import Estimate, descriptor_quality, estimate
-from recap.robot import Body, Feature
+from recap.robot import Body, Feature, RobotSpec
 from recap.types import F64, Episode, Observation, Requires, Retrieval
 
 METHODS = POLICY, REPLAYED, ALONE, HOLD, MEAN = "policy", "replay", "no retrieval", "hold", "mean action"
@@ -124,6 +124,7 @@ def evaluate_offline(
         f"The target has {fps:g} frames a second, the robot {hz:g} actions.": abs(fps - hz) > 0.01 * hz,
         f"Fewer than {MIN_TRUSTED} demonstrations: intervals say little.": len(demos) < MIN_TRUSTED,
         "The policy does not retrieve: there is no replay beside it.": not retrieves,
+        "'hold' is left out: not every action is named like a measurement.": not _can_hold(robot),
         "'no retrieval' is left out: the policy never learned to act so.": policy and retrieves and not alone,
     }
     rest = sorted(set(range(n)) - set(numbers)) or numbers
@@ -199,7 +200,8 @@ def _looks(
             chunk, plan = planned[i], plans[i]
             true = demos[slot].actions[t : t + horizon].astype(np.float64)
             still = np.repeat(robot.hold(seen[i].proprio)[None], horizon, axis=0)
-            chunks = {HOLD: still, MEAN: np.repeat(mean[None], horizon, axis=0)}
+            chunks = {MEAN: np.repeat(mean[None], horizon, axis=0)}
+            chunks |= {HOLD: still} if _can_hold(robot) else {}
             if agent.policy is not None:
                 chunks[POLICY] = still if chunk is None else chunk
             if agent.policy is None or agent.policy.config.retrieval:
@@ -210,6 +212,11 @@ def _looks(
             errors = {m: float(np.sqrt(np.square((c - true) / scale).mean())) for m, c in chunks.items()}
             features = {m: feature_errors(robot.act, c, true).mean(axis=0) for m, c in chunks.items()}
             yield Look(first + slot, t, agent.retrieval(slot), plan, chunks, errors, features)
+
+
+def _can_hold(robot: RobotSpec) -> bool:
+    """Whether it is known what keeps the robot where it is."""
+    return robot.action_mode == "delta" or bool((robot.measured >= 0).all())
 
 
 def _with_cameras(demo: Episode, cameras: Sequence[str]) -> Episode:
