@@ -242,9 +242,9 @@ def test_with_pixels_no_pose_of_the_environment_reaches_the_agent(monkeypatch: p
 ADD = """
 import sys
 from recap.pool.store import Pool
-from recap.pool.lerobot import LeRobotDataset
+from recap.pool.importers import open_source
 from pathlib import Path
-Pool.open(sys.argv[1]).add(list(LeRobotDataset.open(Path(sys.argv[2]))))
+Pool.open(sys.argv[1]).add(list(open_source(Path(sys.argv[2]))))
 """
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from recap.cli.one_line import run_script
 from recap.cli.terminal import progress_bar
-from recap.pool.lerobot import LeRobotDataset
+from recap.pool.importers import open_source
 from recap.pool.memory import MemoryView
 from recap.pool.packed import write_packed
 from recap_worlds.pusht.collecting import CollectSpec, collect
@@ -47,7 +47,7 @@ def main() -> None:
                 dataset = Path(folder) / str(number)
                 with progress_bar(name) as progress:
                     collect(spec, dataset, workers=os.cpu_count() or 1, progress=progress)
-                episodes += list(LeRobotDataset.open(dataset))
+                episodes += list(open_source(dataset))
             write_packed(MemoryView(episodes), out / f"{name}.safetensors")
         print(f"{out / name}.safetensors: {(out / f'{name}.safetensors').stat().st_size / 1e6:.1f} MB")
 

@@ -19,7 +19,8 @@ from lerobot_files import write_older
 
 from recap.cli.pool import pool as group
 from recap.errors import RecapError
-from recap.pool.lerobot import LeRobotDataset, assemble, stage_episode
+from recap.pool.importers import open_source
+from recap.pool.lerobot import assemble, stage_episode
 from recap.pool.packed import PackedPool
 from recap.pool.store import Pool
 from recap.types import Episode
@@ -101,7 +102,7 @@ def test_a_tour(uri: Path, dataset: Path, tmp_path: Path) -> None:
 
 def test_export_gives_back_what_was_added(uri: Path, dataset: Path, tmp_path: Path) -> None:
     assert "3 demonstrations" in said("export", uri, tmp_path / "out")
-    for a, b in zip(LeRobotDataset.open(dataset), LeRobotDataset.open(tmp_path / "out"), strict=True):
+    for a, b in zip(open_source(dataset), open_source(tmp_path / "out"), strict=True):
         assert a.id == b.id
         assert np.array_equal(a.actions, b.actions)
     assert "exists already" in refused("export", uri, tmp_path / "out")
@@ -277,7 +278,7 @@ def test_several_tasks_are_one_dataset_or_one_by_name(tmp_path: Path) -> None:
     said("create", tmp_path / "again")
     said("add", tmp_path / "again", tmp_path / "all")
     for wanted in (push, lift, episode("plain")):
-        for read in (Pool.open(tmp_path / "again").get(wanted.id), *LeRobotDataset.open(tmp_path / "all")):
+        for read in (Pool.open(tmp_path / "again").get(wanted.id), *open_source(tmp_path / "all")):
             if read.id != wanted.id:
                 continue
             assert read.task == wanted.task

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 from recap.errors import DatasetError, InputError, RunDirectoryError
 from recap.pool import lerobot_write
-from recap.pool.lerobot import LeRobotDataset, Sizes, assemble, stage_episode, staged_indices
+from recap.pool.importers import Source, open_source
+from recap.pool.lerobot import Sizes, assemble, stage_episode, staged_indices
 from recap.types import Episode
 
 TINY = Sizes(data_mb=0.004, video_mb=0.004, chunk_size=2)
@@ -64,12 +65,19 @@ def make_episode(
     )
 
 
-def build(root: Path, episodes: list[Episode], sizes: Sizes | None = None) -> LeRobotDataset:
+def build(root: Path, episodes: list[Episode], sizes: Sizes | None = None) -> Source:
     folder = root.with_name(f"{root.name}-staged")
     for index, episode in enumerate(episodes):
         stage_episode(folder, index, episode)
     assemble(folder, len(episodes), root, sizes=sizes)
-    return LeRobotDataset.open(root)
+    return open_source(root)
+
+
+def decode(source: Source) -> None:
+    """Read every value and decode every frame."""
+    for episode in source:
+        for frames in episode.images.values():
+            assert len(list(frames)) == len(episode)
 
 
 def assert_same(read: Episode, written: Episode) -> None:
@@ -92,6 +100,7 @@ def assert_same(read: Episode, written: Episode) -> None:
         assert error.mean() < 2.5
 
 
+words = st.text("abcäÖ_-9", min_size=1, max_size=6)
 names = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=6)
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
@@ -101,12 +110,12 @@ finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
     lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4),
     state_dim=st.integers(1, 3),
     action_dim=st.integers(1, 3),
-    objects=st.dictionaries(names, st.integers(1, 3), max_size=3),
+    objects=st.dictionaries(words, st.integers(1, 3), max_size=3),
     goal_dim=st.integers(0, 3),
     cameras=st.sampled_from([(), ("top",), ("a.b", "wrist")]),
     fps=st.sampled_from([1.0, 10, 16.7, 30, 1 / 0.06]),
     number=finite,
-    text=names,
+    text=words,
     attributes=st.dictionaries(names, st.one_of(names, st.integers(), finite, st.booleans()), max_size=2),
 )
 def test_round_trip(
@@ -129,7 +138,6 @@ def test_round_trip(
     with tempfile.TemporaryDirectory() as folder:
         dataset = build(Path(folder) / "set", episodes)
         assert len(dataset) == len(episodes)
-        assert dataset.fps == fps
         for read, written in zip(dataset, episodes, strict=True):
             assert_same(read, written)
 
@@ -143,10 +151,10 @@ def test_rolls_over_to_more_files(tmp_path: Path) -> None:
         )
         assert len(files) > 2
         assert any("chunk-001/file-000" in name for name in files)
-    dataset.check()
+    decode(dataset)
     for index in (8, 0, 4, *range(9)):
         assert_same(dataset[index], episodes[index])
-    assert_same(pickle.loads(pickle.dumps(dataset))[-1], episodes[-1])
+    assert_same(pickle.loads(pickle.dumps(dataset[-1])), episodes[-1])
     assert [episode.id for episode in dataset[2:4]] == ["demo-2", "demo-3"]
 
 
@@ -180,15 +188,16 @@ def test_equal_episodes_give_equal_bytes(tmp_path: Path) -> None:
 
 def test_columns_and_statistics(tmp_path: Path) -> None:
     episodes = [make_episode(0, n=30), make_episode(1, n=10, task="again")]
-    dataset = build(tmp_path / "set", episodes)
+    build(tmp_path / "set", episodes)
     table = pq.read_table(tmp_path / "set/data/chunk-000/file-000.parquet")
     assert table.schema.field("observation.state").type == pa.list_(pa.field("element", pa.float32()), 2)
     assert table["index"].to_pylist() == list(range(40))
     assert table["task_index"].to_pylist() == [0] * 30 + [1] * 10
     assert [i for i, done in enumerate(table["next.done"].to_pylist()) if done] == [29, 39]
     assert [i for i, won in enumerate(table["next.success"].to_pylist()) if won] == [29]
-    assert dataset.features["observation.environment_state"]["names"] == ["block.0", "block.1", "block.2"]
-    assert dataset.info["robot_type"] == "pusher"
+    info = json.loads((tmp_path / "set/meta/info.json").read_text())
+    names = info["features"]["observation.environment_state"]["names"]
+    assert (names, info["robot_type"]) == (["block.0", "block.1", "block.2"], "pusher")
     stats = json.loads((tmp_path / "set/meta/stats.json").read_text())
     states = np.concatenate([episode.proprio for episode in episodes]).astype(float)
     for name in ("min", "max", "mean", "std"):
@@ -314,7 +323,7 @@ def test_datasets_of_others_have_defaults(tmp_path: Path) -> None:
         info["robot_type"] = None
 
     edit_info(root, forget)
-    episode = LeRobotDataset.open(root)[1]
+    episode = open_source(root)[1]
     assert (episode.id, episode.scene_id, episode.embodiment) == ("set/1", "set/1", "unknown")
     assert (episode.goal, episode.objects, episode.attributes, episode.success) == (None, {}, {}, True)
     assert list(episode.images) == ["image"]
@@ -326,7 +335,7 @@ def test_objects_of_others_stay_together(tmp_path: Path) -> None:
     build(tmp_path / "set", [make_episode(0)])
     for other in (None, ["x", "y", "z"], {"motors": ["a"]}, ["block.0", "block.2", "block.1"]):
         edit_info(tmp_path / "set", partial(rename_objects, other))
-        objects = LeRobotDataset.open(tmp_path / "set")[0].objects
+        objects = open_source(tmp_path / "set")[0].objects
         assert objects["environment"].tobytes() == make_episode(0).objects["block"].tobytes()
 
 
@@ -334,7 +343,7 @@ def test_an_uneven_clock_is_kept(tmp_path: Path) -> None:
     times = np.cumsum(np.full(9, 0.13)).astype(np.float32)
     build(tmp_path / "set", [make_episode(0)])
     edit_table(tmp_path / "set" / DATA, lambda t: set_column(t, "timestamp", pa.array(times)))
-    assert (LeRobotDataset.open(tmp_path / "set")[0].timestamps == times.astype(np.float64)).all()
+    assert (open_source(tmp_path / "set")[0].timestamps == times.astype(np.float64)).all()
 
 
 OBJECTS = "observation.environment_state"
@@ -382,7 +391,6 @@ def put_null(table: Any) -> Any:
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
-    "no dataset": lambda root: shutil.rmtree(root),
     "no info.json": lambda root: (root / "meta/info.json").unlink(),
     "half an info.json": lambda root: truncate(root / "meta/info.json"),
     "info.json is a list": lambda root: (root / "meta/info.json").write_text("[]"),
@@ -430,7 +438,7 @@ DEEP_DAMAGE: dict[str, Callable[[Path], object]] = {
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("whole") / "set"
-    build(root, [make_episode(0), make_episode(1)]).check()
+    decode(build(root, [make_episode(0), make_episode(1)]))
     return root
 
 
@@ -440,8 +448,7 @@ def test_damage_is_told_in_one_line(tmp_path: Path, whole: Path, kind: str) -> N
     root = tmp_path / "set"
     (DAMAGE | DEEP_DAMAGE)[kind](root)
     with pytest.raises(DatasetError) as caught:
-        # Opening must notice what a look at the files can tell; values are for `check`.
-        LeRobotDataset.open(root) if kind in DAMAGE else LeRobotDataset.open(root).check()
+        decode(open_source(root))
     assert "\n" not in str(caught.value)
     assert str(root) in str(caught.value)
     assert "; " in str(caught.value)  # what to do
@@ -456,4 +463,4 @@ def test_check_decodes_the_videos(tmp_path: Path, whole: Path) -> None:
     content[start : start + 900] = bytes(900)
     video.write_bytes(content)
     with pytest.raises(DatasetError, match="cannot be read"):
-        LeRobotDataset.open(tmp_path / "set").check()
+        decode(open_source(tmp_path / "set"))

@@ -16,7 +16,7 @@ from source_files import image, path_of, write_robomimic, write_robotwin, write_
 from recap.errors import DatasetError, InputError, RecapError
 from recap.pool.importers import detect_format, open_source
 from recap.pool.importers.checks import check_dataset
-from recap.pool.lerobot import LeRobotDataset, assemble, stage_episode
+from recap.pool.lerobot import assemble, stage_episode
 from recap.pool.opening import open_demonstrations
 from recap.types import Episode
 
@@ -58,10 +58,11 @@ def add_column(root: Path, key: str, values: pa.Array, feature: dict[str, object
     (root / "meta/info.json").write_text(json.dumps(info))
 
 
-def test_by_default_an_episode_is_what_the_reader_says(dataset: Path) -> None:
+def test_by_default_an_episode_is_what_was_written(dataset: Path) -> None:
     source = open_source(dataset)
     assert (source.format, len(source)) == ("lerobot", 2)
-    for ours, theirs in zip(source, LeRobotDataset.open(dataset), strict=True):
+    for number, ours in enumerate(source):
+        theirs = make_episode(number)
         for name in ("id", "scene_id", "task", "embodiment", "fps", "action_space", "source", "attributes"):
             assert getattr(ours, name) == getattr(theirs, name)
         for name in ("timestamps", "proprio", "actions", "goal"):
@@ -69,10 +70,10 @@ def test_by_default_an_episode_is_what_the_reader_says(dataset: Path) -> None:
         assert list(ours.objects) == ["block", "cup"]
         for name, values in theirs.objects.items():
             np.testing.assert_array_equal(ours.objects[name], values)
-        np.testing.assert_array_equal(ours.images["top"][4], theirs.images["top"][4])
+        assert np.abs(ours.images["top"][4].astype(float) - theirs.images["top"][4]).mean() < 6
     report = source.describe()
     assert report.lengths == (9, 9)
-    assert [(f.name, f.origin) for f in report.fields][2:4] == [
+    assert [(f.name, f.origin) for f in report.fields if ":" in f.name][:2] == [
         ("object:block", "observation.environment_state[0:3]"),
         ("object:cup", "observation.environment_state[3:5]"),
     ]

@@ -1,6 +1,5 @@
-"""LeRobotDataset v3, the format in which demonstrations are kept and exchanged."""
+"""LeRobotDataset v3 as demonstrations are kept and exchanged; `recap.pool.importers` reads it."""
 
-from recap.pool.lerobot_read import LeRobotDataset
 from recap.pool.lerobot_write import Sizes, alike, assemble, stage_episode, staged_indices
 
-__all__ = ["LeRobotDataset", "Sizes", "alike", "assemble", "stage_episode", "staged_indices"]
+__all__ = ["Sizes", "alike", "assemble", "stage_episode", "staged_indices"]

@@ -1,12 +1,9 @@
-"""Reads a LeRobotDataset (v2.0, v2.1, v3), ours or anyone's: its episodes, its damage, and the importer.
-
-Images are decoded when they are asked for.
-"""
+"""Reads LeRobot datasets (v2.0, v2.1, v3), ours or anyone's, and finds what is damaged in them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from recap.errors import DatasetError, InputError
-from recap.lazy import LazySequence
+from recap.pool import lerobot_meta as meta
 from recap.pool.importers.encoded import ParquetFrames
 from recap.pool.importers.mapping import IMAGE, OBJECT, Kind, SourceKey, check_name
 from recap.pool.importers.source import (
@@ -31,139 +28,136 @@ from recap.pool.importers.source import (
     check_fps,
     check_size,
 )
-from recap.pool.lerobot_meta import (
-    ABSENT,
-    ACTION,
-    GOAL,
-    IMAGES,
-    INFO_PATH,
-    INTEGERS,
-    OBJECTS,
-    STATE,
-    SUCCESS,
-    Feature,
-    Film,
-    Row,
-    column_names,
-    read_info,
-    read_rows,
-    read_tasks,
-    width_of,
-)
-from recap.types import F32, F64, U8, Episode
+from recap.pool.lerobot_meta import INFO_PATH, INTEGERS, Feature, Film, Row, width_of
+from recap.types import F64, U8
 from recap.video import VideoFrames, video_length
 
 _COUNTERS = ("timestamp", *INTEGERS, "index", "task_index")
-_STATES, _ACTIONS = (STATE, "state"), (ACTION, "actions")  # LeRobot's name, and openpi's
+_FIELDS = {"proprio": (meta.STATE, "state"), "action": (meta.ACTION, "actions"), "goal": (meta.GOAL,)}
 
 
-class LeRobotDataset(LazySequence[Episode]):
-    """A dataset on disk as a sequence of episodes; `open` makes one."""
+class LeRobotReader(Reader):
+    """The columns and films of a dataset by their keys; films and pictures are decoded when asked for."""
 
-    def __init__(self, root: Path, info: Mapping[str, Any], rows: Sequence[Row]) -> None:
-        self.root, self.info, self.rows = root, info, rows
-        self.lengths = [row.length for row in rows]  # frames of each episode
+    def __init__(self, path: Path, fps: float | None = None) -> None:
+        self.path, self.info = path, meta.read_info(path)
+        self._rows = meta.read_rows(path, self.info)
+        self._features: dict[str, Feature] = self.info["features"]
         self._files: dict[Path, _DataFile] = {}
-
-    @classmethod
-    def open(cls, root: Path, *, whole: bool = True) -> LeRobotDataset:
-        """Open a dataset; `whole` refuses one with damage that files and headers show, values unread."""
-        info = read_info(root)
-        dataset = cls(root, info, read_rows(root, info))
-        if whole and dataset.damage:
-            raise DatasetError(str(dataset.damage[0]))
-        return dataset
-
-    def __reduce__(self) -> tuple[Callable[[Path], LeRobotDataset], tuple[Path]]:
-        return LeRobotDataset.open, (self.root,)
-
-    @property
-    def features(self) -> Mapping[str, Feature]:
-        """The columns and videos of the dataset, as its info.json has them."""
-        features: dict[str, Feature] = self.info["features"]
-        return features
-
-    @property
-    def fps(self) -> float:
-        """Frames per second."""
-        return float(self.info["fps"])
+        self.fps = float(self.info["fps"])
+        if fps is not None and check_fps(fps) != self.fps:
+            raise InputError(
+                f"{path} says {self.fps:g} frames per second, not {fps:g}: "
+                "leave --fps out, and resample what was read"
+            )
+        if not self._rows:
+            raise DatasetError(f"{path} has no episodes; there is nothing to import")
+        with as_dataset_error(path, INFO_PATH):
+            length = self._rows[0].length
+            self.keys = {key: _source_key(key, feature, length) for key, feature in self._features.items()}
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self._rows)
 
-    def _item(self, number: int) -> Episode:
-        return self.read(number, ())[0]
+    def lengths(self) -> Sequence[int]:
+        """From the episode table."""
+        return [row.length for row in self._rows]
 
-    def check(self) -> None:
-        """Read every value and decode every frame; raises a DatasetError on the first thing wrong."""
-        for episode in self:  # each value is looked at when an episode is read
-            for frames in episode.images.values():
-                for _ in frames:  # and each frame when it is decoded
-                    pass
+    def default_mapping(self) -> Mapping[str, str]:
+        """LeRobot's own names, or openpi's; objects apart where columns are named `block.0`, `block.1`, …"""
+        numbers = [key for key, info in self.keys.items() if info.kind == "numbers"]
+        known = {field: [key for key in keys if key in numbers] for field, keys in _FIELDS.items()}
+        mapping = {field: keys[0] for field, keys in known.items() if keys}
+        if meta.OBJECTS in numbers:
+            mapping |= _object_fields(self.keys[meta.OBJECTS])
+        for key, info in self.keys.items():
+            if info.kind == "images":
+                camera = key.removeprefix(meta.IMAGES).removeprefix("observation.")
+                mapping[IMAGE + check_name("camera", camera)] = key
+        return mapping
 
-    @cached_property
-    def damage(self) -> list[Damage]:
+    def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
+        """One episode; its films stay closed."""
+        row = self._rows[index]
+        for key in numbers:
+            check_size(f"'{key}'", (row.length, self.keys[key].width), 8)
+        with as_dataset_error(self.path, f"episode {row.index}"):
+            table, extra, name = self._table(row, numbers), row.extra, f"{self.path.name}/{row.index}"
+            won = table[meta.SUCCESS].to_pylist()[-1] if meta.SUCCESS in table.column_names else True
+            attributes = {**row.attributes, **json.loads(extra.get("attributes", "{}"))}
+            absent = json.loads(str(attributes.pop(meta.ABSENT, "[]")))
+            return RawEpisode(
+                id=extra.get("id", name),
+                scene_id=extra.get("scene_id", name),
+                fps=self.fps,
+                timestamps=_timestamps(table, self.fps),
+                numbers={key: self._values(table, key) for key in numbers},
+                images={key: self._frames(row, key) for key in images},
+                task=self._task(row, table),
+                embodiment=extra.get("embodiment", self.info.get("robot_type") or "unknown"),
+                action_space=extra.get("action_space", ""),
+                success=bool(extra.get("success", won)),
+                source=extra.get("source") or f"lerobot:{self.path.name}",
+                attributes=attributes,
+                absent=absent,
+            )
+
+    def damage(self) -> Sequence[Damage]:
         """Episodes whose rows or films are missing, cut off or of another length, and rows of no episode."""
-        counts = {"total_episodes": len(self.rows), "total_frames": sum(self.lengths)}
+        counts = {"total_episodes": len(self), "total_frames": sum(self.lengths())}
         found = [
-            Damage(self.root, None, f"{INFO_PATH}: {key} is {self.info[key]}, the episode table has {n}")
+            Damage(self.path, None, f"{INFO_PATH}: {key} is {self.info[key]}, the episode table has {n}")
             for key, n in counts.items()
             if self.info.get(key, n) != n
         ]
         lengths: dict[Path, int | str] = {}  # frames of each film, or why it cannot be read
-        for number, row in enumerate(self.rows):
-            why = next((why for film in row.films.values() if (why := self._fault(row, film, lengths))), None)
+        for number, row in enumerate(self._rows):
+            whys = [why for film in row.films.values() if (why := self._fault(row, film, lengths))]
             try:
                 self._range(row)
             except DatasetError as error:
-                why = str(error).removeprefix(f"{self.root}, ")
-            if why is not None:
-                found.append(Damage(self.root, number, why))
+                whys.insert(0, str(error).removeprefix(f"{self.path}, "))
+            found += [Damage(self.path, number, why) for why in whys[:1]]
         return found + self._orphans()
 
-    def read(self, number: int, keys: Collection[str]) -> tuple[Episode, dict[str, NDArray[Any]]]:
-        """One episode, and the (t, d) values of these columns."""
-        with as_dataset_error(self.root, f"episode {self.rows[number].index}"):
-            table = self._table(self.rows[number], keys)
-            return self._episode(self.rows[number], table), {k: self._values(table, k) for k in keys}
+    def _fault(self, row: Row, film: Film, lengths: dict[Path, int | str]) -> str | None:
+        """Why a film does not show its episode."""
+        if film.path not in lengths:
+            try:
+                lengths[film.path] = video_length(film.path, self.fps)
+            except DatasetError as error:
+                lengths[film.path] = str(error)
+        n, name = lengths[film.path], film.path.relative_to(self.path)
+        if isinstance(n, str):
+            return n
+        if film.length != row.length:
+            return f"{name}: the episode table gives it {film.length} frames and {row.length} rows"
+        needed = film.start + row.length
+        if film.start < 0 or needed > n or (film.alone and needed != n):
+            return f"{name}: it has {n} whole frames where the episode needs {needed}"
+        return None
 
-    def _episode(self, row: Row, table: Any) -> Episode:
-        extra, name = row.extra, f"{self.root.name}/{row.index}"
-        goal, values = self._vectors(table, GOAL), self._vectors(table, OBJECTS)
-        attributes = {**row.attributes, **json.loads(extra.get("attributes", "{}"))}
-        absent = json.loads(str(attributes.pop(ABSENT, "[]")))
-        objects = split_objects(values, self.features[OBJECTS].get("names")) if values.shape[1] else {}
-        success = table[SUCCESS].to_pylist()[-1] if SUCCESS in table.column_names else True
-        return Episode(
-            id=extra.get("id", name),
-            scene_id=extra.get("scene_id", name),
-            task=self._task(row, table),
-            embodiment=extra.get("embodiment", self.info.get("robot_type") or "unknown"),
-            fps=self.fps,
-            timestamps=_timestamps(table, self.fps),
-            proprio=self._vectors(table, STATE),
-            actions=self._vectors(table, ACTION),
-            objects={name: each for name, each in objects.items() if OBJECT + name not in absent},
-            goal=goal[0].copy() if goal.shape[1] and "goal" not in absent else None,
-            images={_camera(key): self._frames(row, key) for key in self._pictures},
-            action_space=extra.get("action_space", ""),
-            success=bool(extra.get("success", success)),
-            source=extra.get("source", ""),
-            attributes=attributes,
-        )
-
-    def absent(self, number: int) -> tuple[str, ...]:
-        """Fields that only other tasks of the dataset have."""
-        attributes = json.loads(self.rows[number].extra.get("attributes", "{}"))
-        return tuple(json.loads(attributes.get(ABSENT, "[]")))
-
-    @cached_property
-    def _pictures(self) -> list[str]:
-        return [key for key, feature in self.features.items() if feature["dtype"] in ("video", "image")]
+    def _orphans(self) -> list[Damage]:
+        """Rows that are of no episode of the table: nothing is taken from them."""
+        known: dict[Path, set[int]] = {}
+        for row in self._rows:
+            known.setdefault(row.data, set()).add(row.index)
+        found = []
+        for path in sorted({*(self.path / "data").rglob("*.parquet"), *known}):
+            try:
+                episodes = self._file(path).episodes
+            except Exception:  # whatever it is, its episodes are damaged, and named
+                continue
+            lost = {number: runs for number, runs in episodes.items() if number not in known.get(path, ())}
+            if lost:
+                n = sum(end - begin for runs in lost.values() for begin, end in runs)
+                why = f"{path.relative_to(self.path)}: {n} rows are of no episode (number {next(iter(lost))}"
+                found.append(Damage(self.path, None, why + (", …)" if len(lost) > 1 else ")")))
+        return found
 
     @cached_property
     def _tasks(self) -> Mapping[int, str]:
-        return read_tasks(self.root)
+        return meta.read_tasks(self.path)
 
     def _task(self, row: Row, table: Any) -> str:
         if row.task is None and "task_index" in table.column_names:
@@ -173,14 +167,14 @@ class LeRobotDataset(LazySequence[Episode]):
     def _frames(self, row: Row, key: str) -> Sequence[U8]:
         if key in row.films:
             return VideoFrames(row.films[key].path, row.films[key].start, row.length, self.fps)
-        return ParquetFrames(row.data, key, self._range(row)[0], row.length, self.root)
+        return ParquetFrames(row.data, key, self._range(row)[0], row.length)
 
     def _table(self, row: Row, keys: Collection[str]) -> Any:
         """The rows of one episode, read from the row groups that hold them, and checked."""
         begin, end = self._range(row)
         file = self._file(row.data)
         first, last = np.searchsorted(file.starts, [begin, end - 1], side="right") - 1
-        wanted = {*_COUNTERS, STATE, ACTION, OBJECTS, GOAL, SUCCESS, *keys} & set(self.features)
+        wanted = {*_COUNTERS, meta.SUCCESS, *keys} & set(self._features)
         with pq.ParquetFile(row.data, metadata=file.metadata) as opened:
             groups = opened.read_row_groups(range(first, last + 1), columns=sorted(wanted))
         table = groups.slice(begin - int(file.starts[first]), row.length)
@@ -190,7 +184,7 @@ class LeRobotDataset(LazySequence[Episode]):
 
     def _range(self, row: Row) -> tuple[int, int]:
         """The first row of an episode in its data file and the one after the last, found by their numbers."""
-        with as_dataset_error(self.root, str(row.data.relative_to(self.root))):
+        with as_dataset_error(self.path, str(row.data.relative_to(self.path))):
             found = self._file(row.data).episodes.get(row.index, [])
             n = sum(end - begin for begin, end in found)
             if n != row.length:
@@ -203,59 +197,16 @@ class LeRobotDataset(LazySequence[Episode]):
         if path not in self._files:
             if len(self._files) >= 256:  # older datasets have a file an episode
                 self._files.clear()
-            self._files[path] = _DataFile(path, self.features)
+            self._files[path] = _DataFile(path, self._features)
         return self._files[path]
 
-    def _values(self, table: Any, key: str) -> NDArray[Any]:
-        values, width = column_values(table[key]), width_of(self.features[key])
+    def _values(self, table: Any, key: str) -> F64:
+        values, width = as_matrix(column_values(table[key])), width_of(self._features[key])
         if values.shape[1] != width:
             raise ValueError(f"{key} is {values.shape[1]} wide where info.json says {width}")
-        return values
-
-    def _vectors(self, table: Any, key: str) -> F32:
-        """The (t, d) values of a feature; (t, 0) where the dataset has none of this name."""
-        if key not in self.features:
-            return np.empty((table.num_rows, 0), np.float32)
-        values = self._values(table, key).astype(np.float32)
         if not np.isfinite(values).all():
             raise ValueError(f"{key} holds NaN or infinity")
         return values
-
-    def _fault(self, row: Row, film: Film, lengths: dict[Path, int | str]) -> str | None:
-        """Why a film does not show its episode."""
-        if film.path not in lengths:
-            try:
-                lengths[film.path] = video_length(film.path, self.fps)
-            except DatasetError as error:
-                lengths[film.path] = str(error)
-        n, name = lengths[film.path], film.path.relative_to(self.root)
-        if isinstance(n, str):
-            return n
-        if film.length != row.length:
-            return f"{name}: the episode table gives it {film.length} frames and {row.length} rows"
-        if film.start < 0 or film.start + row.length > n or (film.alone and n != row.length):
-            needed = film.start + row.length
-            return f"{name}: it has {n} whole frames where the episode needs {needed}"
-        return None
-
-    def _orphans(self) -> list[Damage]:
-        """Rows that are of no episode of the table: they may be another's, so nothing is taken from them."""
-        known: dict[Path, set[int]] = {}
-        for row in self.rows:
-            known.setdefault(row.data, set()).add(row.index)
-        found = []
-        for path in sorted({*(self.root / "data").rglob("*.parquet"), *known}):
-            try:
-                episodes = self._file(path).episodes.items() if path.is_file() else ()
-            except Exception:  # whatever it is, its episodes are damaged, and named
-                continue
-            lost = [(i, spans) for i, spans in episodes if i not in known.get(path, ())]
-            if lost:
-                n = sum(end - begin for _, spans in lost for begin, end in spans)
-                why = f"{path.relative_to(self.root)}: {n} rows are of no episode (number {lost[0][0]}"
-                why += ", …)" if len(lost) > 1 else ")"
-                found.append(Damage(self.root, None, why))
-        return found
 
 
 class _DataFile:
@@ -274,85 +225,6 @@ class _DataFile:
                 self.episodes.setdefault(int(numbers[begin]), []).append((begin, end))
 
 
-class LeRobotReader(Reader):
-    """The importer: any dataset; its columns by a mapping of keys."""
-
-    def __init__(self, path: Path, fps: float | None = None) -> None:
-        self.path = path
-        self._dataset = LeRobotDataset.open(path, whole=False)
-        if fps is not None and check_fps(fps) != self._dataset.fps:
-            raise InputError(
-                f"{path} says {self._dataset.fps:g} frames per second, not {fps:g}: "
-                "leave --fps out, and resample what was read"
-            )
-        if not len(self._dataset):
-            raise DatasetError(f"{path} has no episodes; there is nothing to import")
-        with as_dataset_error(path, INFO_PATH):
-            length = self._dataset.lengths[0]
-            self.keys = {
-                key: _source_key(key, feature, length) for key, feature in self._dataset.features.items()
-            }
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    def lengths(self) -> Sequence[int]:
-        """From the episode table."""
-        return self._dataset.lengths
-
-    def damage(self) -> Sequence[Damage]:
-        """What files and headers show."""
-        return self._dataset.damage
-
-    def default_mapping(self) -> Mapping[str, str]:
-        """LeRobot's own names; objects apart where their columns are named `block.0`, `block.1`, …"""
-        fields = {"proprio": _STATES, "action": _ACTIONS}
-        found = {name: [key for key in keys if key in self.keys] for name, keys in fields.items()}
-        mapping = {name: keys[0] for name, keys in found.items() if keys}
-        if OBJECTS in self.keys and self.keys[OBJECTS].kind == "numbers":
-            mapping |= self._default_objects()
-        if GOAL in self.keys and self.keys[GOAL].kind == "numbers":
-            mapping["goal"] = GOAL
-        for key, info in self.keys.items():
-            if info.kind == "images":
-                mapping[IMAGE + check_name("camera", _camera(key))] = key
-        return mapping
-
-    def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
-        """One episode; its videos stay closed."""
-        for key in numbers:
-            check_size(f"'{key}'", (self._dataset.lengths[index], self.keys[key].width), 8)
-        episode, values = self._dataset.read(index, numbers)
-        with as_dataset_error(self.path, f"episode {index}"):
-            matrices = {key: as_matrix(value) for key, value in values.items()}
-        return RawEpisode(
-            id=episode.id,
-            scene_id=episode.scene_id,
-            fps=episode.fps,
-            timestamps=episode.timestamps,
-            numbers=matrices,
-            images={key: episode.images[_camera(key)] for key in images},
-            task=episode.task,
-            embodiment=episode.embodiment,
-            action_space=episode.action_space,
-            success=episode.success,
-            source=episode.source or f"lerobot:{self.path.name}",
-            attributes=episode.attributes,
-            absent=self._dataset.absent(index),
-        )
-
-    def _default_objects(self) -> dict[str, str]:
-        """`object:block=observation.environment_state[0:3]`, from the names of the columns."""
-        numbered = np.arange(self.keys[OBJECTS].width, dtype=np.float32)[None]
-        found = {}
-        for name, columns in split_objects(numbered, self._dataset.features[OBJECTS].get("names")).items():
-            chosen = columns[0].astype(int).tolist()
-            together = chosen == list(range(chosen[0], chosen[0] + len(chosen)))
-            pieces = [f"[{chosen[0]}:{chosen[-1] + 1}]"] if together else [f"[{i}]" for i in chosen]
-            found[OBJECT + check_name("object", name)] = "+".join(OBJECTS + piece for piece in pieces)
-        return found
-
-
 def column_values(column: Any) -> NDArray[Any]:
     """The (t, d) values of an arrow column of numbers or of lists, whose lengths must be equal."""
     array = pa.concat_arrays(column.chunks)
@@ -366,23 +238,28 @@ def column_values(column: Any) -> NDArray[Any]:
     return values
 
 
-def split_objects(values: F32, names: object) -> dict[str, F32]:
-    """Objects by name from columns named `block.0`, `block.1`, …; other columns stay together as one."""
+def _object_fields(key: SourceKey) -> dict[str, str]:
+    """`object:block=KEY[0:3]` for columns named `block.0`, `block.1`, …; other columns are one object."""
     columns: dict[str, list[int]] = {}
-    for column, text in enumerate(names if isinstance(names, list) else []):
-        name, dot, number = text.rpartition(".") if isinstance(text, str) else ("", "", "")
+    for column, text in enumerate(key.names):
+        name, dot, number = text.rpartition(".")
         if dot and number == str(len(columns.get(name, []))):
             columns.setdefault(name, []).append(column)
-    if sum(map(len, columns.values())) != values.shape[1]:
-        return {"environment": values}
-    return {name: values[:, chosen] for name, chosen in columns.items()}
+    if sum(map(len, columns.values())) != key.width:
+        return {f"{OBJECT}environment": key.name}
+    return {
+        OBJECT + check_name("object", name): "+".join(f"{key.name}[{i}]" for i in chosen)
+        if chosen[-1] - chosen[0] >= len(chosen)
+        else f"{key.name}[{chosen[0]}:{chosen[-1] + 1}]"
+        for name, chosen in columns.items()
+    }
 
 
 def _check_schema(schema: Any, features: Mapping[str, Feature]) -> None:
     for key in (key for key, feature in features.items() if feature["dtype"] == "image"):
         if key not in schema.names or not pa.types.is_struct(schema.field(key).type):
             raise ValueError(f"column '{key}' of pictures is missing")
-    for key in (STATE, ACTION, OBJECTS, GOAL, "timestamp", *INTEGERS):
+    for key in (meta.STATE, meta.ACTION, meta.OBJECTS, meta.GOAL, "timestamp", *INTEGERS):
         if key not in features:
             continue
         if key not in schema.names:
@@ -411,10 +288,6 @@ def _timestamps(table: Any, fps: float) -> F64:
     return stored.astype(np.float64)
 
 
-def _camera(key: str) -> str:
-    return key.removeprefix(IMAGES).removeprefix("observation.")
-
-
 def _source_key(key: str, feature: Feature, length: int) -> SourceKey:
     dtype = str(feature["dtype"])
     shape = tuple(int(n) for n in feature["shape"])
@@ -424,5 +297,5 @@ def _source_key(key: str, feature: Feature, length: int) -> SourceKey:
     elif dtype.startswith(("float", "int", "uint", "bool")) and key not in _COUNTERS and len(shape) <= 1:
         kind = "numbers"  # nested lists are not read: `column_values` keeps one level
     inner = () if shape == (1,) and kind == "other" else shape
-    names = column_names(feature.get("names"))
+    names = meta.column_names(feature.get("names"))
     return SourceKey(key, (length, *inner), dtype, kind, names if len(names) == width_of(feature) else ())

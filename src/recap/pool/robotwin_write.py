@@ -23,9 +23,8 @@ import h5py  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
-from recap.errors import DatasetError, InputError, RunDirectoryError, one_of
+from recap.errors import InputError, RunDirectoryError, one_of
 from recap.geometry3 import ARM_DIM, ROTATION, decode_arm, rotation6_error
-from recap.run_directory import read_json, write_whole
 from recap.types import F32, F64, U8, Episode
 
 Layout: TypeAlias = Literal["release", "v1.0"]
@@ -45,10 +44,6 @@ _OURS = {theirs: ours for ours, names in CAMERAS.items() for theirs in names}
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _MAX_ROTATION_ERROR = 1e-2
 _JOINT_WIDTHS = ((14,), (16,))  # two arms of six or seven joints, each with a gripper
-
-_STAGED = "dataset"  # folder of the staging directory that becomes the dataset
-_STAGED_NOTE = re.compile(r"episode-(\d+)\.json")
-_STAGED_FILE = re.compile(r"episode_?(\d+)\.(?:hdf5|json)")
 
 
 def our_camera(theirs: str) -> str:
@@ -149,39 +144,6 @@ def folder_named(out: Path, task: str, config: str) -> Path:
     return out / task / config
 
 
-def stage_robotwin(
-    staging: Path, index: int, layout: Layout, episode: Episode, joints: Joints | None = None
-) -> None:
-    """Write one finished episode of a collection; its note is written last and marks it as whole."""
-    note = _staged_note(staging, index)
-    note.unlink(missing_ok=True)  # an earlier episode of this index is no longer whole from here on
-    write_whole(note, json.dumps(write_episode(staging / _STAGED, index, episode, layout, joints)) + "\n")
-
-
-def staged_robotwin(staging: Path) -> set[int]:
-    """The whole episodes; removes what interrupted stages left, so call it while none runs."""
-    names = (_STAGED_NOTE.fullmatch(path.name) for path in staging.glob("episode-*.json"))
-    whole = {int(name[1]) for name in names if name}
-    for path in staging.glob(f"{_STAGED}/*/episode*"):
-        name = _STAGED_FILE.fullmatch(path.name)
-        if name and int(name[1]) not in whole:
-            path.unlink()
-    return whole
-
-
-def assemble_robotwin(staging: Path, n_episodes: int, out: Path) -> None:
-    """Make the staged episodes the folder `out`, at once."""
-    folder = staging / _STAGED
-    notes = [read_json(_staged_note(staging, index)) for index in range(n_episodes)]
-    for index, note in enumerate(notes):
-        file = folder / "data" / note["file"]
-        if not file.is_file():
-            where = _staged_note(staging, index)
-            raise DatasetError(f"staged episode {file} is lost: remove {where} and collect it again")
-    write_notes(folder, notes)
-    folder.rename(out)
-
-
 def write_episode(
     folder: Path, index: int, episode: Episode, layout: Layout, joints: Joints | None = None
 ) -> Note:
@@ -211,10 +173,6 @@ def write_notes(folder: Path, notes: Sequence[Note]) -> None:
     seeds = [note["seed"] for note in notes]
     if all(type(seed) is int for seed in seeds):  # a made-up seed would name a scene that never was
         (folder / "seed.txt").write_text(" ".join(map(str, seeds)), "utf-8")
-
-
-def _staged_note(staging: Path, index: int) -> Path:
-    return staging / f"episode-{index:06d}.json"
 
 
 def _check_free(out: Path, task: str, config: str) -> Path:

@@ -81,7 +81,8 @@ def collect_robotwin(
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """The same as RoboTwin 2.0 has it; `out` is `DIR/TASK/CONFIG`, whose names it gives the episodes."""
-    from recap.pool.robotwin_write import LAYOUTS, assemble_robotwin, staged_robotwin
+    from recap.pool.robotwin_write import LAYOUTS
+    from recap_worlds.dualarm.robotwin_staging import assemble_robotwin, staged_robotwin
     from recap_worlds.staging import collect_staged
 
     one_of("layout", layout, LAYOUTS)
@@ -108,8 +109,8 @@ def is_lerobot(folder: Path) -> bool:
 def _stage_robotwin(
     spec: DualArmSpec, layout: Layout, staging: Path, demos: Iterator[DualArmDemo]
 ) -> Iterator[int]:
-    from recap.pool.robotwin_write import stage_robotwin
     from recap_worlds.dualarm.env import DualArmEnv
+    from recap_worlds.dualarm.robotwin_staging import stage_robotwin
 
     env = DualArmEnv(spec.task, spec.embodiment, split=spec.split, image_size=0)
     for demo in demos:

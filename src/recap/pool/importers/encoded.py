@@ -54,8 +54,8 @@ def _size(data: bytes, what: str) -> tuple[int, int]:
 class ParquetFrames(LazySequence[U8]):
     """Rows of a column `{bytes, path}`, as the datasets library keeps pictures, decoded when asked for."""
 
-    def __init__(self, file: Path, key: str, first: int, length: int, root: Path) -> None:
-        self.file, self.key, self.first, self.length, self.root = file, key, first, length, root
+    def __init__(self, file: Path, key: str, first: int, length: int) -> None:
+        self.file, self.key, self.first, self.length = file, key, first, length
 
     def __len__(self) -> int:
         return self.length
@@ -67,19 +67,10 @@ class ParquetFrames(LazySequence[U8]):
             starts = _starts(self.file, changed)
             group = bisect_right(starts, row) - 1
             record = _group(self.file, changed, self.key, group)[row - starts[group]].as_py() or {}
-            data = record.get("bytes")
-            if data is None:
-                data = self._beside(str(record.get("path") or ""))
-            return np.ascontiguousarray(decode_image(data, what)[:, :, ::-1])
+            return np.ascontiguousarray(decode_image(record.get("bytes") or b"", what)[:, :, ::-1])
 
     def __iter__(self) -> Iterator[U8]:
         return (self._item(i) for i in range(self.length))
-
-    def _beside(self, name: str) -> bytes:
-        path = Path(name)
-        if not name or path.is_absolute() or ".." in path.parts:
-            raise ValueError("it has neither bytes nor a file of the dataset")
-        return (self.root / path).read_bytes()
 
 
 @lru_cache(maxsize=64)
