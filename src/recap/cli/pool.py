@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from recap.cli.exporting import export
+from recap.cli.follow import follow
 from recap.cli.importing import inspect, parse_mapping
 from recap.cli.pool_look import diff, list_, print_rows, show, stats
 
@@ -33,7 +34,7 @@ def pool() -> None:
     """
 
 
-for _command in (diff, export, inspect, list_, show, stats):
+for _command in (diff, export, follow, inspect, list_, show, stats):
     pool.add_command(_command)
 
 
@@ -115,7 +116,7 @@ def add(
             format=format_,
             mapping=parse_mapping(maps),
             fps=fps,
-            transform=_transform(store, robot),
+            transform=transform_of(store, robot),
             skip_damaged=True,
             column=column,
         )
@@ -148,7 +149,7 @@ def add(
     click.echo(f"Next: recap pool tag {uri} NAME, or recap pool ls {uri}")
 
 
-def _transform(store: Pool, robot: str | None) -> Callable[[Episode], Episode] | None:
+def transform_of(store: Pool, robot: str | None) -> Callable[[Episode], Episode] | None:
     """Of joints into the tool space of the pool."""
     from recap.errors import InputError
     from recap.kinematics import tool_space

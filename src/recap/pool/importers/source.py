@@ -152,6 +152,17 @@ class Source(LazySequence[Episode]):
                 episode = replace(episode, attributes=_with_column(raw, self._column))
         return episode if self._transform is None else self._transform(episode)  # its refusal is no damage
 
+    def has_column(self, key: str) -> bool:
+        """Whether the source has numbers of that name."""
+        return key in self._reader.keys and self._reader.keys[key].kind == "numbers"
+
+    def column(self, number: int, key: str) -> F64 | None:
+        """Numbers of an episode that no field takes: (t, d); None where the source has none of that name."""
+        if not self.has_column(key):
+            return None
+        with as_dataset_error(self.path, f"episode {number}"):
+            return self._reader.read(number, [key], ()).numbers[key]
+
     def __iter__(self) -> Iterator[Episode]:
         """All of them; where damaged ones are skipped those that can be read, and `damage` has the others."""
         if self.damage and not self._skip_damaged:
