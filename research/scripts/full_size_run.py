@@ -282,7 +282,9 @@ def serve(report: Report, size: str, policy: Path, data: Path, n: int) -> None:
         server = subprocess.Popen([sys.executable, "-u", "-m", "recap", *words], stdout=file, stderr=file)
         try:
             url = None
-            while url is None and server.poll() is None and time.monotonic() - began < 240:
+            while (
+                url is None and server.poll() is None and time.monotonic() - began < 450
+            ):  # it compiles before it is ready
                 time.sleep(0.5)
                 url = re.search(r"ws://\S+", log.read_text(errors="replace"))
             if url is None:

@@ -1,0 +1,61 @@
+"""Scripts of the research folder, with small stand-ins for what is large."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SCRIPTS = Path(__file__).parents[2] / "research" / "scripts"
+
+
+def script(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_an_instruction_is_the_states_of_all_layers_each_token_normalised() -> None:
+    encode = script("encode_instructions").encode
+    said: list[Any] = []
+
+    class Tokenizer:
+        def apply_chat_template(self, conversation: Any, **options: Any) -> list[int]:
+            said.append((conversation, options))
+            return [5, 6, 7, 0][: options["max_length"]]
+
+    class Model:
+        device = torch.device("cpu")
+
+        def __call__(self, ids: Tensor, output_hidden_states: bool) -> Any:
+            states = torch.arange(24.0).view(1, 4, 6).square()
+            return SimpleNamespace(hidden_states=[states * 0, states, states + 3 * ids[..., None]])
+
+    found = encode("press the button", Model(), Tokenizer(), 4)
+    assert found.shape == (4, 12), "two layers side by side, the embeddings left out"
+    each = found.view(4, 2, 6)
+    assert torch.allclose(each.mean(-1), torch.zeros(4, 2), atol=1e-5)
+    assert torch.allclose(each.std(-1), torch.ones(4, 2), atol=1e-4)
+    conversation, options = said[0]
+    assert [turn["role"] for turn in conversation] == ["system", "user"]
+    assert conversation[1]["content"] == [{"type": "text", "text": "press the button"}]
+    assert options["padding"] == "max_length"
+
+
+def test_rates_leave_out_the_steps_that_compile(tmp_path: Path) -> None:
+    full_size = script("full_size_run")
+    rows = [{"iteration": 25, "samples_per_s": 3.0}, {"iteration": 50, "samples_per_s": 24.0}]
+    rows += [{"iteration": 75, "samples_per_s": 26.0, "loss/action": 1.5}, {"held_out/action": 2.0}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = full_size.rates(tmp_path / "metrics.jsonl", 10, {"step_ms": 380.0})
+    assert found["steps"] == 50
+    assert found["steps_per_s"] == 2.5
+    assert found["of_the_network_alone"] == 0.95
+    assert (found["loss"], found["held_out"]) == ({"loss/action": 1.5}, {"held_out/action": 2.0})
+    assert "failed" in full_size.rates(tmp_path / "none.jsonl", 10, {})
