@@ -13,7 +13,7 @@ from recap.cli import cli
 
 ROOT = Path(__file__).parents[1]
 HOW_TOS = sorted((ROOT / "docs" / "how-to").glob("*.md"))
-PAGES = [ROOT / "README.md", ROOT / "examples" / "my_robot" / "README.md", *HOW_TOS]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "examples").glob("*/README.md")), *HOW_TOS]
 
 
 def commands(page: Path) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -16,7 +15,7 @@ import yaml
 
 from recap.errors import InputError
 from recap.geometry3 import arm_starts, quaternion_start
-from recap.kinematics import NAME, JointSpace
+from recap.kinematics import NAME, Chain, JointSpace
 from recap.pool.importers import Source
 from recap.robot import POSE_SIZES, Feature, Kinematics, RobotSpec, arm_features
 from recap.robot_model import load_model
@@ -250,78 +249,69 @@ def _are_changes(episodes: Sequence[Episode]) -> bool:
 
 def _with_model(made: Draft, data: Data, model: Path, tips: Sequence[str], out: Path) -> Draft:
     """In tool space, by the joints of the model that the numbers are of."""
-    robot, known = made.robot, load_model(model)
+    robot, known, unsure = made.robot, load_model(model), made.unsure
     if not tips:
         raise InputError(f"give --tip, the tool in {model}: one of {', '.join(known.tips)}", code=NAME)
     pairs = [tip.partition("=") for tip in tips]
     known.check([link or name for name, _, link in pairs], (), str(model))
     tip = tips[0] if len(tips) == 1 and not pairs[0][1] else {name: link for name, _, link in pairs}
-    sent = [f for f in robot.proprio if f.kind == "joint"]
-    names = _joint_names([f.name for f in sent], known.joints, model, made.unsure)
-    joints = tuple(names.get(f.name, f.name) for f in robot.proprio)
-    grippers = [f for f in robot.proprio if f.kind == "gripper"]
-    ranges = {f.limits for f in grippers} or {(0.0, 1.0)}
+    sent = [f.name for f in robot.proprio if f.kind == "joint"]
+    names = _joint_names(sent, Chain(known.text, [link or name for name, _, link in pairs]).names, unsure)
+    grippers = {f.limits for f in robot.proprio if f.kind == "gripper"}
     kinematics = Kinematics(
         known.text,
         tip,
-        joints,
-        units="deg" if sent and sent[0].unit == "deg" else "rad",
-        gripper=next(iter(ranges)),  # type: ignore[arg-type]
+        tuple(names.get(f.name, f.name) for f in robot.proprio),
+        units="deg" if any(f.unit == "deg" for f in robot.proprio) else "rad",
+        gripper=next(iter(grippers), (0.0, 1.0)),  # type: ignore[arg-type]
     )
     if grippers:
-        low, high = kinematics.gripper
-        made.unsure.append(
-            f"kinematics.gripper: {low:g} is taken as closed and {high:g} as open; swap them if not"
-        )
-    if len(ranges) > 1:
-        made.unsure.append(
-            "grippers have several ranges, and one description has one: check kinematics.gripper"
-        )
+        closed, opened = kinematics.gripper
+        several = ", and grippers differ in range" if len(grippers) > 1 else ""
+        unsure.append(f"kinematics.gripper: {closed:g} is taken as closed and {opened:g} as open{several}")
     extra = [f.name for f in robot.proprio if f.kind not in ("joint", "gripper")]
     if extra:
-        made.unsure.append(
-            f"'{extra[0]}' stays as it is, and a pool of another robot needs it too: --map leaves it out"
-        )
+        unsure.append(f"'{extra[0]}' stays, and a pool of another robot needs it too: --map can leave it out")
 
     def tools(features: Sequence[Feature]) -> tuple[Feature, ...]:
         poses = [f for name in kinematics.tips for f in arm_features(name)[:2]]
         return (*poses, *(replace(f, limits=None) for f in features if f.kind != "joint"))
 
     there = replace(robot, proprio=tools(robot.proprio), action=tools(robot.action), kinematics=kinematics)
-    return Draft(there, made.unsure, os.path.relpath(model, out.parent))
+    return Draft(there, unsure, os.path.relpath(model, out.parent))
 
 
-def _joint_names(sent: Sequence[str], known: Sequence[str], model: Path, unsure: list[str]) -> dict[str, str]:
+def _joint_names(sent: Sequence[str], known: Sequence[str], unsure: list[str]) -> dict[str, str]:
     """Joint of the dataset -> joint of the model: by name, by the end of a name, or in order."""
-    exact = {name: name for name in sent if name in known}
-    if len(exact) == len(sent):
-        return exact
-    ends = {name: [k for k in known if k.endswith(name) or name.endswith(k)] for name in sent}
-    if all(len(found) == 1 for found in ends.values()) and len({f[0] for f in ends.values()}) == len(sent):
-        return {name: found[0] for name, found in ends.items()}
-    if len(sent) > len(known):
+    ends = [[k for k in known if k == name] or [k for k in known if k.endswith(name) or name.endswith(k)]
+            for name in sent]  # fmt: skip
+    if len(sent) != len(known):
         raise InputError(
-            f"the dataset has {len(sent)} joints ({', '.join(sent)}), {model} {len(known)}: give its own",
+            f"the dataset has {len(sent)} joints ({', '.join(sent)}), and {len(known)} move the tip "
+            f"({', '.join(known)}): give another --tip, or the numbers of the joints by --map",
             code=NAME,
         )
-    unsure.append(
-        f"joints of the dataset are called otherwise than in {model}: taken in order, see kinematics.joints"
-    )
-    return dict(zip(sent, known, strict=False))
+    found = [names[0] for names in ends if len(names) == 1]
+    if len(set(found)) < len(sent):
+        unsure.append(
+            "the model has other names for the joints: they are taken in order, see kinematics.joints"
+        )
+        found = list(known)
+    return dict(zip(sent, found, strict=True))
 
 
 def _check_limits(space: JointSpace, data: Data, unsure: list[str]) -> None:
     """Numbers beyond the joint limits of the model are of another unit, zero or sign."""
     states = np.concatenate([e.proprio for e in data.episodes])
+    least, most = space.robot.body.bounds
     for feature, at in space.robot.body.spans:
-        if feature.kind != "joint" or feature.limits is None:
-            continue
         low, high = float(states[:, at].min()), float(states[:, at].max())
-        room = 0.1 * (float(np.max(feature.limits[1])) - float(np.min(feature.limits[0])))
-        if low < float(np.min(feature.limits[0])) - room or high > float(np.max(feature.limits[1])) + room:
+        ends = float(least[at.start]), float(most[at.start])
+        room = 0.1 * (ends[1] - ends[0])
+        if feature.kind == "joint" and not ends[0] - room <= low <= high <= ends[1] + room:
             unsure.append(
                 f"'{feature.name}' goes from {low:.3g} to {high:.3g} {feature.unit}, the model has "
-                f"{feature.limits[0]:.3g} to {feature.limits[1]:.3g}: check its unit, zero and sign"
+                f"{ends[0]:.3g} to {ends[1]:.3g}: check its unit, zero and sign"
             )
 
 
@@ -395,72 +385,65 @@ def compare(own: Data, pool: Data, made: Draft) -> list[str]:
 
 def render(made: Draft, data: Data) -> str:
     """The description as commented YAML."""
-    robot, first = made.robot, data.episodes[0]
+    robot, first, k = made.robot, data.episodes[0], made.robot.kinematics
+    kinds = {size: kind for kind, size in POSE_SIZES.items()}
+    poses = {name: {"kind": kinds[v.shape[1]]} for name, v in first.objects.items() if v.shape[1] in kinds}
     n = f"{len(data.episodes)} of {len(data.source)} episodes"
-    lines = [f"# {robot.name}, inferred from {data.source.path} ({n}). Limits leave room for other tasks."]
-    lines += [f"# Unsure: {line}" for line in made.unsure]
-    lines += [
-        f"name: {_word(robot.name)}",
+    alike = robot.action == robot.proprio
+    lines = [
+        f"# {robot.name}, inferred from {data.source.path} ({n}). Limits leave room for other tasks.",
+        *(f"# Unsure: {line}" for line in made.unsure),
+        f"name: {_flow(robot.name)}",
         f"control_hz: {robot.control_hz:g}",
         "proprio:  # the state, number by number",
-    ]
-    lines += [_feature_line(f, made.seen) for f in robot.proprio]
-    steps = ", ".join(f"{_word(name)}: {step:g}" for name, step in robot.max_step.items())
-    lines.append("action:")
-    if robot.action == robot.proprio:
-        lines.append("  like: proprio")
-    else:
-        lines += ["  features:", *("  " + _feature_line(f, made.seen) for f in robot.action)]
-    lines += [
+        *(_line(f, made.seen) for f in robot.proprio),
+        "action:",
+        *(
+            ["  like: proprio"]
+            if alike
+            else ["  features:", *("  " + _line(f, made.seen) for f in robot.action)]
+        ),
         f"  mode: {robot.action_mode}",
-        f"  max_step: {{{steps}}}  # the largest change in one control period",
+        f"  max_step: {_flow(dict(robot.max_step))}  # the largest change in one control period",
+        "cameras:  # height, width; fit: letterbox, crop or resize" if first.images else "cameras: {}",
     ]
-    lines.append(
-        "cameras:  # height, width; fit: letterbox, crop or resize" if first.images else "cameras: {}"
-    )
     for camera, frames in first.images.items():
-        height, width = frames[0].shape[:2]
-        fit = "" if height == width else ", fit: letterbox"
-        lines.append(f"  {_word(camera)}: {{size: [{height}, {width}]{fit}}}")
-    kinds = {size: kind for kind, size in POSE_SIZES.items()}
-    poses = {name: kinds.get(values.shape[1]) for name, values in first.objects.items()}
-    shown = ", ".join(f"{_word(name)}: {{kind: {kind}}}" for name, kind in poses.items() if kind)
-    lines.append(f"objects: {{{shown}}}  # with a known pose")
-    if robot.goal is not None:
-        lines.append(f"goal: {robot.goal}")
-    k = robot.kinematics
+        size = list(frames[0].shape[:2])
+        lines.append(f"  {_flow(camera)}: {_flow({'size': size, 'fit': 'letterbox'})}")
+    lines.append(f"objects: {_flow(poses)}  # with a known pose")
+    lines += [] if robot.goal is None else [f"goal: {robot.goal}"]
     if k is not None:
-        tip = k.tip if isinstance(k.tip, str) else dict(k.tip)
         lines += [
             "kinematics:  # the robot sends and takes joints; pool and policy have its tool poses",
-            f"  model: {json.dumps(made.model)}",
-            f"  tip: {json.dumps(tip)}",
-            f"  joints: {json.dumps(k.joints)}  # the order of the numbers that are sent",
+            f"  model: {_flow(made.model)}",
+            f"  tip: {_flow(k.tip)}",
+            f"  joints: {_flow(list(k.joints))}  # the order of the numbers that are sent",
             f"  units: {k.units}",
-            f"  gripper: [{k.gripper[0]:g}, {k.gripper[1]:g}]  # what is sent closed and open",
+            f"  gripper: {_flow(list(k.gripper))}  # what is sent closed and open",
             f"  max_speed: {k.max_speed:g}  # rad/s of a joint",
             f"  unreachable: {k.unreachable}  # or hold",
         ]
     return "\n".join([*lines, ""])
 
 
-def _feature_line(feature: Feature, seen: Mapping[str, tuple[F64, F64]]) -> str:
-    parts = [f"name: {_word(feature.name)}", f"kind: {feature.kind}"]
-    parts += [f"size: {feature.size}"] if feature.kind == "position" else []
-    parts += [f"unit: {feature.unit}"] if feature.unit and feature.kind in ("position", "joint") else []
+def _line(feature: Feature, seen: Mapping[str, tuple[F64, F64]]) -> str:
+    """One feature, with what was seen of it."""
+    shown: dict[str, Any] = {"name": feature.name, "kind": feature.kind}
+    if feature.kind in ("position", "joint"):
+        shown |= {"size": feature.size, "unit": feature.unit}
     if feature.limits is not None:
-        low, high = (json.dumps(end) for end in feature.limits)
-        parts.append(f"limits: [{low}, {high}]")
-    line = f"  - {{{', '.join(parts)}}}"
+        shown["limits"] = [list(end) if isinstance(end, tuple) else end for end in feature.limits]
+    line = f"  - {_flow(shown)}"
     if feature.name in seen and feature.kind != "rotation6d":
         ends = (", ".join(f"{x:.3g}" for x in end) for end in seen[feature.name])
         line += f"  # seen: {' to '.join(ends)}"
     return line
 
 
-def _word(name: str) -> str:
-    plain = re.fullmatch(r"[A-Za-z_][\w.]*", name) and yaml.safe_load(name) == name
-    return name if plain else json.dumps(name)
+def _flow(value: object) -> str:
+    """On one line of YAML."""
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf, allow_unicode=True)
+    return str(text).removesuffix("...\n").strip()
 
 
 def _round(value: float) -> float:
