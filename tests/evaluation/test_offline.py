@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -94,6 +95,17 @@ def test_holding_errs_by_how_far_the_robot_goes(tmp_path: Path) -> None:
     assert found.features[HOLD][name][0] == pytest.approx(
         ahead.mean() * np.sqrt(np.square(step).mean()), rel=1e-4
     )
+
+
+def test_numbers_that_never_vary_do_not_make_an_error_smaller(tmp_path: Path) -> None:
+    moving = [reach(i, "arm") for i in range(3)]
+    wider = [
+        replace(e, proprio=np.pad(e.proprio, ((0, 0), (0, 3))), actions=np.pad(e.actions, ((0, 0), (0, 3))))
+        for e in moving
+    ]
+    a, b = (replayed(tmp_path, some, some, 0) for some in (moving, wider))
+    assert a.errors[HOLD] == pytest.approx(b.errors[HOLD])
+    assert a.errors[MEAN] == pytest.approx(b.errors[MEAN])
 
 
 def test_the_demonstration_of_the_same_scene_is_never_retrieved(tmp_path: Path) -> None:
@@ -239,6 +251,23 @@ def test_without_rerun_nothing_is_begun(
     assert call("eval", folder / "state", "--offline", *words, "--out", tmp_path / "out") == 2
     assert "recap-robot[rerun]" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_pairs_are_those_of_the_training(folder: Path, tmp_path: Path) -> None:
+    policy = toy_policy(toy_config(inputs="S"))
+    found = []
+    for rule in ("scene", "order", "no/such.csv"):
+        save_pretrained(policy, tmp_path / "paired", {"pair_by": rule})
+        shutil.copy(folder / "target.safetensors", tmp_path / "pool.safetensors")  # every scene has its twin
+        data = str(folder / "target.safetensors"), str(tmp_path / "pool.safetensors")
+        _, (watched,) = evaluate_offline(
+            AgentConfig(str(tmp_path / "paired")), *data, episodes=(1,), n_watched=1
+        )
+        retrieval = watched.looks[0].retrieval
+        assert retrieval is not None
+        assert watched.episode.id not in retrieval.candidates
+        found.append(watched.episode.scene_id)
+    assert found == ["scene-1", "push the block/1", "scene-1"]
 
 
 def test_a_film_and_a_recording_show_the_demonstration(folder: Path, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def make_reel(trace: Trace, agent: RetrievalAgent | None) -> Reel:
     if predicts:
         assert policy is not None
         ahead = policy.config.chunk_size / trace.fps
-        reel[f"predicted, {ahead:g} s ahead"] = _predicted(trace, real, policy)
+        reel[f"predicted, {ahead:.2g} s ahead"] = _predicted(trace, real, policy)
     if retrieves:
         assert agent is not None
         reel["retrieved from the pool"] = _retrieved(trace, agent)

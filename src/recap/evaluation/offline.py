@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from recap.errors import InputError
 from recap.evaluation.agents import Trial
 from recap.features.describer import TermDescriber
 from recap.geometry3 import rotation6_to_matrix
+from recap.kinematics import tool_space
 from recap.policies.checkpoint import read_training
 from recap.pool.content import content_id
-from recap.pool.memory import MemoryView
+from recap.pool.importers.pairing import SCENE, paired
+from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.opening import open_demonstrations, open_pool
 from recap.pool.view import PoolView
 from recap.retrieval.explain import observation_at
@@ -95,19 +98,27 @@ def evaluate_offline(
         episodes: numbers of the target's; none: all; None: see `held_out_episodes`.
         n_watched: so many of them are returned with all looks.
     """
-    policy, view = load_policy(config), open_demonstrations(target)
+    policy = load_policy(config)
+    training, sides = read_training(config.policy) if policy is not None else ({}, {})
+    source = open_pool(pool, None if policy is None else policy.config.robot)
+    pair_by = training.get("pair_by", SCENE)
+    if pair_by.endswith(".csv") and not Path(pair_by).exists():
+        pair_by = SCENE
+    if pair_by != SCENE:
+        shown = source.view()
+        source = MemoryPool(list(paired(map(shown.episode, shown.episode_ids), pair_by)))
+    acting = replace(config, reaction="ignore")  # however unsure it is
+    agent = assemble_agent(acting, source, policy, suite=suite_of(config))
+    robot, retriever = agent.robot(), agent.retriever
+    view = open_demonstrations(target, None, tool_space(robot), pair_by)
     if not view.episode_ids:
         raise InputError(f"target '{target}' holds no demonstration: there is nothing to compare with")
-    acting = replace(config, reaction="ignore")  # however unsure it is
-    agent = assemble_agent(acting, open_pool(pool), policy, suite=suite_of(config))
-    robot, retriever = agent.robot(), agent.retriever
     refuse_other_robot(robot, view, "target")
     retrieves = policy is None or policy.config.retrieval
     if retrieves and not retriever.index().episode_ids:
         raise InputError(
             f"pool '{pool}' has no demonstration that retrieval '{retriever.config.name}' can use"
         )
-    training, sides = read_training(config.policy) if policy is not None else ({}, {})
     n = len(view.episode_ids)
     numbers = held_out_episodes(view, sides) if episodes is None else list(episodes or range(n))
     if max(numbers) >= n:
@@ -182,7 +193,8 @@ def _looks(
 ) -> Iterator[Look]:
     """Every look of the agent at these demonstrations, which are played side by side."""
     robot, every, horizon = agent.robot(), agent.n_action_steps, agent.retriever.config.chunk_size
-    scale = np.where(spread > 1e-3, spread, 1.0)  # a number that never varies keeps its unit
+    # A number that never varies keeps its unit, and does not make the error of the others smaller.
+    scale, n_varying = np.where(spread > 1e-3, spread, 1.0), max(int((spread > 1e-3).sum()), 1)
     for slot, demo in enumerate(demos):
         agent.reset(slot, Trial("", first + slot), demo.context, frozenset((demo.id, demo.scene_id)))
     for t in range(max(map(len, demos))):
@@ -209,7 +221,8 @@ def _looks(
                 chunks[REPLAYED] = still if given is None else agent.executed(given, given.actions[0])
             chunks |= {ALONE: unaided[i]} if i in unaided else {}
             chunks = {method: chunks[method][: len(true)] for method in METHODS if method in chunks}
-            errors = {m: float(np.sqrt(np.square((c - true) / scale).mean())) for m, c in chunks.items()}
+            squares = {m: np.square((c - true) / scale).sum(axis=1) / n_varying for m, c in chunks.items()}
+            errors = {m: float(np.sqrt(square.mean())) for m, square in squares.items()}
             features = {m: feature_errors(robot.act, c, true).mean(axis=0) for m, c in chunks.items()}
             yield Look(first + slot, t, agent.retrieval(slot), plan, chunks, errors, features)
 

@@ -423,6 +423,7 @@ class _Run:
             "moments": len(self.data.train),
             "batch_size": self.config.batch_size,
             "retrieval_dropout": self.config.augment.retrieval_dropout,
+            "pair_by": self.config.pairs.by,
         }
         if self.data.left_out:
             facts["left_out"] = ", ".join(self.data.left_out)
