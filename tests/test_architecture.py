@@ -17,6 +17,8 @@ PACKAGES = {
     "recap_apps": ROOT / "apps" / "recap_apps",
     "recap_robotwin": ROOT / "integrations" / "recap_robotwin",
     "recap_research": ROOT / "research" / "recap_research",
+    "lerobot_policy_recap": ROOT / "integrations" / "lerobot_policy_recap",
+    "lerobot_robot_recap_sim": ROOT / "integrations" / "lerobot_robot_recap_sim",
 }
 # What a package may import of ours, besides itself.
 MAY_IMPORT = {
@@ -26,6 +28,8 @@ MAY_IMPORT = {
     "recap_apps": {"recap", "recap_client", "recap_worlds"},
     "recap_robotwin": {"recap", "recap_client", "recap_worlds"},
     "recap_research": {"recap", "recap_client", "recap_worlds"},
+    "lerobot_policy_recap": {"recap_client"},
+    "lerobot_robot_recap_sim": set(),
 }
 
 # Within the library: what a module or folder may import at run time, besides itself.

@@ -47,8 +47,8 @@ class DryRobot:
         relative = self._said.get("action_mode") == "delta"
         rows = [("number", "unit", "now", "change" if relative else "target", "" if relative else "change")]
         for (name, unit), now, target in zip(self._names, here, action, strict=True):
-            change = "" if relative else f"{target - now:+.4g}"
-            rows.append((name, unit, "" if relative else f"{now:.4g}", f"{target:.4g}", change))
+            change = "" if relative else f"{target - now:+.4f}"
+            rows.append((name, unit, "" if relative else f"{now:.4f}", f"{target:.4f}", change))
         widths = [max(len(row[i]) for row in rows) for i in range(5)]
         print(f"Step {self._n}: would be sent, nothing is")
         for row in rows:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import io
 import math
 import pkgutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,13 +65,16 @@ def build(kind: str, options: Mapping[str, str]) -> Any:
     known = RobotConfig.get_known_choices()
     if kind not in known:
         raise InputError(f"LeRobot has no robot '{kind}': {did_you_mean(kind, known)}", code="input.unknown")
+    complaint = io.StringIO()  # an option that it does not have ends LeRobot's parser, which prints why
     try:
-        words = [f"--{name}={value}" for name, value in options.items()]
-        return make_robot_from_config(draccus.parse(known[kind], args=words))
-    except (Exception, SystemExit) as error:  # an option that it does not have ends LeRobot's parser
+        with redirect_stderr(complaint):
+            config = draccus.parse(known[kind], args=[f"--{name}={value}" for name, value in options.items()])
+        return make_robot_from_config(config)
+    except (Exception, SystemExit) as error:
+        why = (complaint.getvalue().strip().splitlines() or [_short(error)])[-1].rpartition("error: ")[2]
         given = ", ".join(f"--robot.{name}" for name in options) or "none"
         raise InputError(
-            f"robot 'lerobot:{kind}' cannot be made of its options ({_short(error)}): given are {given}",
+            f"robot 'lerobot:{kind}' cannot be made of {given} ({why}): see its config in LeRobot",
             code="robot.options",
         ) from error
 

@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("MUJOCO_GL", "egl" if sys.platform == "linux" else "")
 
@@ -21,8 +21,8 @@ import gymnasium as gym
 import mujoco
 import numpy as np
 
-import recap
-from recap.pool.lerobot import assemble, stage_episode
+if TYPE_CHECKING:
+    import recap  # to record alone: the world runs without it
 
 HERE = Path(__file__).parent
 HZ = 30
@@ -230,6 +230,8 @@ def connect(metadata: dict[str, Any], task: str = "press", seed: str = "500") ->
 
 def record(env: OneArm, task: str, seed: int, name: str) -> recap.Episode:
     """One demonstration; both arms begin from the same scene for the same seed."""
+    import recap
+
     seen, info = env.reset(seed=seed, options={"task": task})
     frames: dict[str, list[Any]] = {"front": [], "wrist": []}
     states, actions, solved = [], [], False
@@ -259,6 +261,8 @@ def record(env: OneArm, task: str, seed: int, name: str) -> recap.Episode:
 
 def write(folder: Path, env: OneArm, name: str, tasks: list[str], n: int) -> None:
     """A LeRobot v3 dataset of n demonstrations a task, with the names of the motors."""
+    from recap.pool.lerobot import assemble, stage_episode
+
     work = folder.with_name(f".{folder.name}")
     scenes = [(task, 100_000 + i) for task in tasks for i in range(n)]
     for number, (task, seed) in enumerate(scenes):

@@ -98,3 +98,67 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Registry, "known", {"arm_follower": ArmConfig})
     for name, module in made.items():
         monkeypatch.setitem(sys.modules, name, module)
+
+
+class Steps:
+    """A step, or a pipeline of steps, that keeps what it was made with."""
+
+    def __init__(self, **given: Any) -> None:
+        self.given = given
+
+
+def install_plugin_api(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, type]]:
+    """What LeRobot's plugins import; returns what registers itself, by the name of its registry."""
+    import torch
+
+    registered: dict[str, dict[str, type]] = {"policy": {}, "robot": {}}
+
+    def registry(kind: str) -> type:
+        class Config:
+            id: str | None = None
+            action_feature: Any = None
+
+            @classmethod
+            def register_subclass(cls, name: str) -> Any:
+                return lambda config: registered[kind].setdefault(name, config)
+
+        return Config
+
+    class Policy(torch.nn.Module):
+        def __init__(self, config: Any) -> None:
+            super().__init__()
+            self.config = config
+
+    class Robot:
+        def __init__(self, config: Any) -> None:
+            self.id = config.id
+
+    constants = {f"POLICY_{kind}PROCESSOR_DEFAULT_NAME": kind.lower() for kind in ("PRE", "POST")}
+    steps = ("AddBatchDimension", "Device", "RenameObservations")
+    parts: dict[str, dict[str, Any]] = {
+        "lerobot": {},
+        "lerobot.configs": {},
+        "lerobot.configs.policies": {"PreTrainedConfig": registry("policy")},
+        "lerobot.policies": {},
+        "lerobot.policies.pretrained": {"PreTrainedPolicy": Policy},
+        "lerobot.processor": {"PolicyProcessorPipeline": Steps}
+        | {f"{name}ProcessorStep": type(name, (Steps,), {}) for name in steps},
+        "lerobot.processor.converters": {
+            "policy_action_to_transition": None,
+            "transition_to_policy_action": None,
+        },
+        "lerobot.robots": {},
+        "lerobot.robots.config": {"RobotConfig": registry("robot")},
+        "lerobot.robots.robot": {"Robot": Robot},
+        "lerobot.utils": {},
+        "lerobot.utils.constants": constants,
+    }
+    for name, values in parts.items():
+        module = types.ModuleType(name)
+        module.__path__ = []
+        vars(module).update(values)
+        monkeypatch.setitem(sys.modules, name, module)
+    for package in ("lerobot_policy_recap", "lerobot_robot_recap_sim"):
+        for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+            monkeypatch.delitem(sys.modules, name)
+    return registered

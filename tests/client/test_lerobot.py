@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import fake_lerobot
 import numpy as np
 import pytest
 
+from recap_client.cli import parser
+from recap_client.driving import RunSpec
 from recap_client.dry import DryRobot
 from recap_client.errors import InputError
 from recap_client.lerobot import LeRobotRobot, build
+from recap_client.options import take_dotted
 from recap_client.robot_loop import LoopSpec, RobotLoop
 from recap_client.robots import make_robot
 
@@ -164,8 +169,8 @@ def test_a_dry_run_shows_every_step_and_sends_nothing(capsys: pytest.CaptureFixt
         "Step 3: the same again",
     ]
     assert shown[1].split() == ["number", "unit", "now", "target", "change"]
-    assert shown[2].split() == ["shoulder_pan", "rad", "1.571", "1.671", "+0.1"]
-    assert shown[4].split() == ["gripper", "0.5", "0.6", "+0.1"]
+    assert shown[2].split() == ["shoulder_pan", "rad", "1.5708", "1.6708", "+0.1000"]
+    assert shown[4].split() == ["gripper", "0.5000", "0.6000", "+0.1000"]
     assert not arm.is_connected, "it is put away"
 
 
@@ -178,3 +183,15 @@ def test_the_command_needs_numpy_msgpack_and_websockets_only() -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert "--dry-run" in ran.stdout
+
+
+def test_the_command_takes_what_the_how_to_says() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "use-with-lerobot.md").read_text("utf-8")
+    lines = [line for line in text.splitlines() if line.startswith("recap-client run")]
+    assert len(lines) >= 3
+    for line in lines:
+        left, options = take_dotted(shlex.split(line)[1:], "robot")
+        given = vars(parser().parse_args(left))
+        spec = RunSpec.of_options(given.pop("robot"), options, given)
+        assert spec.robot.startswith("lerobot:")
+        assert set(options) & {"port", "seed", "env"}

@@ -1,0 +1,133 @@
+"""A served policy for several environments at once: numpy in, numpy out, a connection for each."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap_client.client import PolicyClient
+from recap_client.errors import InputError, ServerError
+from recap_client.messages import EXECUTED, IMAGES, PROMPT, STATE
+
+KEY_STATE, KEY_IMAGE, KEY_IMAGES = "observation.state", "observation.image", "observation.images."
+
+
+class RemotePolicy:
+    """Keeps a connection and the actions to come for each environment of a batch.
+
+    Args:
+        url: of the server; its token is the variable RECAP_TOKEN.
+        n_action_steps: actions of a chunk to carry out; none: as the server says.
+        seed: of the noise.
+        reply_timeout_s: for one reply.
+    """
+
+    def __init__(
+        self, url: str, n_action_steps: int | None = None, seed: int = 0, reply_timeout_s: float = 30.0
+    ) -> None:
+        self.url, self.seed, self._timeout_s = url, seed, reply_timeout_s
+        self.clients: list[PolicyClient] = [self._connect()]
+        self.said = said = self.clients[0].metadata
+        if "action_horizon" not in said or "robot" not in said:
+            raise ServerError(f"policy server {url} does not describe its robot: is it `recap serve`?")
+        self.chunk_size, self.action_dim = int(said["action_horizon"]), int(said["action_dim"])
+        self.n_action_steps = n_action_steps or int(said["n_action_steps"])
+        if not 1 <= self.n_action_steps <= self.chunk_size:
+            self.close()
+            raise InputError(f"n_action_steps is {n_action_steps}: give 1 to {self.chunk_size}")
+        self._coming: list[deque[NDArray[np.float32]]] = []
+        self._executed = 0  # actions that were taken of the last chunk
+        self._episode = 0
+        self._is_fresh = True
+
+    def reset(self) -> None:
+        """Begin a new episode in every environment; the server is told with the first observation."""
+        self._coming, self._executed, self._is_fresh = [], 0, True
+
+    def close(self) -> None:
+        """Leave the server."""
+        for client in self.clients:
+            client.close()
+
+    def actions(self, observe: Any, n: int) -> NDArray[np.float32]:
+        """The next action of each of n environments: (n, a).
+
+        Args:
+            observe: called for the messages, one an environment, when new chunks are due.
+        """
+        if len(self._coming) != n or not all(self._coming):
+            chunks = self.chunks(observe(), self._executed if self._coming else None)
+            self._coming = [deque(chunk[: self.n_action_steps]) for chunk in chunks]
+            self._executed = 0
+        self._executed += 1
+        return np.stack([coming.popleft() for coming in self._coming])
+
+    def chunks(
+        self, messages: Sequence[Mapping[str, Any]], executed: int | None = None
+    ) -> NDArray[np.float32]:
+        """A chunk for each message: (n, chunk_size, a).
+
+        Args:
+            executed: how many actions of the last chunk were carried out; none: as the server expects.
+        """
+        while len(self.clients) < len(messages):
+            self.clients.append(self._connect())
+        clients = self.clients[: len(messages)]
+        if self._is_fresh:
+            for number, client in enumerate(clients):
+                client.reset(seed=self.seed + self._episode + number)
+            self._episode += len(clients)
+            self._is_fresh, executed = False, None
+        more = {} if executed is None else {EXECUTED: executed}
+        with ThreadPoolExecutor(len(messages)) as pool:  # at once, so that the server can batch them
+            replies = pool.map(
+                lambda pair: pair[0].infer({**pair[1], **more}), zip(clients, messages, strict=True)
+            )
+            chunks = np.stack([np.asarray(reply["actions"], np.float32) for reply in replies])
+        if chunks.shape != (len(messages), self.chunk_size, self.action_dim) or not np.isfinite(chunks).all():
+            raise ServerError(f"policy server {self.url} sends chunks of {chunks.shape}, or not finite")
+        return chunks
+
+    def messages(self, batch: Mapping[str, NDArray[Any]], tasks: Sequence[str]) -> list[dict[str, Any]]:
+        """A LeRobot batch as the wire has it: state (n, s), images (n, h, w, 3) uint8."""
+        size = int(self.said["state_dim"])
+        if KEY_STATE not in batch or batch[KEY_STATE].shape[1:] != (size,):
+            shape = batch[KEY_STATE].shape if KEY_STATE in batch else "missing"
+            raise InputError(f"'{KEY_STATE}' is {shape}: policy {self.said['policy']} needs (batch, {size})")
+        images = self._images(batch)
+        return [
+            {
+                STATE: np.ascontiguousarray(batch[KEY_STATE][i], np.float32),
+                **({PROMPT: tasks[i]} if tasks[i] else {}),
+                **{IMAGES + camera: np.ascontiguousarray(images[camera][i]) for camera in images},
+            }
+            for i in range(len(batch[KEY_STATE]))
+        ]
+
+    def _images(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Camera of the policy -> its pictures; LeRobot's `observation.image` is the first camera."""
+        known = list(self.said.get("cameras") or {})
+        found = {name: batch[KEY_IMAGES + name] for name in known if KEY_IMAGES + name in batch}
+        if known and KEY_IMAGE in batch:
+            found.setdefault(known[0], batch[KEY_IMAGE])
+        needed = list(self.said.get("cameras_required", ()))
+        if not needed and self.said.get("poses_from_images"):
+            needed = known[:1]
+        missing = [name for name in needed if name not in found]
+        if missing:
+            there = ", ".join(key for key in batch if key.startswith(KEY_IMAGE)) or "none"
+            raise InputError(
+                f"there is no camera '{missing[0]}', which the policy needs; there is {there}: "
+                f"""give --rename_map '{{"observation.images.THEIRS": "{KEY_IMAGES}{missing[0]}"}}'"""
+            )
+        return found
+
+    def _connect(self) -> PolicyClient:
+        token = os.environ.get("RECAP_TOKEN") or None
+        return PolicyClient(self.url, token, reply_timeout_s=self._timeout_s)

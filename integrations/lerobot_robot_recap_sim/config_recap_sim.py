@@ -1,0 +1,36 @@
+"""Options of the simulated robot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lerobot.robots.config import RobotConfig
+
+
+@RobotConfig.register_subclass("recap_sim")
+@dataclass
+class RecapSimConfig(RobotConfig):  # type: ignore[misc]
+    """A Gymnasium environment behind LeRobot's interface; by default gym-pusht.
+
+    Args:
+        env: the id of a Gymnasium environment, or `package.module:factory`.
+        env_options: keywords of its making.
+        reset_options: given to its reset, such as {task: press}.
+        motors: the numbers of its state, and of an action, by name.
+        state: the key of its state in an observation; nested keys are written with dots.
+        images: camera -> key in an observation.
+        metrics: keys of its info to show, numbers or truths; the first is success.
+        seed: of its reset.
+        report: a file to which a line of JSON is added at the end of an episode.
+    """
+
+    env: str = "gym_pusht:gym_pusht/PushT-v0"
+    env_options: dict[str, str] = field(default_factory=lambda: {"obs_type": "pixels_agent_pos"})
+    reset_options: dict[str, str] = field(default_factory=dict)
+    motors: list[str] = field(default_factory=lambda: ["x", "y"])
+    state: str = "agent_pos"
+    images: dict[str, str] = field(default_factory=lambda: {"top": "pixels"})
+    metrics: list[str] = field(default_factory=lambda: ["is_success", "coverage"])
+    seed: int = 500
+    report: Path | None = None
