@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from recap.errors import DatasetError, InputError
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder, latent_statistics, to_bytes, to_pixels
+from recap.policies.config import ImageConfig
 from recap.training.autoencoder import frozen_latents, load_autoencoder, psnr, train_autoencoder, unclamped
 from recap.types import U8
 from toy_policy import toy_encoder
@@ -125,3 +126,10 @@ def test_large_pictures_go_through_in_smaller_parts(images: U8, monkeypatch: pyt
     assert np.allclose(encoder.encode_images(images), whole, atol=1e-5)
     assert counts == [2, 2, 1]
     assert np.abs(encoder.decode_images(whole).astype(int) - pictures).max() <= 1
+
+
+def test_latents_of_another_shape_than_the_policy_s_are_refused() -> None:
+    toy_encoder().refuse_other(ImageConfig())
+    for image in (ImageConfig(channels=48), ImageConfig(scale=16)):
+        with pytest.raises(InputError, match="16 channels at 1/8 of the size, the policy's"):
+            toy_encoder().refuse_other(image)

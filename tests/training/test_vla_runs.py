@@ -1,7 +1,7 @@
 """A π0-type policy is trained, kept, resumed and rolled out by the same code as any other."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from recap.evaluation.agents import make_agent
 from recap.evaluation.rollouts import run_trials
 from recap.evaluation.spec import EvalSpec
 from recap.policies.checkpoint import from_pretrained
+from recap.policies.config import Pi05NetworkConfig
 from recap.policies.policy import VlaPolicy
 from recap.training.batches import NO_AUGMENT, BatchSource
 from recap.training.config import TrainConfig
@@ -70,6 +71,20 @@ def test_a_run_leaves_a_checkpoint_and_no_autoencoder(straight: Path, make: Make
         "held_out/action_rms",
         "held_out/replay_rms",
     }, "there is no objective of images or states"
+
+
+def test_a_run_with_the_time_step_in_its_norms_learns(
+    make: Make, pixels: TrainingData, tmp_path: Path
+) -> None:
+    config = make("n_iterations=2", "validate_every=2", "policy.noise=logit_normal", "policy.noise_shift=3")
+    sizes = Pi05NetworkConfig(**asdict(config.policy.network))  # type: ignore[call-overload]
+    config = replace(config, policy=replace(config.policy, network=sizes))
+    train(config, tmp_path / "run", data=pixels, device="cpu")
+    policy = from_pretrained(tmp_path / "run/last")
+    assert policy.config == config.policy
+    assert (policy.config.network.backbone, policy.config.noise) == ("pi05", "logit_normal")
+    gates = [v for k, v in policy.model.state_dict().items() if k.endswith("layernorm.dense.weight")]
+    assert all(gate.any() for gate in gates), "they were shut"
 
 
 def test_a_run_that_was_stopped_goes_on_bit_by_bit(

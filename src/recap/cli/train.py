@@ -22,7 +22,7 @@ DEVICES = ("auto", "cpu")
 
 @click.command()
 @click.argument("recipe", metavar="ROBOT.YAML|RECIPE", required=False)
-@click.option("--size", help="Of the network: debug, small, nano, 2b, pi0-debug or pi0.  [default: small]")
+@click.option("--size", help="Of the network: debug, small, nano, 2b, pi0, pi05, ….  [default: small]")
 @click.option("--target", metavar="DATA", help="Demonstrations of the robot: a pool or a dataset.")
 @click.option("--pool", metavar="DATA", help="Demonstrations of the other embodiment: a pool or a dataset.")
 @click.option("--retrieval", metavar="NAME|FILE", help="How moments are matched.  [default: the recipe's]")

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recap.errors import DatasetError
+from recap.errors import DatasetError, InputError
 from recap.features.images import check_frames
+from recap.policies.config import ImageConfig
 from recap.policies.network import load_strictly, published_part, read_part, read_weights
 from recap.types import F32, U8
 
@@ -69,6 +70,16 @@ class FrameEncoder(nn.Module):
         config: Any = self.network.config
         self.register_buffer("mean", torch.tensor(config.latents_mean).view(1, -1, 1, 1))
         self.register_buffer("std", torch.tensor(config.latents_std).view(1, -1, 1, 1))
+
+    def refuse_other(self, image: ImageConfig) -> None:
+        """Latents of another shape than the policy's are refused."""
+        config = self.network.config
+        made, wanted = (config.z_dim, config.scale_factor_spatial), (image.channels, image.scale)
+        if made != wanted:
+            raise InputError(
+                f"the autoencoder's latents have {made[0]} channels at 1/{made[1]} of the size, the policy's "
+                f"{wanted[0]} at 1/{wanted[1]}: set policy.image.channels and policy.image.scale to its own"
+            )
 
     def encode(self, pixels: Tensor) -> Tensor:
         """(n, 3, h, w) in -1…1 to latents (n, c, h/8, w/8), normalised."""

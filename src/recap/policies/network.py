@@ -92,7 +92,8 @@ def load_pretrained_network(network: nn.Module, source: str | Path) -> None:
     folder = published_part(source, "transformer")
     theirs, ours = read_part(folder), dict(cast(Any, network).config)
     for name in (*SIZES, "in_channels", "out_channels"):
-        value, found = _listed(ours[name]), theirs.get(name)
+        value, found = ours[name], theirs.get(name)
+        value = list(value) if isinstance(value, tuple) else value
         if name == "in_channels":  # diffusers counts the padding mask apart
             value -= bool(theirs.get("concat_padding_mask"))
         if theirs and found != value:
@@ -151,7 +152,3 @@ def load_strictly(network: nn.Module, state: dict[str, Tensor], source: str) -> 
             more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
             raise DatasetError(f"weights of {source} {what} '{keys[0]}'{more}: they are of another network")
     network.load_state_dict(state, strict=True, assign=any(p.is_meta for p in network.parameters()))
-
-
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

@@ -152,7 +152,7 @@ class _Run:
         )
         self.encoder = self._encoder() if begun is None else begun.encoder
         if self.encoder is not None:
-            self.encoder.to(self.device)
+            self.encoder.to(self.device).refuse_other(config.policy.image)
         latents = shown_latents(self.data, config, self.encoder, accelerator, stages)
         self.raw = loss.model
         optimizer = make_optimizer(self.raw, config)
