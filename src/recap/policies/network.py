@@ -92,10 +92,11 @@ def load_pretrained_network(network: nn.Module, source: str | Path) -> None:
     folder = published_part(source, "transformer")
     theirs, ours = read_part(folder), dict(cast(Any, network).config)
     for name in (*SIZES, "in_channels", "out_channels"):
-        value, found = ours[name], theirs.get(name)
-        value = list(value) if isinstance(value, tuple) else value
+        value: Any = ours[name]
+        found = theirs.get(name)
         if name == "in_channels":  # diffusers counts the padding mask apart
             value -= bool(theirs.get("concat_padding_mask"))
+        value = list(value) if isinstance(value, tuple) else value
         if theirs and found != value:
             raise DatasetError(
                 f"weights of {source} are of a network with {name} {found}, the policy's has {value}: "
