@@ -14,8 +14,8 @@ from recap.policies.backbones import build_model, build_policy
 from recap.policies.checkpoint import from_pretrained, save_pretrained
 from recap.policies.config import Pi05NetworkConfig, PolicyConfig
 from recap.policies.model import Batch
-from recap.policies.pi0 import NO_WORD, PI0_DEBUG
-from recap.policies.pi05 import Pi05, load_pretrained_pi05, published_names, state_bins
+from recap.policies.pi0 import NO_WORD, PI0_DEBUG, published_names
+from recap.policies.pi05 import NAMES, Pi05, load_pretrained_pi05, state_bins
 from recap.policies.vla import Pi05ActionModel
 from recap_worlds.pusht.robot import TOP_DOWN
 from toy_policy import moments, toy_config, toy_stamp, toy_statistics
@@ -137,7 +137,7 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
         save_file(changed, tmp_path / "model.safetensors")
         with pytest.raises(DatasetError, match=words):
             load_pretrained_pi05(model.network, str(tmp_path))
-    assert set(published_names(weights)) == set(model.network.state_dict())
+    assert set(published_names(weights, NAMES)) == set(model.network.state_dict())
 
 
 def test_a_policy_comes_back_from_its_checkpoint(tmp_path: Path) -> None:

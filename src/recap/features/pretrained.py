@@ -177,14 +177,8 @@ def load_model(
     device: str,
     dtype: Any,
     unused: Sequence[str] = (),
-    *,
-    exact: bool = False,
 ) -> Any:
-    """A network ready to run; a missing weight is an error, unless its name starts with one of `unused`.
-
-    Args:
-        exact: a weight that the network has no place for is an error too.
-    """
+    """A network ready to run; a missing weight is an error, unless its name starts with one of `unused`."""
     transformers = optional_module("transformers", class_name)
     with _quietly(transformers):
         model, info = _loaded(
@@ -198,11 +192,6 @@ def load_model(
     missing = sorted(name for name in info["missing_keys"] if not name.startswith(tuple(unused)))
     if missing:
         raise DatasetError(f"{directory} lacks {len(missing)} weights of {class_name}, such as {missing[0]}")
-    unknown = sorted(info["unexpected_keys"]) if exact else []
-    if unknown:
-        raise DatasetError(
-            f"{directory} has {len(unknown)} weights that {class_name} has no place for, such as {unknown[0]}"
-        )
     return model.eval().requires_grad_(False).to(device)
 
 

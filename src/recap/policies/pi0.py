@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,9 +12,9 @@ from torch import Tensor, nn
 
 from recap.errors import DatasetError
 from recap.features.language import WORD
-from recap.features.pretrained import find_model, load_model, load_tokenizer, optional_module
+from recap.features.pretrained import find_model, load_tokenizer, optional_module
 from recap.policies.config import Pi0NetworkConfig
-from recap.policies.network import load_strictly
+from recap.policies.network import load_strictly, read_part, read_weights
 
 PI0_TINY = Pi0NetworkConfig()
 PI0_DEBUG = Pi0NetworkConfig(
@@ -47,6 +48,19 @@ PI0_BASE = Pi0NetworkConfig(
     vision_patch=14,
     n_words=257_152,
     n_text_tokens=48,
+)
+# Published name -> ours, in this order. A LeRobot policy has `model.` before each.
+NAMES = (
+    (r"^model\.(?=paligemma_with_expert|action_|time_mlp|state_proj)", ""),
+    (r"^paligemma_with_expert\.paligemma\.lm_head\.", "model.vlm.language_model.embed_tokens."),
+    (r"^paligemma_with_expert\.paligemma\.model\.", "model.vlm."),
+    (r"^paligemma_with_expert\.gemma_expert\.model\.", "model.dit."),
+    (r"^model\.vlm\.vision_tower\.vision_model\.", "model.vlm.vision_tower."),
+    (r"^model\.vlm\.language_model\.model\.", "model.vlm.language_model."),
+)
+PI0_NAMES = (
+    (r"^paligemma_with_expert\.gemma_expert\.lm_head\.", "model.dit.embed_tokens."),
+    (r"^(?=state_proj|action_in_proj|action_time_mlp)", "embed_action_time."),
 )
 BEGIN, NO_WORD = 2, -1  # ids of an instruction's beginning, as Gemma has it, and of what is after its end
 
@@ -95,19 +109,32 @@ def build_pi0(config: Pi0NetworkConfig, image_size: int, chunk_size: int) -> nn.
 def load_pretrained_pi0(network: nn.Module, source: str) -> None:
     """Load published weights of the π0 type, strictly, from a directory or a hub name.
 
-    transformers translates the published names; a key that is missing, left over or of another shape, and a
-    network of other sizes whose weights would fit all the same, are errors.
+    A key that is missing, left over or of another shape, and a network of other sizes whose weights would
+    fit all the same, are errors. A config.json of LeRobot does not tell sizes.
     """
+    transformers = optional_module("transformers", "a π0-type policy")
     directory = find_model(source, "π0-type network")
-    loaded = load_model(directory, "PI0ForConditionalGeneration", "cpu", torch.float32, exact=True)
-    ours, theirs = (_sizes(one.config) for one in (network, loaded))
-    for name, value in ours.items():
-        if theirs[name] != value:
-            raise DatasetError(
-                f"weights of {source} are of a network with {name} {theirs[name]}, the policy's has {value}: "
-                "set policy.network and policy.image.size to theirs"
-            )
-    load_strictly(network, loaded.state_dict(), source)
+    told = read_part(directory)
+    if "vlm_config" in told:
+        ours, theirs = _sizes(network.config), _sizes(transformers.PI0Config.from_dict(told))
+        for name, value in ours.items():
+            if theirs[name] != value:
+                raise DatasetError(
+                    f"weights of {source} are of a network with {name} {theirs[name]}, the policy's has "
+                    f"{value}: set policy.network and policy.image.size to theirs"
+                )
+    load_strictly(network, published_names(read_weights(directory), PI0_NAMES), source)
+
+
+def published_names(weights: dict[str, Tensor], names: Sequence[tuple[str, str]]) -> dict[str, Tensor]:
+    """The same under our names; what becomes nothing has no place."""
+    renamed: dict[str, Tensor] = {}
+    for name, value in weights.items():
+        for pattern, ours in (*NAMES, *names):
+            name = re.sub(pattern, ours, name)
+        if name:
+            renamed[name] = value
+    return renamed
 
 
 def _sizes(config: Any) -> dict[str, Any]:

@@ -5,7 +5,6 @@ transformers has π0 alone. Its vision tower, its prefix and the expert's attent
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,20 +16,11 @@ from torch.nn import functional
 from recap.features.pretrained import find_model
 from recap.policies.config import Pi0NetworkConfig
 from recap.policies.network import load_strictly, read_weights
-from recap.policies.pi0 import build_pi0
+from recap.policies.pi0 import build_pi0, published_names
 
 N_BINS = 256  # that a number of the state may fall into
 SPAN = 7 / 3  # deviations from the mean that the bins reach, either way: 99 of 100 of a normal distribution
-# Published name -> ours, in this order. A LeRobot policy has `model.` before each; the expert reads no words.
-NAMES = (
-    (r"^model\.(?=paligemma_with_expert|action_|time_mlp)", ""),
-    (r"^paligemma_with_expert\.gemma_expert\.lm_head\..*", ""),
-    (r"^paligemma_with_expert\.paligemma\.lm_head\.", "model.vlm.language_model.embed_tokens."),
-    (r"^paligemma_with_expert\.paligemma\.model\.", "model.vlm."),
-    (r"^paligemma_with_expert\.gemma_expert\.model\.", "model.dit."),
-    (r"^model\.vlm\.vision_tower\.vision_model\.", "model.vlm.vision_tower."),
-    (r"^model\.vlm\.language_model\.model\.", "model.vlm.language_model."),
-)
+NAMES = ((r"^paligemma_with_expert\.gemma_expert\.lm_head\..*", ""),)  # the expert reads no words
 
 
 @dataclass(frozen=True)
@@ -115,19 +105,8 @@ class Pi05(nn.Module):
 
 def load_pretrained_pi05(network: nn.Module, source: str) -> None:
     """Load published weights of π0.5, strictly, from a directory or a hub name."""
-    found = published_names(read_weights(find_model(source, "π0.5 network")))
-    load_strictly(network, found, source)
-
-
-def published_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same under our names; words are published twice, as what is read and what is written."""
-    renamed: dict[str, Tensor] = {}
-    for name, value in weights.items():
-        for pattern, ours in NAMES:
-            name = re.sub(pattern, ours, name)
-        if name:
-            renamed[name] = value
-    return renamed
+    found = read_weights(find_model(source, "π0.5 network"))
+    load_strictly(network, published_names(found, NAMES), source)
 
 
 def state_words(encode: Callable[[str], list[int]]) -> tuple[Tensor, Tensor]:
