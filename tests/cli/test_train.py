@@ -20,13 +20,8 @@ from robots.recording import record_many, to_lerobot
 from toy_policy import write_demonstrations
 
 SMALL = ("policy.inputs=S", "batch_size=4", "validate_every=1")
-STAGES = (
-    "moments: ",
-    "pictures: ",
-    "autoencoder: ",
-    "encoding: ",
-    "iterations: ",
-)  # a slow machine says how far it is
+# A slow machine says how far it is.
+STAGES = ("moments: ", "pictures: ", "autoencoder: ", "encoding: ", "iterations: ")
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +170,8 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(
         (["debug", "--set", "batch_size=9", "--set", "accumulate=2"], "batch_size 9"),
         (["debug", "--iterations", "0"], "0 is not in the range x>=1"),
         (["debug", "--device", "gpu"], "unknown device 'gpu'"),
+        (["debug", "--log", "tensorbord"], "unknown log 'tensorbord': did you mean 'tensorboard'?"),
+        (["debug", "--init-from", "x", "--set", "init=y"], "give one of the two"),
         (["debug", "--rollouts", "5", "--env", "maze"], "unknown env 'maze'"),
         (["no/robot.yaml"], "no/robot.yaml"),
         (["debug", "--size", "small"], "recipe 'debug' has its own size"),

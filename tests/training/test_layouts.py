@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from accelerate import tracking
+from accelerate.utils import LoggerType
 
 from recap.agent import RetrievalAgent
 from recap.errors import InputError
@@ -149,3 +152,61 @@ def test_a_planar_robot_is_turned_only_where_its_steps_lie_in_the_world() -> Non
     for robot, changes in ((plane, ()), (replace(plane, action_mode="delta"), ("policy.relative=false",))):
         with pytest.raises(InputError, match=r"augment\.turn=0"):
             preset("debug", ["augment.turn=30", *changes], robot)
+
+
+def test_a_new_robot_begins_with_what_fits_of_another_ones_policy(tmp_path: Path) -> None:
+    first, other = recipe(ROBOTS["changes"]), recipe(ROBOTS["measured otherwise"])
+    train(first, tmp_path / "first", data=built(first), device="cpu")
+    told: list[str] = []
+    still = ("learning_rate=1e-12", "n_iterations=1", f"init_from={tmp_path / 'first/last'}")
+    config = recipe(other.policy.robot, *still)
+    train(config, tmp_path / "second", data=built(config), device="cpu", tell=told.append)
+    source, found = (from_pretrained(tmp_path / name / "last") for name in ("first", "second"))
+    theirs, ours = source.model.state_dict(), found.model.state_dict()
+    fitting = [name for name in theirs if name in ours and theirs[name].shape == ours[name].shape]
+    assert f"Begun from {tmp_path / 'first/last'}: {len(fitting)} of {len(ours)} tensors" in told[0]
+    assert all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in fitting)
+    assert found.statistics.mean["proprio"].shape != source.statistics.mean["proprio"].shape
+    wide = recipe(other.policy.robot, *still, "policy.network.attention_head_dim=24")
+    with pytest.raises(InputError, match="fits this network"):
+        train(wide, tmp_path / "third", data=built(wide), device="cpu")
+    assert not (tmp_path / "third").exists()
+
+
+WANDB = """
+import json, os
+from types import SimpleNamespace
+def _note(*what):
+    with open(os.environ["NOTED"], "a") as file:
+        file.write(json.dumps(what) + "\\n")
+class Run:
+    def log(self, values, step=None, **_): _note("log", values, step)
+    def finish(self): _note("finish")
+def init(**given):
+    _note("init", given)
+    return Run()
+"""
+
+
+def test_metrics_go_to_wandb_by_accelerate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a module in its place that writes down what it is given."""
+    package = tmp_path / "site"
+    package.mkdir()
+    (package / "wandb.py").write_text(WANDB, "utf-8")
+    monkeypatch.setenv("NOTED", str(tmp_path / "noted.jsonl"))
+    config = recipe(ROBOTS["changes"])
+    with pytest.raises(InputError, match="wandb is not installed"):
+        train(config, tmp_path / "none", data=built(config), device="cpu", log="wandb")
+    assert not (tmp_path / "none").exists()
+    monkeypatch.syspath_prepend(str(package))
+    monkeypatch.setattr(tracking, "_available_trackers", [LoggerType.WANDB])  # found when it is imported
+    train(config, tmp_path / "run", data=built(config), device="cpu", log="wandb")
+    noted = [json.loads(line) for line in (tmp_path / "noted.jsonl").read_text("utf-8").splitlines()]
+    (_, given), *logged, last = noted
+    assert (given["project"], given["name"], given["resume"]) == ("recap", "run", "allow")
+    assert given["config"]["policy"]["robot"]["name"] == "c"
+    assert [what for what, *_ in logged] == ["log"] * len(logged)
+    assert {step for *_, step in logged} == {2}
+    assert {"loss/action", "held_out/action"} <= {name for _, values, _ in logged for name in values}
+    assert last == ["finish"]
+    assert not (tmp_path / "run/tensorboard").exists()

@@ -42,6 +42,8 @@ DEVICES = ("auto", "cpu")
     "--rollouts", type=click.IntRange(1), metavar="N", help="Try the policy every N iterations, in --env."
 )
 @click.option("--env", help="Where to try it.  [default: where the recipe comes from]")
+@click.option("--init-from", metavar="POLICY", help="Begin with what fits of a policy, of any robot.")
+@click.option("--log", default="tensorboard", show_default=True, help="Metrics to tensorboard or wandb.")
 @click.option("--list", "listed", is_flag=True, help="List the recipes, and stop.")
 @click.option("--show-config", is_flag=True, help="Print the whole configuration as YAML, and stop.")
 @click.option("--dry-run", is_flag=True, help="Show what the run would be, and stop.")
@@ -61,6 +63,8 @@ def train(
     device: str,
     rollouts: int | None,
     env: str | None,
+    init_from: str | None,
+    log: str,
     listed: bool,
     show_config: bool,
     dry_run: bool,
@@ -89,7 +93,9 @@ def train(
         return 0
     is_main = int(os.environ.get("RANK", "0")) == 0  # torchrun starts this command once a process
     one_of("device", device, DEVICES)
+    one_of("log", log, ("tensorboard", "wandb"))
     asked = {"target": target, "pool": pool, "pairs.by": pair_by, "seed": seed, "n_iterations": iterations}
+    asked["init_from"] = init_from
     more = [f"{key}={value}" for key, value in asked.items() if value is not None]
     config = _config(recipe, size, config_file, retrieval, [*more, *changes])
     if backbone is not None:
@@ -126,6 +132,7 @@ def train(
                 rollout=roll_out,
                 rollout_every=rollouts or 0,
                 device=None if device == "auto" else device,
+                log=log,
             )
     except KeyboardInterrupt as stop:
         if is_main:

@@ -39,16 +39,19 @@ def train_autoencoder(
     device: torch.device,
     learning_rate: float = 2e-3,
     paper: bool = True,
+    begun: FrameEncoder | None = None,
     report: Callable[[int, float], None] | None = None,
 ) -> FrameEncoder:
     """A small Wan autoencoder, fitted to the pictures (m, h, w, 3) and their mirror images.
 
     Args:
         paper: most of a picture is white, and what is not counts for more.
+        begun: one to go on from; otherwise it begins anew.
     """
     torch.manual_seed(seed)
-    network: Any = build_autoencoder().to(device)
-    _for_single_frames(network)
+    network: Any = (build_autoencoder() if begun is None else begun.network.requires_grad_(True)).to(device)
+    if begun is None:
+        _for_single_frames(network)
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.01
     )

@@ -94,6 +94,7 @@ class TrainConfig:
     patience: int = 0  # validations without a better one until it stops; 0: never
     weights: str | None = None  # a published transformer to begin from: directory or hub name
     init: str | None = None  # a policy of ours to go on from: its weights, statistics and autoencoder
+    init_from: str | None = None  # a policy of ours, perhaps of another robot: what fits of its weights
     autoencoder: str | None = None  # a published or trained autoencoder; none: a small one is trained first
     autoencoder_iterations: int = 2800
     autoencoder_batch: int = 128
@@ -105,6 +106,8 @@ class TrainConfig:
                 "co_training learns from the pool instead of retrieving from it: set policy.residual=false "
                 "and policy.retrieval=false"
             )
+        if self.init is not None and self.init_from is not None:
+            raise InputError("init goes on with a policy, init_from begins a new one: give one of the two")
         robot, augment = self.policy.robot, self.augment
         planar = robot.body.is_planar and robot.act.is_planar
         if augment.mirror and not planar:

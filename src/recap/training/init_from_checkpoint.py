@@ -1,13 +1,17 @@
-"""A policy of ours as the beginning of another: fine-tuning."""
+"""A policy of ours as the beginning of another: fine-tuned, or for another robot."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
+
+from torch import nn
 
 from recap.errors import InputError
 from recap.policies.checkpoint import from_pretrained
 from recap.policies.config import PolicyConfig
 from recap.policies.policy import TrainedPolicy
+from recap.training.sharding import part_like
 
 
 def begin_from(source: str, config: PolicyConfig) -> TrainedPolicy:
@@ -23,3 +27,26 @@ def begin_from(source: str, config: PolicyConfig) -> TrainedPolicy:
                 "train the preset that it was trained with"
             )
     return policy
+
+
+def load_fitting(models: Sequence[nn.Module], policy: TrainedPolicy, source: str) -> str:
+    """Weights of equal name and shape, into each of these models; says what was and was not loaded."""
+    theirs, ours = policy.model.state_dict(), models[0].state_dict()
+    fitting = [name for name, value in theirs.items() if name in ours and ours[name].shape == value.shape]
+    if not any(theirs[name].ndim >= 2 for name in fitting):
+        raise InputError(f"no weight of policy {source} fits this network: give the size that it has")
+    for model in models:
+        wanted = model.state_dict()
+        parts = {name: part_like(theirs[name].to(wanted[name].device), wanted[name]) for name in fitting}
+        model.load_state_dict(parts, strict=False)
+    n, of = (sum(value.numel() for name, value in ours.items() if name in known) for known in (fitting, ours))
+    fresh = sorted(set(ours) - set(fitting))
+    unused = sorted(set(theirs) - set(ours))
+    return (
+        f"Begun from {source}: {len(fitting)} of {len(ours)} tensors ({100 * n / of:.0f} % of the weights); "
+        f"fresh: {_some(fresh)}; not used: {_some(unused)}"
+    )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "none"

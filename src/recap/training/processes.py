@@ -7,20 +7,28 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
 
+from recap.errors import InputError, one_of
 from recap.training.config import TrainConfig
 
 # How long processes wait for the main one, which alone judges and rolls out: NCCL's ten minutes are too few.
 PATIENCE = timedelta(hours=4)
+TRACKERS = ("tensorboard", "wandb")  # accelerate's, besides metrics.jsonl
 # Ctrl-C, and what schedulers send before they take a machine away.
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
-def make_accelerator(config: TrainConfig, device: str | None = None) -> Accelerator:
-    """Processes and precision: one process, or as many as torchrun started."""
+def make_accelerator(
+    config: TrainConfig, device: str | None = None, log: str = "tensorboard", out: Path | None = None
+) -> Accelerator:
+    """Processes, precision and trackers: one process, or as many as torchrun started."""
+    if log == "wandb" and find_spec("wandb") is None:
+        raise InputError("wandb is not installed: pip install wandb, or leave out --log wandb")
     cuda = torch.cuda.is_available() and device != "cpu"
     # To an instruction of one token Cosmos' queries and keys do nothing (`policies/lean.py`): without a
     # gradient of theirs the processes would wait for it.
@@ -29,6 +37,8 @@ def make_accelerator(config: TrainConfig, device: str | None = None) -> Accelera
         cpu=not cuda,
         mixed_precision="bf16" if config.bf16 and (cuda or cpu_has_bf16()) else "no",
         gradient_accumulation_steps=config.accumulate,
+        log_with=one_of("log", log, TRACKERS) if out is not None and find_spec(log) is not None else None,
+        project_dir=out,
         kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE), unused],
     )
 

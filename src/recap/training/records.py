@@ -1,7 +1,8 @@
-"""What a run leaves behind: metrics as JSON lines and tensorboard, and pictures of what it predicts."""
+"""What a run leaves behind: metrics as JSON lines and for a tracker, and pictures of what it predicts."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from accelerate import Accelerator
 
 from recap.run_directory import write_whole
 
@@ -25,9 +27,9 @@ N_SHOWN = 6
 class Records:
     """A run's files; one that is not enabled writes nothing."""
 
-    def __init__(self, out: Path, enabled: bool = True) -> None:
-        self.out, self.enabled = out, enabled
-        self._board: Any = None
+    def __init__(self, out: Path, accelerator: Accelerator, settings: Mapping[str, Any]) -> None:
+        self.out, self.enabled = out, accelerator.is_main_process
+        self._accelerator, self._settings, self._tracks = accelerator, settings, False
 
     def log(self, iteration: int, values: Mapping[str, Any]) -> None:
         """Add a row."""
@@ -35,10 +37,9 @@ class Records:
             return
         with (self.out / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"iteration": iteration, **values}) + "\n")
-        board = self._tensorboard()
-        for name, value in values.items():
-            if board is not None and isinstance(value, (int, float)):
-                board.add_scalar(name, value, iteration)
+        self._begin()
+        numbers = {name: value for name, value in values.items() if isinstance(value, (int, float))}
+        self._accelerator.log(numbers, iteration)
 
     def cut(self, iteration: int) -> None:
         """Forget rows after an iteration that the run goes back to."""
@@ -74,19 +75,24 @@ class Records:
             self.out / "samples.png", np.concatenate([np.concatenate(list(c)) for c in columns], axis=1)
         )
 
-    def _tensorboard(self) -> Any:
-        if self._board is None:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError:
-                return None
-            self._board = SummaryWriter(str(self.out / "tensorboard"))
-        return self._board
+    def _begin(self) -> None:
+        """Start the tracker with the first row, so that a start that fails leaves none."""
+        if self._tracks or not self._accelerator.log_with:
+            return
+        self._tracks = True
+        folder = self.out.resolve()
+        run = {"name": folder.name, "dir": str(folder), "resume": "allow", "config": dict(self._settings)}
+        run["id"] = hashlib.sha256(str(folder).encode()).hexdigest()[
+            :16
+        ]  # a run that goes on is the same one
+        wandb = "wandb" in [str(tracker) for tracker in self._accelerator.log_with]
+        self._accelerator.init_trackers("recap" if wandb else "tensorboard", init_kwargs={"wandb": run})
 
     def close(self) -> None:
         """Write out what is waiting."""
-        if self._board is not None:
-            self._board.close()
+        if self._tracks:
+            for tracker in self._accelerator.trackers:
+                tracker.finish()
 
 
 def git_state() -> dict[str, Any]:

@@ -20,18 +20,23 @@ from torch import Tensor
 from recap.errors import InputError
 from recap.policies.autoencoder import FrameEncoder
 from recap.policies.backbones import build_policy
-from recap.policies.checkpoint import save_pretrained
+from recap.policies.checkpoint import from_pretrained, save_pretrained
 from recap.policies.flow import draw_levels
 from recap.policies.model import Batch, SlotModel
 from recap.policies.policy import TrainedPolicy
 from recap.run_directory import CONFIG, LOCK, hold_run_directory
 from recap.training.ahead import Ahead
-from recap.training.autoencoder import load_autoencoder, reconstruction, train_autoencoder
+from recap.training.autoencoder import (
+    encoder_key,
+    load_autoencoder,
+    reconstruction,
+    train_autoencoder,
+)
 from recap.training.batches import BatchSource
 from recap.training.config import TrainConfig
 from recap.training.data import load_data
 from recap.training.data_cache import TrainingData
-from recap.training.init_from_checkpoint import begin_from
+from recap.training.init_from_checkpoint import begin_from, load_fitting
 from recap.training.latent_files import shown_latents
 from recap.training.networks import build_networks, make_optimizer
 from recap.training.processes import Stopped, make_accelerator, noted, stopped_by_signals, undisturbed
@@ -74,24 +79,26 @@ def train(
     tell: Callable[[str], None] | None = None,
     max_seconds: float = math.inf,
     device: str | None = None,
+    log: str = "tensorboard",
 ) -> Outcome:
     """Train what the config says into `out`; the same call resumes a run that was stopped.
 
     Args:
         rollout: called with the policy so far every `rollout_every` iterations; what it returns is recorded.
         data: given instead of loaded.
-        tell: called once with a line about what was prepared, when the first iteration is done.
+        tell: called with lines about what a run begins from, and about what was prepared.
         max_seconds: after so long the run stops as if interrupted, but without complaint.
         device: cpu, or what accelerate finds.
+        log: where metrics go besides metrics.jsonl: tensorboard or wandb.
     """
-    accelerator = make_accelerator(config, device)
+    accelerator = make_accelerator(config, device, log, out)
     stages = Stages(progress)
     with stopped_by_signals(), _held(out, config, accelerator):
         if data is None:
             with accelerator.local_main_process_first():  # the others map what it wrote into memory
                 data = load_data(config, stages)
-        run = _Run(config, out, data, accelerator, stages)
-        return run.train(rollout, rollout_every, max_seconds, tell)
+        say = tell if tell is not None and accelerator.is_main_process else lambda line: None
+        return _Run(config, out, data, accelerator, stages, say).train(rollout, rollout_every, max_seconds)
 
 
 @contextmanager
@@ -131,9 +138,10 @@ class _Run:
         data: TrainingData,
         accelerator: Accelerator,
         stages: Stages,
+        tell: Callable[[str], None],
     ) -> None:
         self.config, self.out, self.data = config, out, data
-        self.accelerator, self.stages = accelerator, stages
+        self.accelerator, self.stages, self.tell = accelerator, stages, tell
         self.device: torch.device = accelerator.device
         world = accelerator.num_processes * config.accumulate
         if config.batch_size % world:
@@ -150,7 +158,11 @@ class _Run:
         loss, self.smooth = build_networks(
             config, begun, self.device, accelerator.num_processes if self.sharded else 1
         )
-        self.encoder = self._encoder() if begun is None else begun.encoder
+        source = None if config.init_from is None else from_pretrained(config.init_from)
+        if source is not None:
+            tell(load_fitting([loss.model, self.smooth], source, str(config.init_from)))
+        known = None if source is None else source.encoder
+        self.encoder = self._encoder(known) if begun is None else begun.encoder
         if self.encoder is not None:
             self.encoder.to(self.device).refuse_other(config.policy.image)
         latents = shown_latents(self.data, config, self.encoder, accelerator, stages)
@@ -164,10 +176,10 @@ class _Run:
         self.ahead = Ahead(self._draw, config.n_iterations, self.device)
         self.iteration, self.best_loss, self.best_iteration = 0, math.inf, 0
         self.loss = math.inf  # on held-out demonstrations, when last judged
-        self.records = Records(out, enabled=accelerator.is_main_process)
+        self.records = Records(out, accelerator, config.to_json())
 
-    def _encoder(self) -> FrameEncoder | None:
-        """The autoencoder: given, found in the run or beside the data, or trained first."""
+    def _encoder(self, begun: FrameEncoder | None) -> FrameEncoder | None:
+        """The autoencoder: given, found in the run or beside the data, or trained first, from `begun` on."""
         config, folder = self.config, self.data.folder
         if not config.policy.sees or config.policy.network.sees_pixels:
             return None
@@ -175,8 +187,9 @@ class _Run:
             return load_autoencoder(config.autoencoder, self.device)
         kept, n, size = self.out / "autoencoder", config.autoencoder_iterations, config.autoencoder_batch
         if not (kept / "config.json").is_file() and self.accelerator.is_main_process:
-            white = config.policy.image.white
-            shared = None if folder is None else folder / f"autoencoder-{n}-{size}-{white}-{self.device.type}"
+            white, first = config.policy.image.white, "new" if begun is None else encoder_key(begun)
+            name = f"autoencoder-{n}-{size}-{white}-{self.device.type}-{first}"
+            shared = None if folder is None else folder / name
             if shared is not None and shared.exists():
                 self.stages.reuse("autoencoder")
                 shutil.copytree(shared, kept)
@@ -189,6 +202,7 @@ class _Run:
                         seed=0,  # one autoencoder for every seed of the policy
                         device=self.device,
                         paper=white,
+                        begun=begun,
                         report=lambda done, loss: self.stages.report("autoencoder", done, n),
                     )
                     encoder.network.save_pretrained(kept)
@@ -218,13 +232,7 @@ class _Run:
         model.load_state_dict(tensors, assign=True)
         return model.requires_grad_(False)
 
-    def train(
-        self,
-        rollout: Rollout | None,
-        rollout_every: int,
-        max_seconds: float,
-        tell: Callable[[str], None] | None = None,
-    ) -> Outcome:
+    def train(self, rollout: Rollout | None, rollout_every: int, max_seconds: float) -> Outcome:
         """All iterations that are left."""
         config, main = self.config, self.accelerator.is_main_process
         state = load_state(self.out, self.raw, self.smooth, self.optimizer)
@@ -236,7 +244,6 @@ class _Run:
         elif main:
             self.records.write("run.json", {"git": git_state(), **self._facts()})
         began = time.monotonic()
-        self.tell = tell if main else None
         # Processes that stopped at different steps would wait for each other: of many, each notes a signal,
         # and all stop after the step that they agree on.
         with self.ahead, noted(self.several) as asked:
@@ -309,8 +316,7 @@ class _Run:
             losses = self._step()
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)
-        if self.tell is not None:
-            self.tell(str(self.stages))
+        self.tell(str(self.stages))
         self.records.write("preparation.json", {"seconds": self.stages.seconds, "reused": self.stages.reused})
         return losses
 
