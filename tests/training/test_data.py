@@ -13,7 +13,6 @@ from recap.policies.layout import build_layout
 from recap.pool.memory import MemoryView
 from recap.pool.opening import open_pool
 from recap.retrieval.presets import find_retrieval
-from recap.training import data as module
 from recap.training.config import TrainConfig
 from recap.training.data import (
     TrainingData,
@@ -94,36 +93,15 @@ def test_statistics_are_of_the_training_side(data: TrainingData) -> None:
     assert np.allclose(data.statistics.std["proprio"][2:6], 1), "the block is always the origin"
 
 
-def test_pairs_that_find_no_room_are_used_all_the_same(cache: Path, configure: Configure) -> None:
+def test_data_that_find_no_room_leave_nothing_behind(cache: Path, configure: Configure) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))  # no file may grow larger
     try:
-        data = load_data(configure("policy.inputs=S"))
+        with pytest.raises(OSError, match="File too large"):
+            load_data(configure("policy.inputs=S"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert len(data.train) > 0
-    assert not list((cache / "recap/pairs").iterdir())
-
-
-def test_pairs_are_kept_under_a_fingerprint_and_used_again(
-    cache: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = configure("policy.inputs=S")
-    first = load_data(config)
-    kept = sorted((cache / "recap/pairs").iterdir())
-    assert len(kept) == 2, "one for each side"
-
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("found again")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "find_pairs", never)
-        again = load_data(config)
-        with pytest.raises(AssertionError, match="found again"):
-            load_data(replace(config, pairs=replace(config.pairs, k=2)))
-    assert np.array_equal(first.train.base, again.train.base)
-    kept[0].write_bytes(b"torn")
-    assert np.array_equal(load_data(config).train.base, first.train.base), "a damaged cache is made anew"
+    assert list((cache / "recap/training").iterdir()) == []
 
 
 def scenes_matched(

@@ -14,15 +14,16 @@ from accelerate.utils import LoggerType
 
 from recap.agent import RetrievalAgent
 from recap.errors import InputError
+from recap.policies.canonical import canonical_image
 from recap.policies.checkpoint import from_pretrained
 from recap.policies.vectors import letters_of, vectors_of
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.retriever import Retriever
-from recap.robot import Feature, ObjectSpec, RobotSpec
+from recap.robot import CameraSpec, Feature, ObjectSpec, RobotSpec
 from recap.training.batches import NO_AUGMENT, BatchSource
 from recap.training.config import TrainConfig
-from recap.training.data import TrainingData, build_data, training_retrieval
+from recap.training.data import TrainingData, build_data, split, training_retrieval
 from recap.training.presets import preset
 from recap.training.trainer import train
 from recap.types import Episode, FrameRef, Observation
@@ -171,6 +172,28 @@ def test_a_new_robot_begins_with_what_fits_of_another_ones_policy(tmp_path: Path
     with pytest.raises(InputError, match="fits this network"):
         train(wide, tmp_path / "third", data=built(wide), device="cpu")
     assert not (tmp_path / "third").exists()
+
+
+def test_each_camera_has_its_own_size_and_fit_in_training_as_on_a_robot() -> None:
+    cameras = {"wide": CameraSpec((24, 40), "letterbox"), "tall": CameraSpec((48, 32), "crop")}
+    robot = replace(ROBOTS["changes"], cameras=cameras)
+    dice = np.random.default_rng(0)
+
+    def filmed(seed: int) -> Episode:
+        films = {n: dice.integers(0, 255, (N, *c.size, 3), np.uint8) for n, c in cameras.items()}
+        return replace(demonstration(robot, seed), images=films)
+
+    target, pool = ([filmed(s) for s in seeds] for seeds in (range(6), range(10, 16)))
+    config = recipe(robot)
+    data = build_data(target, pool, config)
+    train_side, _ = split(target, config.held_out)
+    for name, camera in cameras.items():
+        for t in (0, 5):
+            shown = train_side[0].images[name][t]
+            wanted = canonical_image(shown, np.zeros(3), config.policy.image, False, camera.fit)
+            assert np.array_equal(data.pictures[data.train.images[f"frame/{name}"][t]], wanted)
+            squeezed = canonical_image(shown, np.zeros(3), config.policy.image, False, "resize")
+            assert not np.array_equal(wanted, squeezed)
 
 
 WANDB = """

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -30,7 +28,6 @@ from recap.retrieval.pairs import Pairs, find_pairs, with_action_term
 from recap.retrieval.presets import Retrieval, find_retrieval
 from recap.retrieval.retriever import Retriever
 from recap.robot import RobotSpec
-from recap.run_directory import whole_file
 from recap.suites import suites
 from recap.training.config import PairsConfig, TrainConfig
 from recap.training.data_cache import SIDES, TrainingData, cache_folder, data_key, read_data, write_facts
@@ -141,25 +138,20 @@ def build_data(
     around = pool if policy.retrieval else []
     given = rooms if workers == 1 else None  # another process opens the files itself
     built: dict[int, _Built] = {}
-    done, total, pairs_s = 0, sum(map(len, rooms.values())), 0.0
+    work = partial(_build, around, config, retrieval, numbers, given, folder)
     with stages("moments"):
-        for one in run_in_workers(
-            partial(_build, around, config, retrieval, numbers, given, folder), parts, workers
-        ):
+        for one in run_in_workers(work, parts, workers):
             built[one.number] = one
-            pairs_s += one.pairs_s
-            done += sum(map(len, parts[one.number].episodes))
-            stages.report("moments", done, total)
-    stages.move("moments", "retrieval pairs", pairs_s / workers)
+            done = sum(sum(map(len, parts[number].episodes)) for number in built)
+            stages.report("moments", done, sum(map(len, rooms.values())))
+    stages.move("moments", "retrieval pairs", sum(one.pairs_s for one in built.values()) / workers)
     pictures: dict[Hashable, int] = {}
     keys, frames = [np.zeros(0, np.int64)], []
     for part in parts:
         one, room = built[part.number], rooms[part.side]
         # What a camera saw is one picture, whichever part needs it; of a top-down view each part has its own.
         own = policy.image.view == "top-down"
-        names: Sequence[Hashable] = (
-            [(part.number, key) for key in one.keys.tolist()] if own else one.keys.tolist()
-        )
+        names: list[Hashable] = [(part.number * own, key) for key in one.keys.tolist()]
         new = np.array([name not in pictures for name in names], np.bool_)
         called = np.array([pictures.setdefault(name, len(pictures)) for name in names], np.int64)
         keys.append(one.keys[new])
@@ -336,57 +328,16 @@ def check_layout(what: str, episodes: Sequence[Episode], config: TrainConfig) ->
 def pairs_for(
     target: PoolView, pool: PoolView, config: TrainConfig, for_training: bool, retrieval: Retrieval
 ) -> Pairs:
-    """The pairs, found once and kept under a fingerprint of all that they depend on.
+    """The pairs of some demonstrations.
 
     Those for validation are found as at test time: without the action term, and never the same scene.
     """
-    chosen = replace(config.pairs, misaligned=0.0, leave_out=False)  # what is done with them comes later
-    if not for_training:
-        chosen = PairsConfig(1, 0.0, False, config.pairs.n_candidates)
+    chosen = config.pairs if for_training else PairsConfig(1, 0.0, False, config.pairs.n_candidates)
     describer, found_by = retrieval
     if for_training and chosen.action_weight > 0:
         describer, found_by = with_action_term(describer, found_by, config.policy.robot, chosen.action_weight)
-    digest = hashlib.sha256()
-    digest.update(json.dumps([asdict(chosen), describer.fingerprint, found_by.fingerprint]).encode())
-    for view in (target, pool):
-        for episode_id in view.episode_ids:
-            episode = view.episode(episode_id)
-            digest.update(episode_id.encode() + episode.actions.tobytes() + episode.proprio.tobytes())
-            digest.update(b"".join(value.tobytes() for value in episode.objects.values()))
-    file = cache_folder() / "pairs" / f"{digest.hexdigest()[:32]}.safetensors"
-    found = _read_pairs(file, target)
-    if found is None:
-        source = MemoryPool([pool.episode(i) for i in pool.episode_ids])
-        found = find_pairs(target, Retriever(source, describer, found_by), chosen.k, chosen.allow_twin)
-        _write_pairs(file, found)
-    return found
-
-
-def _read_pairs(file: Path, target: PoolView) -> Pairs | None:
-    from safetensors import SafetensorError, safe_open
-
-    if not file.exists():
-        return None
-    try:
-        with safe_open(file, framework="np") as opened:
-            # Demonstrations that cannot be used have no number: the pool's own list would be another one.
-            pool_ids = tuple(json.loads(opened.metadata()["pool_ids"]))
-            target_rows, match, weight = (opened.get_tensor(key) for key in ("target", "match", "weight"))
-        return Pairs(target.episode_ids, pool_ids, target_rows, match, weight)
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError):
-        return None  # a damaged cache is no cache
-
-
-def _write_pairs(file: Path, pairs: Pairs) -> None:
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
-    try:
-        with whole_file(file) as partial:
-            arrays = {"target": pairs.target, "match": pairs.match, "weight": pairs.weight}
-            save_file(arrays, partial, metadata={"pool_ids": json.dumps(pairs.pool_ids)})
-    except (OSError, SafetensorError):  # the second where the disk is full
-        return  # it is only a cache
+    source = MemoryPool([pool.episode(i) for i in pool.episode_ids])
+    return find_pairs(target, Retriever(source, describer, found_by), chosen.k, chosen.allow_twin)
 
 
 def demonstrations(names: str, robot: RobotSpec | None = None, pair_by: str = SCENE) -> list[Episode]:
