@@ -26,7 +26,17 @@ SIDES = ("train", "held_out")
 FACTS = "facts.json"
 VERSION = 1  # of what is written
 # What of a policy changes none of its data.
-APART = ("network", "backbone", "sampling", "text", "n_action_steps", "future_change", "future_state")
+APART = (
+    "network",
+    "backbone",
+    "sampling",
+    "text",
+    "n_action_steps",
+    "future_change",
+    "future_state",
+    "noise",
+    "noise_shift",
+)
 
 
 @dataclass(frozen=True)
