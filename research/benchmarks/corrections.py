@@ -6,7 +6,7 @@ The task is one that the policy fails: the L, a block it was never trained on, w
 the disc. The policy runs from starts of their own (seeds from 151000); the person watches and corrects by the
 rule below, fixed before anything was measured. Each correction is in the pool at the next step. Beside it,
 from the same starts and by the same person: as many whole demonstrations of the robot in the pool, as many
-as have the same number of steps, and a fine-tune of the policy on the corrections. 50 development starts,
+as have the same number of steps, and fine-tunes of the policy on the corrections. 50 development starts,
 seeds 500...549, each time for three lists of starts to correct at. What is there already is not run again.
 
 The rule is that of `recap_worlds.pusht.person.Corrector`.
@@ -18,6 +18,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from recap.evaluation.spec import EvalSpec
 from recap.evaluation.statistics import gain_interval, rate_interval
 from recap.policies.checkpoint import from_pretrained
 from recap.policies.policy import TrainedPolicy
+from recap.pool.importers.interventions import shown_by_person
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.packed import PackedPool, write_packed
 from recap.serving.uploads import episode_of
@@ -38,7 +40,7 @@ from recap.training.data import build_data
 from recap.training.trainer import train
 from recap.types import Episode
 from recap_client.corrections import CorrectionRecorder
-from recap_client.messages import CORRECTION_FROM, as_message
+from recap_client.messages import as_message
 from recap_worlds.pusht.collecting import CollectSpec, demonstrate
 from recap_worlds.pusht.env import PushTEnv
 from recap_worlds.pusht.expert import Expert
@@ -54,7 +56,8 @@ COUNTS = (1, 3, 10)
 N_POOL, POOL_SEED = 10, 150_000
 START_SEEDS = (151_000, 152_000, 153_000)  # of the starts to correct at, a list each
 N_STARTS = 40  # of a list, at most
-TUNING = {"n_iterations": 400, "warm_up": 50, "learning_rate": 3e-4, "validate_every": 400, "save_every": 400}
+TUNING = {"warm_up": 50, "learning_rate": 3e-4}  # as in the plan of fine-tunes
+N_ITERATIONS = {"fine-tuned": 400, "fine-tuned briefly": 100}
 
 
 def correct(policy: TrainedPolicy, shown: Sequence[Episode], first_seed: int, n: int) -> list[Episode]:
@@ -93,32 +96,26 @@ class _Seeded:
     seed: int
 
 
-def shown_by_person(episode: Episode) -> Episode:
-    """A correction from the take-over on: what a fine-tune learns from."""
-    first = episode.first_match
-    return replace(
-        episode,
-        scene_id=episode.id,
-        timestamps=episode.timestamps[first:] - episode.timestamps[first],
-        proprio=episode.proprio[first:],
-        actions=episode.actions[first:],
-        objects={name: poses[first:] for name, poses in episode.objects.items()},
-        attributes={k: v for k, v in episode.attributes.items() if k != CORRECTION_FROM},
-    )
-
-
 def n_steps(episodes: Sequence[Episode]) -> int:
     """That the person recorded."""
     return sum(len(episode) - episode.first_match for episode in episodes)
 
 
 def fine_tune(
-    corrections: Sequence[Episode], pool: Sequence[Episode], judge: Episode, out: Path
+    corrections: Sequence[Episode], pool: Sequence[Episode], judge: Episode, n_iterations: int, out: Path
 ) -> TrainedPolicy:
     """The policy after a fixed number of iterations; the judge is looked at and decides nothing."""
-    learned = [shown_by_person(episode) for episode in corrections]
+    learned = [replace(shown_by_person(episode), scene_id=episode.id) for episode in corrections]
     middle = (len(learned) + 1) // 2
-    config = replace(RECIPES[POLICY], init=POLICY, held_out=1 / (len(learned) + 1), **TUNING)
+    config = replace(
+        RECIPES[POLICY],
+        init=POLICY,
+        held_out=1 / (len(learned) + 1),
+        n_iterations=n_iterations,
+        validate_every=n_iterations,
+        save_every=n_iterations,
+        **TUNING,
+    )
     data = build_data([*learned[:middle], judge, *learned[middle:]], pool, config)
     assert data.n_episodes[:2] == (len(learned), 1)
     return from_pretrained(str(train(config, out, data=data, device="cpu").last), "cpu")
@@ -169,7 +166,7 @@ def arms(out: Path, seeds: Sequence[int], rows: dict[str, Any], save: Callable[[
         if name in rows:
             return
         began = time.perf_counter()
-        actor = actor() if callable(actor) and not isinstance(actor, TrainedPolicy) else actor
+        actor = actor() if isinstance(actor, partial) else actor
         solved = evaluate(config, actor, [*pool, *more], seeds)
         rows[name] = {**facts, "solved": solved, "wall_s": round(time.perf_counter() - began, 1)}
         print(name, facts, {key: sum(hits) for key, hits in solved.items()}, flush=True)
@@ -206,11 +203,11 @@ def arms(out: Path, seeds: Sequence[int], rows: dict[str, Any], save: Callable[[
                 f"whole, steps of {n}, list {list_number}", AgentConfig(POLICY), policy, same,
                 **{**facts, "demonstrations": len(same)}, steps=n_steps(same),
             )  # fmt: skip
-            folder = out / f"tuned-{list_number}-{n}"
-            run(
-                f"fine-tuned, {n}, list {list_number}", AgentConfig(POLICY),
-                lambda g=given, j=judge, f=folder: fine_tune(g, pool, j, f), [], **facts, steps=steps,
-            )  # fmt: skip
+            for kind, n_iterations in N_ITERATIONS.items():
+                tuned = partial(
+                    fine_tune, given, pool, judge, n_iterations, out / f"{kind}-{list_number}-{n}"
+                )
+                run(f"{kind}, {n}, list {list_number}", AgentConfig(POLICY), tuned, [], **facts, steps=steps)
 
 
 def summary(rows: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,7 +231,7 @@ def summary(rows: Mapping[str, Any]) -> dict[str, Any]:
             ours = np.array([r["solved"][key] for r in _lists(rows, f"corrections, {n}")], np.float64)[
                 :, :, None
             ]
-            for other in (f"whole, {n}", f"whole, steps of {n}", f"fine-tuned, {n}"):
+            for other in (f"whole, {n}", f"whole, steps of {n}", *(f"{kind}, {n}" for kind in N_ITERATIONS)):
                 found = _lists(rows, other)
                 if len(found) != len(ours):
                     continue

@@ -1,4 +1,4 @@
-"""LeRobot's own writer, made to close its files after every episode; needs LeRobot 0.6 in a venv of its own."""
+"""LeRobot's own writer, made to close its files after every episode; needs a venv with LeRobot 0.6."""
 
 import os
 import subprocess

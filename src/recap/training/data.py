@@ -18,6 +18,7 @@ from recap.policies.config import PolicyConfig
 from recap.policies.policy import RetrievalStamp, Statistics
 from recap.policies.vectors import letters_of
 from recap.pool.content import content_id
+from recap.pool.importers.interventions import shown_by_person
 from recap.pool.importers.pairing import SCENE
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.opening import open_demonstrations
@@ -115,6 +116,7 @@ def build_data(
     """
     stages, policy = stages or Stages(), config.policy
     check_data(target, pool, config)
+    target = list(map(shown_by_person, target))  # what the policy did before a take-over is no example
     train, held_out = split(target, config.held_out)
     with stages("retrieval pairs"):
         retrieval = training_retrieval(config, pool)

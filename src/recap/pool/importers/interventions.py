@@ -33,13 +33,25 @@ def _cut(episode: Episode, begin: int, end: int, number: int) -> Episode:
     frames = np.unique([0, *range(max(0, begin - N_CONTEXT), end)])
     since = int(np.searchsorted(frames, begin)) / episode.fps
     offset = float(episode.timestamps[begin] - episode.timestamps[0]) - since
+    attributes = {**episode.attributes, CORRECTION_FROM: since, TIME_OFFSET: offset}
+    return replace(_picked(episode, frames), id=f"{episode.id}/correction-{number}", attributes=attributes)
+
+
+def shown_by_person(episode: Episode) -> Episode:
+    """A correction from the take-over on: what may be learned from; any other demonstration as it is."""
+    if not episode.first_match:
+        return episode
+    attributes = {key: value for key, value in episode.attributes.items() if key != CORRECTION_FROM}
+    frames = np.arange(episode.first_match, len(episode))
+    return replace(_picked(episode, frames), attributes=attributes)
+
+
+def _picked(episode: Episode, frames: NDArray[np.int64]) -> Episode:
     return replace(
         episode,
-        id=f"{episode.id}/correction-{number}",
         timestamps=np.arange(len(frames)) / episode.fps,
         proprio=episode.proprio[frames],
         actions=episode.actions[frames],
         objects={name: values[frames] for name, values in episode.objects.items()},
         images={camera: PickedFrames(film, frames) for camera, film in episode.images.items()},
-        attributes={**episode.attributes, CORRECTION_FROM: since, TIME_OFFSET: offset},
     )
