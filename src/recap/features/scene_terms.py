@@ -1,94 +1,19 @@
-"""Terms of arms among objects in space: where the tools are from each object, in metres.
-
-Tasks differ in their objects, so each term has a fixed number of slots, filled by name in alphabetical
-order; an empty slot is zero.
-"""
+"""What aligners of arms among objects in space need to know of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
-from recap.errors import InputError
-from recap.features.language import HashedWords
-from recap.geometry3 import quaternion_to_matrix
-from recap.robot import body_of
-from recap.types import F32, F64, Frames
+from recap.types import F64, Frames
 
-N_SLOTS = 4
 ARM = "XYZ" + "r" * 6 + "g"  # an arm in tool space
 
 
 def is_round(name: str, round_objects: tuple[str, ...]) -> bool:
     """Whether a name is one of these, or one of several of a kind, as can_1 and left_can are."""
     return any(word in round_objects for word in (name, *name.split("_")))
-
-
-def slots_of(episode: Frames, n_slots: int) -> list[str]:
-    """The objects in space that have a slot."""
-    return sorted(name for name, poses in episode.objects.items() if poses.shape[1] == 7)[:n_slots]
-
-
-def _headings(poses: F64) -> F64:
-    """The turn about z of (t, 7) poses: (t, 2, 2) matrices."""
-    turn = quaternion_to_matrix(poses[:, 3:])
-    angle = np.arctan2(turn[:, 1, 0] - turn[:, 0, 1], turn[:, 0, 0] + turn[:, 1, 1])
-    c, s = np.cos(angle), np.sin(angle)
-    return np.stack([np.stack([c, -s], axis=-1), np.stack([s, c], axis=-1)], axis=-2)
-
-
-@dataclass(frozen=True)
-class ToolsAboutObjects:
-    """Each tool's place from each object, along the object's heading; what is far away counts less."""
-
-    near: float = 0.05  # m: at so far a centimetre counts half a centimetre
-    round_objects: tuple[str, ...] = ()  # these have no heading
-    letters: str = ARM  # what each number of proprioception is
-    n_slots: int = N_SLOTS
-
-    @property
-    def dim(self) -> int:
-        """Three numbers for each tool and slot."""
-        return 3 * len(body_of(self.letters).positions) * self.n_slots
-
-    def describe(self, episode: Frames) -> F64:
-        """(t, dim)."""
-        n, starts = len(episode), body_of(self.letters).positions
-        if episode.proprio.shape[1] != len(self.letters):
-            raise InputError(
-                f"episode {episode.id} has {episode.proprio.shape[1]}-D proprioception, not "
-                f"{len(self.letters)}-D: it is of another robot"
-            )
-        body = np.asarray(episode.proprio, np.float64)
-        tools = np.stack([body[:, start : start + 3] for start in starts], axis=1)
-        rows = np.zeros((n, self.n_slots, len(starts), 3))
-        for slot, name in enumerate(slots_of(episode, self.n_slots)):
-            poses = np.asarray(episode.objects[name], np.float64)
-            away = tools - poses[:, None, :3]
-            if not is_round(name, self.round_objects):
-                away[..., :2] = away[..., :2] @ _headings(poses)
-            far = np.linalg.norm(away, axis=-1, keepdims=True)
-            rows[:, slot] = away * (self.near * np.log1p(far / self.near) / np.maximum(far, 1e-9))
-        return rows.reshape(n, -1)
-
-
-@dataclass(frozen=True)
-class Grippers:
-    """How far each gripper is open."""
-
-    letters: str = ARM  # what each number of proprioception is
-
-    @property
-    def dim(self) -> int:
-        """One number a gripper."""
-        return self.letters.count("g")
-
-    def describe(self, episode: Frames) -> F64:
-        """(t, dim)."""
-        columns = [i for i, letter in enumerate(self.letters) if letter == "g"]
-        return np.asarray(episode.proprio[:, columns], np.float64)
 
 
 @dataclass(frozen=True)
@@ -116,95 +41,3 @@ class ActionsAhead:
         )
         rows: F64 = ((chunk - now) * metres).reshape(n, -1)
         return rows
-
-
-@dataclass(frozen=True)
-class ObjectsApart:
-    """Each object's height, and where it is from each other one."""
-
-    n_slots: int = N_SLOTS
-
-    @property
-    def dim(self) -> int:
-        """A height each, and three numbers for each pair."""
-        return self.n_slots + 3 * self.n_slots * (self.n_slots - 1) // 2
-
-    def describe(self, episode: Frames) -> F64:
-        """(t, dim)."""
-        n, names = len(episode), slots_of(episode, self.n_slots)
-        places = np.zeros((n, self.n_slots, 3))
-        for slot, name in enumerate(names):
-            places[:, slot] = episode.objects[name][:, :3]
-        first, second = np.triu_indices(self.n_slots, 1)
-        apart = places[:, first] - places[:, second]
-        apart[:, second >= len(names)] = 0
-        return np.concatenate([places[:, :, 2], apart.reshape(n, -1)], axis=1)
-
-
-@dataclass(frozen=True)
-class ObjectsMoved:
-    """How far each object has come since the episode began: along the table, up, and turned."""
-
-    near: float = 0.05  # m: beyond it, further counts ever less
-    arm: float = 0.1  # m that a turn by one radian counts for
-    n_slots: int = N_SLOTS
-    from_start: bool = True  # the first row is the episode's first moment
-
-    @property
-    def dim(self) -> int:
-        """Three numbers a slot."""
-        return 3 * self.n_slots
-
-    def describe(self, episode: Frames) -> F64:
-        """(t, dim)."""
-        rows = np.zeros((len(episode), self.n_slots, 3))
-        for slot, name in enumerate(slots_of(episode, self.n_slots)):
-            poses = np.asarray(episode.objects[name], np.float64)
-            moved = poses[:, :3] - poses[0, :3]
-            cosine = np.abs(poses[:, 3:] @ poses[0, 3:]) / np.maximum(
-                np.linalg.norm(poses[:, 3:], axis=1), 1e-9
-            )
-            rows[:, slot, 0] = self.near * np.log1p(np.linalg.norm(moved[:, :2], axis=1) / self.near)
-            rows[:, slot, 1] = moved[:, 2]
-            rows[:, slot, 2] = self.arm * 2 * np.arccos(np.minimum(cosine, 1))
-        return rows.reshape(len(episode), -1)
-
-
-@dataclass(frozen=True)
-class ObjectPlaces:
-    """Where each object is in the world, and its heading times `arm`."""
-
-    arm: float = 0.1  # m that a unit of direction counts for
-    round_objects: tuple[str, ...] = ()
-    n_slots: int = N_SLOTS
-
-    @property
-    def dim(self) -> int:
-        """Place and direction."""
-        return 5 * self.n_slots
-
-    def describe(self, episode: Frames) -> F64:
-        """(t, dim)."""
-        rows = np.zeros((len(episode), self.n_slots, 5))
-        for slot, name in enumerate(slots_of(episode, self.n_slots)):
-            poses = np.asarray(episode.objects[name], np.float64)
-            rows[:, slot, :3] = poses[:, :3]
-            if self.arm and not is_round(name, self.round_objects):
-                rows[:, slot, 3:] = self.arm * _headings(poses)[:, :, 0]
-        return rows.reshape(len(episode), -1)
-
-
-@dataclass(frozen=True)
-class ObjectNames:
-    """Which objects there are, as a row of unit length."""
-
-    dim: int = 128
-
-    def describe(self, episode: Frames) -> F32:
-        """(t, dim), the same in every row."""
-        return np.repeat(_names_row(tuple(sorted(episode.objects)), self.dim), len(episode), axis=0)
-
-
-@lru_cache(maxsize=1024)
-def _names_row(names: tuple[str, ...], dim: int) -> F32:
-    return HashedWords(dim, letter_weight=0.0).encode([" ".join(names)])

@@ -6,8 +6,12 @@ import math
 
 from recap.features.describer import TermDescriber
 from recap.features.language import make_text_encoder
-from recap.features.scene_terms import (
-    ARM,
+from recap.features.scene_terms import ARM
+from recap.features.terms import Instruction, Proprio, Time
+from recap.retrieval.aligners import Parts
+from recap.retrieval.config import RetrievalConfig
+from recap.retrieval.presets import POSITION_WEIGHT
+from recap_worlds.dualarm.terms import (
     Grippers,
     ObjectNames,
     ObjectPlaces,
@@ -15,10 +19,6 @@ from recap.features.scene_terms import (
     ObjectsMoved,
     ToolsAboutObjects,
 )
-from recap.features.terms import Instruction, Proprio, Time
-from recap.retrieval.aligners import Parts
-from recap.retrieval.config import RetrievalConfig
-from recap.retrieval.presets import POSITION_WEIGHT
 
 ROUND_OBJECTS = ("can", "bottle", "pillbottle", "bell", "cup", "bowl", "plate")
 N_ACTION_STEPS = 8  # of a chunk of 16, before the next look: what penalty and fade are set for
