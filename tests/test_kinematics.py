@@ -56,6 +56,11 @@ def pair_of_arms(robot: Robot) -> str:
 
 @cache
 def chain(name: str) -> Chain:
+    if name == "five joints":
+        text = load_model(EXAMPLES / "arm.urdf").text
+        return Chain(
+            text.replace('name="forearm_roll" type="revolute"', 'name="forearm_roll" type="fixed"'), ["tool"]
+        )
     if name.endswith("urdf"):
         return Chain(load_model(EXAMPLES / name).text, ["tool"])
     text = pair_of_arms({"viperx": VIPERX, "ur5e": UR5E}[name.split()[0]])
@@ -81,7 +86,9 @@ def test_a_planar_arm_is_where_trigonometry_says() -> None:
     assert np.isinf([planar.low[1], planar.high[1]]).all()  # continuous
 
 
-@pytest.mark.parametrize("name", ["arm.urdf", "other_arm.urdf", "viperx", "ur5e", "viperx both"])
+@pytest.mark.parametrize(
+    "name", ["arm.urdf", "other_arm.urdf", "five joints", "viperx", "ur5e", "viperx both"]
+)
 def test_reachable_poses_come_back(name: str) -> None:
     """From joints that are up to 0.2 rad away: 0.5 mm and 0.1 degrees at most."""
     moved, rng = chain(name), np.random.default_rng(500)
@@ -335,6 +342,7 @@ def test_targets_out_of_reach_are_reported(unreachable: str) -> None:
     here = space.tool(start).astype(np.float64)
     chunk = np.tile(here, (3, 1))
     chunk[1:, 0] += 2.0
+    chunk[1:, 9] = 1.0
     targets, reach = space.command(chunk, start)
     assert reach.unreachable.tolist() == [False, True, True]
     assert reach.error_mm[0] < 0.1
@@ -342,6 +350,7 @@ def test_targets_out_of_reach_are_reported(unreachable: str) -> None:
     assert np.isfinite(targets).all()
     held = np.allclose(targets[1:, :6], start[:6], atol=1e-4)
     assert held == (unreachable == "hold")
+    assert targets[:, 6].tolist() == ([0.5, 0.5, 0.5] if held else [0.5, 1.0, 1.0])
     assert reach.summary()["n_unreachable"] == 2
 
 

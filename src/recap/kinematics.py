@@ -382,25 +382,26 @@ class JointSpace:
         out = np.zeros((len(chunk), layout.size))
         errors = np.zeros((len(chunk), 2))
         limited = np.zeros(len(chunk), bool)
+        before: F64 = self.robot.hold(np.asarray(sent))
         held = False
         for number, row in enumerate(np.asarray(chunk, np.float64)):
             positions = np.array([(row[at] - shift) @ turn for at in layout.positions])
-            rotations = np.array(
-                [
-                    np.eye(3) if at is None else turn.T @ rotation6_to_matrix(row[at])
-                    for at in layout.rotations
-                ]
-            )
+            rotations = np.tile(np.eye(3), (len(positions), 1, 1))
+            for axes, at in zip(rotations, layout.rotations, strict=True):
+                axes[:] = axes if at is None else turn.T @ rotation6_to_matrix(row[at])
             wanted, *error = self.chain.solve(now, positions, rotations, self._rest)
             errors[number] = 1000 * error[0], math.degrees(error[1])
             held |= k.unreachable == "hold" and bool((errors[number] > k.tolerance).any())
-            if not held:
-                step = float(np.abs(wanted - now).max())
-                limited[number] = step > most * (1 + 1e-6)
-                now = now + (wanted - now) * min(1.0, most / max(step, 1e-12))
+            out[number] = before
+            if held:
+                continue
+            step = float(np.abs(wanted - now).max())
+            limited[number] = step > most * (1 + 1e-6)
+            now = now + (wanted - now) * min(1.0, most / max(step, 1e-12))
             out[number, layout.joints] = now / layout.scale
             for there, here, offset, length in layout.others:
                 out[number, there] = row[here] * length + offset
+            before = out[number]
         return out, Reach(errors[:, 0], errors[:, 1], np.any(errors > k.tolerance, axis=1), limited)
 
 

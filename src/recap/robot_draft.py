@@ -58,10 +58,12 @@ class Data:
 
 
 def read_data(source: Source) -> Data:
-    """Some episodes, spread evenly."""
-    n = min(len(source), N_EPISODES)
-    episodes = tuple(source[int((i + 0.5) * len(source) / n)] for i in range(n))
+    """Some episodes, spread evenly; damaged ones are left to the import."""
     keys = {key.name: key.names for key in source.describe().keys}
+    damaged = {damage.episode for damage in source.damage}
+    sound = [i for i in range(len(source)) if i not in damaged]
+    n = min(len(sound), N_EPISODES)
+    episodes = tuple(source[sound[int((i + 0.5) * len(sound) / n)]] for i in range(n))
     found: dict[str, tuple[str, ...]] = {}
     for field, width in (("proprio", episodes[0].proprio.shape[1]), ("action", episodes[0].actions.shape[1])):
         names: list[str] = []

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from lerobot_files import write_older
+from test_import_act import write_act
 
 from jointed import EXAMPLES, arm, walk
 from recap.cli.init import init
@@ -259,3 +261,20 @@ def test_numbers_beyond_the_limits_of_the_model_are_named(tmp_path: Path) -> Non
     data = write(tmp_path / "arm", [with_states(states)], motors())
     said = call(data, "--model", EXAMPLES / "arm.urdf", "--tip", "tool", "--out", tmp_path / "robot.yaml")
     assert "Unsure: 'elbow_flex' goes from" in said
+
+
+def test_older_lerobot_datasets_and_alohas_files(tmp_path: Path) -> None:
+    call(write_older(tmp_path / "older"), "--out", tmp_path / "older.yaml")
+    robot = load_robot(tmp_path / "older.yaml")
+    assert (robot.name, robot.cameras["front"].size) == ("so101", (64, 64))
+    assert [f.name for f in robot.proprio][:2] == ["joint_0", "joint_1"]
+    said = call(write_act(tmp_path / "aloha"), "--fps", 50, "--out", tmp_path / "aloha.yaml")
+    assert f"{tmp_path / 'aloha'} --fps 50" in said
+    assert load_robot(tmp_path / "aloha.yaml").body.size == 14
+
+
+def test_damaged_episodes_are_left_to_the_import(tmp_path: Path) -> None:
+    data = write_older(tmp_path / "older")
+    (data / "videos/chunk-000/observation.images.front/episode_000000.mp4").write_bytes(b"")
+    call(data, "--out", tmp_path / "robot.yaml")
+    assert "2 of 3 episodes" in (tmp_path / "robot.yaml").read_text("utf-8")

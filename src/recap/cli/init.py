@@ -63,7 +63,8 @@ def init(
     click.echo(f"Cameras: {cameras}; {robot.control_hz:g} Hz; written to {out}")
     for line in made.unsure:
         click.echo(f"Unsure: {line}")
-    mapped = "".join(f" --map {shlex.quote(text)}" for text in maps)
+    mapped = "".join(f" --map {shlex.quote(text)}" for text in maps)  # and what else says how to read it
+    mapped += ("" if format_ is None else f" --format {format_}") + ("" if fps is None else f" --fps {fps:g}")
     steps = [f"recap pool create pools/{robot.name} --robot {out}"]
     steps.append(f"recap pool add pools/{robot.name} {dataset}{mapped}")
     other = None if pool is None else read_data(open_source(pool, format=format_, mapping=mapping, fps=fps))

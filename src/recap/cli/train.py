@@ -252,7 +252,7 @@ def _rollout(config: TrainConfig, env: str | None) -> Callable[[int, TrainedPoli
     options = _options(config, suite)
     tasks = suite.ordered([*sorted(suite.seen())[:2], *sorted(set(suite.tasks({})) - suite.seen())[:1]])
     spec = EvalSpec(settings, name, options, tasks=tasks, seeds=tuple(suite.development_seeds))
-    source = open_pool(config.pool.split(",")[0])
+    source = open_pool(config.pool.split(",")[0], config.policy.robot)
 
     def roll_out(iteration: int, policy: TrainedPolicy) -> dict[str, float]:
         agent = assemble_agent(settings, source, policy, context=suite.context(spec.options), suite=suite)
