@@ -12,7 +12,7 @@ import numpy as np
 
 from recap.assembly import Matching, Reaction
 from recap.errors import InputError
-from recap.kinematics import joint_space
+from recap.kinematics import Reach, joint_space
 from recap.latents import RetrievedLatents
 from recap.pool.view import PoolView
 from recap.retrieval.conditioning import build_conditioning
@@ -136,6 +136,7 @@ class RetrievalAgent:
         self.noise_seed = noise_seed
         self.image_size: int | None = None
         self.joints = joint_space(self._robot)
+        self.reach: dict[int, Reach] = {}  # slot -> how near the joints of its last action bring the tools
         if policy is not None:
             check_retriever(policy, retriever)
             self.image_size = policy.config.image.camera_size if policy.config.sees else None
@@ -188,7 +189,7 @@ class RetrievalAgent:
 
     def release(self, slot: int) -> None:
         """Forget a slot that will not be used again."""
-        for kept in (self._episodes, self._dice, self._contexts, self._excluded):
+        for kept in (self._episodes, self._dice, self._contexts, self._excluded, self.reach):
             kept.pop(slot, None)
 
     def retrieval(self, slot: int) -> Retrieval | None:
@@ -221,9 +222,8 @@ class RetrievalAgent:
                 waiting.append((slot, episode))
         self._plan(waiting)
         actions = [self._next(s, o) for s, o in zip(slots, seen, strict=True)]
-        return np.array(
-            [self._sent(*each) for each in zip(actions, observations, seen, strict=True)], np.float64
-        )
+        each = zip(slots, actions, observations, seen, strict=True)
+        return np.array([self._sent(*one) for one in each], np.float64)
 
     def in_tool_space(self, observation: Observation) -> Observation:
         """With the tool poses of the joints that a robot with a kinematic model sends."""
@@ -231,11 +231,13 @@ class RetrievalAgent:
             return observation
         return replace(observation, proprio=self.joints.tool(observation.proprio))
 
-    def _sent(self, action: F64, observation: Observation, seen: Observation) -> F64:
+    def _sent(self, slot: int, action: F64, observation: Observation, seen: Observation) -> F64:
         """As the robot takes it: in joints, where it sends joints."""
         if self.joints is None or seen is observation:
             return action
-        sent, _ = self.joints.command(action[None], observation.proprio)
+        if np.array_equal(action, self.robot().hold(seen.proprio)):
+            return self.joints.robot.hold(observation.proprio)  # to the bit
+        sent, self.reach[slot] = self.joints.command(action[None], observation.proprio)
         return np.asarray(sent[0])
 
     def replan(

@@ -41,6 +41,7 @@ class Decision:
     retrieval: Retrieval  # matches, nearest first
     chunk: ActionChunk | None  # None where it holds
     confidence: float
+    kinematics: Mapping[str, float] | None = None  # error_mm, error_deg, n_unreachable of an action in joints
 
 
 class Agent:
@@ -101,7 +102,9 @@ class Agent:
         found, plan = self._agent.retrieval(SLOT), self._agent.plan(SLOT)
         if found is None:
             return None
-        return Decision(found, None if plan is None else plan.chunk, found.confidence)
+        reach = self._agent.reach.get(SLOT)
+        near = None if reach is None else reach.summary()
+        return Decision(found, None if plan is None else plan.chunk, found.confidence, near)
 
     def reset(self, seed: int = 0, task: str = "") -> None:
         """Begin an episode.

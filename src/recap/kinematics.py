@@ -24,8 +24,9 @@ ROTATION_WEIGHT = 0.02  # m a rad: an arm that cannot reach both keeps the posit
 DAMPING = 1e-7  # m², besides what grows with the error
 N_ITERATIONS = 60
 NEAR = (1e-5, 2e-5)  # m and rad at which a target is reached
-STALLED = 1e-7  # rad of an iteration that changes nothing more
-PULL = 0.1  # share of the way to the rest posture, in an iteration
+STALLED, N_STALLED = 1e-3, 4  # share of the error that iterations take away, or it stops after so many
+N_PULLED = 10  # iterations that draw to the rest posture,
+PULL = 0.1  # each by this share of the way
 SINGULAR = 1e-3  # directions that are weaker than so much of the strongest are free
 NAME = "kinematics.name"  # the code of an error
 MASSLESS = '<compiler fusestatic="false" boundmass="1" boundinertia="1"/>'
@@ -72,16 +73,11 @@ class Chain:
         self._tips = [self._tip(name) for name in tips]
         found = list(dict.fromkeys(joint for _, _, body in self._tips for joint in self._between(body)))
         ids = [self._model.joint(name).id for name in joints] or found
-        idle = [name for name, number in zip(joints, ids, strict=False) if number not in found]
-        if idle or not ids:
-            what = f"joint '{idle[0]}' does not move" if idle else "no joint moves"
-            raise InputError(f"{what} '{', '.join(tips)}': give the joints between base and tip", code=NAME)
-        unnamed = sorted(set(found) - set(ids))
-        if unnamed:
-            name = self._model.joint(unnamed[0]).name
+        if not found or set(ids) != set(found):
+            movers = ", ".join(self._model.joint(number).name for number in found) or "no joint"
             raise InputError(
-                f"joint '{name}' moves '{', '.join(tips)}' and is not among kinematics.joints: name all, in "
-                "the order of the numbers",
+                f"'{', '.join(tips)}' is moved by {movers}: name just these in kinematics.joints, or give "
+                "another tip",
                 code=NAME,
             )
         kinds = self._model.jnt_type[ids]
@@ -135,21 +131,21 @@ class Chain:
             rest: a posture (n,) that joints without influence on the tips are drawn to.
         """
         now = np.clip(joints, self.low, self.high)
-        best, least, errors = now, math.inf, (math.inf, math.inf)
+        best, least, errors, stalled = now, math.inf, (math.inf, math.inf), 0
         for number in range(N_ITERATIONS):
             shift, turn = self._error(now, positions, rotations)
             error = np.concatenate([shift, ROTATION_WEIGHT * turn], axis=1).ravel()
             size = float(error @ error)
-            pulled = rest is not None and number < N_ITERATIONS // 2
+            pulled = rest is not None and number < N_PULLED
+            # Out of reach it comes nearer ever more slowly; a single step may also overshoot.
+            stalled = stalled + 1 if size > (1 - STALLED) * least else 0
             if pulled or size < least:
                 lengths = (float(np.linalg.norm(e, axis=1).max()) for e in (shift, turn))
                 best, least, errors = now, size, (next(lengths), next(lengths))
-            if errors[0] < NEAR[0] and errors[1] < NEAR[1] and not pulled:
+            if not pulled and (stalled > N_STALLED or (errors[0] < NEAR[0] and errors[1] < NEAR[1])):
                 break
             change = self._step(now, error, size, rest if pulled else None)
             now = np.clip(now + change, self.low, self.high)
-            if np.abs(change).max() < STALLED and not pulled:
-                break
         return best, *errors
 
     def _error(self, joints: F64, positions: F64, rotations: F64) -> tuple[F64, F64]:

@@ -376,6 +376,11 @@ def compare(own: Data, pool: Data, made: Draft) -> list[str]:
             "so both must be in tool space. Give --model FILE --tip NAME, and describe the other robot "
             "by its own model."
         )
+    elif made.robot.kinematics is None and len(own.state) != len(pool.state):
+        said.append(
+            f"The pool has {len(pool.state)} numbers in its state, the robot {len(own.state)}: --map picks "
+            "those that fit; recap pool add --robot makes tool poses of joints, by a model in that file."
+        )
     lacking = sorted(set(own.episodes[0].images) - set(pool.episodes[0].images))
     if lacking:
         said.append(f"The pool has no camera '{lacking[0]}': only cameras that both have can be compared.")

@@ -66,6 +66,8 @@ def read_model(text: str, what: str) -> Model:
     keep = {"robot": URDF, "mujoco": MJCF}.get(root.tag)
     if keep is None:
         raise _unreadable(what, f"it begins with <{root.tag}>")
+    if any("xacro" in str(element.tag) for element in root.iter()):
+        raise _unreadable(what, "it is in xacro: write the URDF with the xacro command first")
     _strip(root, keep)
     if keep is URDF:
         joints = [e.get("name", "") for e in root.findall("joint") if e.get("type") != "fixed"]

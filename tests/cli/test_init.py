@@ -229,7 +229,11 @@ def test_the_commands_it_names_fill_a_pool_of_both_arms(tmp_path: Path) -> None:
         (("--tip", "tool"), "input", "give --model"),
         (("--model", EXAMPLES / "arm.urdf"), "kinematics.name", "give --tip"),
         (("--model", EXAMPLES / "arm.urdf", "--tip", "tol"), "kinematics.name", "did you mean 'tool'?"),
-        (("--model", EXAMPLES / "arm.urdf", "--tip", "base"), "kinematics.name", "no joint moves 'base'"),
+        (
+            ("--model", EXAMPLES / "arm.urdf", "--tip", "base"),
+            "kinematics.name",
+            "'base' is moved by no joint",
+        ),
         (("--model", "no.urdf", "--tip", "tool"), "kinematics.model", "no.urdf is no model"),
     ],
 )
