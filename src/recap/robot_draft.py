@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from recap.errors import InputError
+from recap.errors import DatasetError, InputError
 from recap.geometry3 import arm_starts, quaternion_start
 from recap.kinematics import NAME, Chain, JointSpace
 from recap.pool.importers import Source
@@ -95,6 +95,8 @@ def draft(data: Data, model: Path | None = None, tips: Sequence[str] = (), out: 
     unsure: list[str] = []
     states = np.concatenate([e.proprio for e in data.episodes]).astype(np.float64)
     actions = np.concatenate([e.actions for e in data.episodes]).astype(np.float64)
+    if not (np.isfinite(states).all() and np.isfinite(actions).all()):
+        raise DatasetError(f"{data.source.path} holds NaN or infinity: recap pool inspect says where")
     proprio = tuple(_features(data, "proprio", states, unsure))
     alike = len(data.state) == len(data.action) and data.action in (data.state, ("",) * len(data.state))
     action = proprio if alike else tuple(_features(data, "action", actions, unsure))
@@ -108,9 +110,7 @@ def draft(data: Data, model: Path | None = None, tips: Sequence[str] = (), out: 
         goal=None if first.goal is None else kinds.get(len(first.goal)),  # type: ignore[arg-type]
     )
     if robot.action_mode == "delta":
-        unsure.append(
-            "actions look like changes of the state: set action.mode to absolute if they are targets"
-        )
+        unsure.append("actions look like changes of the state: if they are targets, set mode to absolute")
     made = Draft(robot, unsure)
     episodes: Sequence[Episode] = data.episodes
     if model is not None:
@@ -320,9 +320,8 @@ def _check_limits(space: JointSpace, data: Data, unsure: list[str]) -> None:
 def _with_limits(made: Draft, episodes: Sequence[Episode]) -> Draft:
     """Limits and largest steps around what was seen."""
     robot = made.robot
-    values = np.concatenate([np.concatenate([e.actions for e in episodes])]).astype(np.float64)
-    if robot.measured.min() >= 0:
-        values = np.concatenate([values, np.concatenate([robot.hold(e.proprio) for e in episodes])])
+    known = [robot.hold(e.proprio) for e in episodes] if robot.measured.min() >= 0 else []
+    values = np.concatenate([e.actions.astype(np.float64) for e in episodes] + known)
     seen: dict[str, tuple[F64, F64]] = {}
     limits: dict[str, tuple[Any, Any]] = {}
     steps: dict[str, float] = {}
@@ -333,11 +332,10 @@ def _with_limits(made: Draft, episodes: Sequence[Episode]) -> Draft:
             room = float((high - low).max()) + ROOM.get(feature.unit, 0.0)
             ends = [tuple(_round(x) for x in end) for end in (low - room, high + room)]
             limits[feature.name] = (ends[0][0], ends[1][0]) if feature.size == 1 else (ends[0], ends[1])
-            step = STEPS * _largest_step(robot, episodes, at)
-            if step > 0:
-                steps[feature.name] = _round(step)
-    joints = [f.name for f in robot.action if f.kind == "joint" and f.name in steps]
+            steps[feature.name] = _round(STEPS * _largest_step(robot, episodes, at))
+    joints = [f.name for f in robot.action if f.kind == "joint"]
     steps |= dict.fromkeys(joints, max((steps[name] for name in joints), default=0.0))  # one may have rested
+    steps = {name: step for name, step in steps.items() if step > 0}
     if robot.action_mode == "delta":
         limits, steps = {}, {}
 
@@ -353,7 +351,7 @@ def _largest_step(robot: RobotSpec, episodes: Sequence[Episode], at: slice) -> f
     lengths = [np.linalg.norm(np.diff(e.actions[:, at], axis=0), axis=1) for e in episodes]
     if robot.measured[at].min() >= 0:
         lengths += [np.linalg.norm(e.actions[:, at] - robot.hold(e.proprio)[:, at], axis=1) for e in episodes]
-    return float(np.quantile(np.concatenate(lengths), 0.999))
+    return float(np.quantile(np.concatenate([*lengths, [0.0]]), 0.999))
 
 
 def is_other(own: Data, pool: Data) -> bool:

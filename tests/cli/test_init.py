@@ -77,6 +77,7 @@ def test_motors_by_their_names(tmp_path: Path) -> None:
     assert robot.cameras["top"].size == (48, 64)
     assert robot.cameras["top"].fit == "letterbox"
     assert robot.proprio[6].limits == (0.0, 1.0)
+    assert robot.max_step["forearm_roll"] > 0
     everything = np.concatenate([walk(1).proprio, walk(2).proprio])
     low, high = robot.body.bounds
     assert (low[:6] < everything[:, :6].min(axis=0) - 0.5).all()
@@ -282,3 +283,14 @@ def test_damaged_episodes_are_left_to_the_import(tmp_path: Path) -> None:
     (data / "videos/chunk-000/observation.images.front/episode_000000.mp4").write_bytes(b"")
     call(data, "--out", tmp_path / "robot.yaml")
     assert "2 of 3 episodes" in (tmp_path / "robot.yaml").read_text("utf-8")
+
+
+def test_a_joint_that_rested_may_move_and_an_episode_may_be_short(tmp_path: Path) -> None:
+    states = walk(1).proprio.copy()
+    states[:, 3] = 0.25
+    data = write(tmp_path / "arm", [with_states(states), with_states(states[:1])], motors())
+    call(data, "--out", tmp_path / "robot.yaml")
+    robot = load_robot(tmp_path / "robot.yaml")
+    assert robot.max_step["forearm_roll"] == robot.max_step["elbow_flex"] > 0
+    low, high = robot.act.bounds
+    assert (low[3], high[3]) == (-0.25, 0.75)
