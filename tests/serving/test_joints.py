@@ -15,6 +15,7 @@ from recap.assembly import AgentConfig
 from recap.errors import ServerError
 from recap.kinematics import JointSpace
 from recap.pool.memory import MemoryPool
+from recap.pool.store import Pool
 from recap.serving.service import ServeSpec, Service
 from recap_client.client import PolicyClient
 from recap_client.limits import ActionLimits
@@ -100,3 +101,20 @@ def test_the_loop_drives_it_as_any_other(tmp_path: Path) -> None:
     assert (report.reason, report.failures) == ("steps", 0)
     assert np.abs(np.diff(np.array(robot.states)[:, :6], axis=0)).max() <= 0.03 + 1e-6
     assert np.ptp(np.array(robot.states)[:, :6], axis=0).max() > 0.02
+
+
+def test_what_a_person_shows_in_joints_is_in_the_pool_as_tool_poses(tmp_path: Path) -> None:
+    pool = Pool.create(tmp_path / "pool", robot=arm())
+    pool.add(DEMOS[:2])
+    made = Service(ServeSpec(AgentConfig(), port=0), pool)
+    shown = walk(9)
+    body = {"id": "shown", "scene_id": "shown", "task": shown.task, "embodiment": "arm", "fps": 30.0}
+    body |= {"timestamps": shown.timestamps, "proprio": shown.proprio, "actions": shown.actions}
+    with served(made) as server, PolicyClient(server.ws) as client:
+        client.upload(body)
+        reply = client.infer(message(shown.proprio[0]))
+        with pytest.raises(ServerError, match="'other_arm'"):
+            client.upload({**body, "id": "other", "embodiment": "other_arm"})
+    assert np.allclose(pool.get("shown").proprio, JointSpace(arm()).episode(shown).proprio, atol=1e-6)
+    assert reply["retrieval"]["episode_id"] == "shown"
+    assert np.allclose(reply["actions"][:5], shown.actions[:5], atol=5e-3)
