@@ -12,8 +12,6 @@ import click
 from recap.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from recap.pool.importers import Source, SourceReport
     from recap.pool.importers.checks import Finding
     from recap.types import Episode
@@ -61,7 +59,8 @@ def inspect(
     Example:
       recap pool inspect lift.hdf5 --map "proprio=obs/robot0_eef_pos" --map "task=lift the cube"
     """
-    from recap.cli.terminal import progress_bar, show
+    from recap.cli.pool_look import print_rows
+    from recap.cli.terminal import progress_bar
     from recap.pool.importers import open_source
     from recap.pool.importers.checks import check_dataset, damage_findings
 
@@ -71,9 +70,10 @@ def inspect(
         findings = check_dataset(_counted(opened, progress))
         findings = damage_findings(opened.damage, skip_damaged) + findings
     click.echo(f"Source: {source} ({report.format})")
-    show(_theirs(report))
+    print_rows(("source key", "shape", "type", "becomes"), _theirs(report), 0)
     click.echo()
-    show(_ours(report))
+    fields = [(field.name, _shape(field.shape), field.dtype, field.origin) for field in report.fields]
+    print_rows(("our field", "shape", "type", "comes from"), fields, 0)
     click.echo()
     click.echo(_summary(report))
     return _conclude(findings)
@@ -85,29 +85,12 @@ def _counted(source: Source, progress: Callable[[int, int], None]) -> Iterator[E
         progress(done, len(source))
 
 
-def _theirs(report: SourceReport) -> Table:
+def _theirs(report: SourceReport) -> list[tuple[str, str, str, str]]:
     rows = []
     for key in report.keys:
         names = ", ".join(field.name for field in report.fields if key.name in field.keys)
         rows.append((key.name, _shape(key.shape), key.dtype, names or "-"))
-    return _table(("source key", "shape", "type", "becomes"), rows)
-
-
-def _ours(report: SourceReport) -> Table:
-    rows = [(field.name, _shape(field.shape), field.dtype, field.origin) for field in report.fields]
-    return _table(("our field", "shape", "type", "comes from"), rows)
-
-
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    for title in titles:
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))  # as text: [0:3] is no markup
-    return table
+    return rows
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -237,17 +237,16 @@ class Pool:
         All are checked before the first is written. What was added stays when the rest is interrupted, so
         that the same call goes on where it stopped.
         """
+        view = self.view()
+        there = set(view.episode_ids)
         for episode in episodes:
             check_episode(episode)
-        there = set(self.ids())
-        for episode in episodes:
-            if episode.id in there and not same_content(self.get(episode.id), episode):
+            if episode.id in there and not same_content(view.episode(episode.id), episode):
                 raise InputError(
                     f"episode {episode.id!a} is in pool {self.uri} already, but differs; remove one of them"
                 )
         new = [episode for episode in episodes if episode.id not in there]
-        view = self.view()
-        refuse_other_layout(view if len(view) else MemoryPool(new[:N_AT_ONCE]).view(), new)
+        refuse_other_layout(view if there else MemoryPool(new[:N_AT_ONCE]).view(), new)
         for first in range(0, len(new), N_AT_ONCE):
             part = new[first : first + N_AT_ONCE]
             self.add(part, skip_existing=True, progress=lambda n, _: progress(first + n, len(new)))  # noqa: B023

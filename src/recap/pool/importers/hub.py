@@ -9,30 +9,19 @@ from recap.errors import DatasetError
 
 def fetch(name: str, missing: str) -> Path:
     """The folder of `ORG/NAME[@REVISION]` in the hub's own cache; `missing` says what was looked for here."""
+    from huggingface_hub import errors, snapshot_download
+
     repo, _, revision = name.partition("@")
     try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import (
-            GatedRepoError,
-            LocalEntryNotFoundError,
-            OfflineModeIsEnabled,
-            RepositoryNotFoundError,
-            RevisionNotFoundError,
-        )
-    except ImportError as error:
-        raise DatasetError(
-            f"{missing}; for the hub: pip install huggingface_hub", code="dataset.hub"
-        ) from error
-    try:
         return Path(snapshot_download(repo, repo_type="dataset", revision=revision or None))
-    except GatedRepoError:
-        why = "the hub wants you to accept its terms: do so on its page, then hf auth login"
-    except RevisionNotFoundError:
-        why = f"the hub has no revision '{revision}' of {repo}"
-    except RepositoryNotFoundError:
-        why = "the hub has no such dataset, or it is private: hf auth login"
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled):
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled):
         why = "the hub cannot be reached: connect, or copy the dataset here"
+    except errors.GatedRepoError:
+        why = "the hub wants you to accept its terms: do so on its page, then hf auth login"
+    except errors.RevisionNotFoundError:
+        why = f"the hub has no revision '{revision}' of {repo}"
+    except errors.RepositoryNotFoundError:
+        why = "the hub has no such dataset, or it is private: hf auth login"
     except (OSError, ValueError) as error:
         why = f"fetching it from the hub failed: {' '.join(str(error).split())[:200]}"
     raise DatasetError(f"{missing}; and {why}", code="dataset.hub")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,9 +24,7 @@ def check_rule(rule: str) -> str:
     """One of the four, or an InputError."""
     if rule in (SCENE, ORDER) or rule.endswith(".csv") or (rule.startswith(COLUMN) and rule != COLUMN):
         return rule
-    raise InputError(
-        f"unknown pairing '{rule}': choose one of scene, order, column:NAME, FILE.csv", code="input.pairing"
-    )
+    raise _refused(f"unknown pairing '{rule}': choose one of scene, order, column:NAME, FILE.csv")
 
 
 def column_of(rule: str) -> str | None:
@@ -36,55 +34,40 @@ def column_of(rule: str) -> str | None:
 
 def paired(episodes: Iterable[Episode], rule: str) -> Iterator[Episode]:
     """The same demonstrations with the scene ids of that rule."""
-    if check_rule(rule) == SCENE:
-        return iter(episodes)
-    if rule == ORDER:
-        return _renamed(episodes, _by_order())
-    column = column_of(rule)
-    return _by_file(episodes, Path(rule)) if column is None else _renamed(episodes, _by_column(column))
+    column = column_of(check_rule(rule))
+    if rule == SCENE:
+        yield from episodes
+    elif rule == ORDER:
+        n: Counter[str] = Counter()
+        for episode in episodes:
+            yield replace(episode, scene_id=f"{episode.task}/{n[episode.task]}")
+            n[episode.task] += 1
+    elif column is not None:
+        for episode in episodes:
+            if column not in episode.attributes:
+                known = ", ".join(list(episode.attributes)[:8]) or "none"
+                raise _refused(
+                    f"episode '{episode.id}' has no column '{column}' to pair by: it has {known}; name one "
+                    "of these, or add its dataset to a pool with the same --pair-by"
+                )
+            yield replace(episode, scene_id=str(episode.attributes[column]))
+    else:
+        scenes, known_ids = _table(Path(rule)), list(episodes)
+        if known_ids and not any(episode.id in scenes for episode in known_ids):
+            raise _refused(f"{rule} names none of the episodes: use their ids, such as {known_ids[0].id!a}")
+        for episode in known_ids:
+            yield replace(episode, scene_id=scenes.get(episode.id, episode.scene_id))
 
 
-def _renamed(episodes: Iterable[Episode], scene: Callable[[Episode], str]) -> Iterator[Episode]:
-    return (replace(episode, scene_id=scene(episode)) for episode in episodes)
-
-
-def _by_order() -> Callable[[Episode], str]:
-    n: Counter[str] = Counter()
-
-    def scene(episode: Episode) -> str:
-        n[episode.task] += 1
-        return f"{episode.task}/{n[episode.task] - 1}"
-
-    return scene
-
-
-def _by_column(name: str) -> Callable[[Episode], str]:
-    def scene(episode: Episode) -> str:
-        if name not in episode.attributes:
-            known = ", ".join(list(episode.attributes)[:8]) or "none"
-            raise InputError(
-                f"episode '{episode.id}' has no column '{name}' to pair by: it has {known}; "
-                "add its dataset to a pool with the same --pair-by, or name another",
-                code="input.pairing",
-            )
-        return str(episode.attributes[name])
-
-    return scene
-
-
-def _by_file(episodes: Iterable[Episode], path: Path) -> Iterator[Episode]:
+def _table(path: Path) -> dict[str, str]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            table = {row["episode"].strip(): row["scene"].strip() for row in csv.DictReader(file)}
+            return {row["episode"].strip(): row["scene"].strip() for row in csv.DictReader(file)}
     except (OSError, KeyError, AttributeError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(
-            f"{path} cannot be read as pairs: {error}; give a table with the header episode,scene",
-            code="input.pairing",
+        raise _refused(
+            f"{path} is no table of pairs ({error}): give one with the header episode,scene"
         ) from error
-    known = list(episodes)
-    if known and not any(episode.id in table for episode in known):
-        raise InputError(
-            f"{path} names none of the episodes: they are called {known[0].id!a}, …; use these ids",
-            code="input.pairing",
-        )
-    return _renamed(known, lambda episode: table.get(episode.id, episode.scene_id))
+
+
+def _refused(why: str) -> InputError:
+    return InputError(why, code="input.pairing")
