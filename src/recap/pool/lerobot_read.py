@@ -110,32 +110,30 @@ class LeRobotReader(Reader):
             for key, n in counts.items()
             if self.info.get(key, n) != n
         ]
-        lengths: dict[Path, int | str] = {}  # frames of each film, or why it cannot be read
+        lengths: dict[Path, int | DatasetError] = {}  # frames of each film, or why it cannot be read
         for number, row in enumerate(self._rows):
-            whys = [why for film in row.films.values() if (why := self._fault(row, film, lengths))]
             try:
                 self._range(row)
+                for film in row.films.values():
+                    self._check_film(row, film, lengths)
             except DatasetError as error:
-                whys.insert(0, str(error).removeprefix(f"{self.path}, "))
-            found += [Damage(self.path, number, why) for why in whys[:1]]
+                found.append(Damage.of(self.path, number, error))
         return found + self._orphans()
 
-    def _fault(self, row: Row, film: Film, lengths: dict[Path, int | str]) -> str | None:
-        """Why a film does not show its episode."""
+    def _check_film(self, row: Row, film: Film, lengths: dict[Path, int | DatasetError]) -> None:
+        """Whether a film shows its episode, by headers alone."""
         if film.path not in lengths:
             try:
                 lengths[film.path] = video_length(film.path, self.fps)
             except DatasetError as error:
-                lengths[film.path] = str(error)
-        n, name = lengths[film.path], film.path.relative_to(self.path)
-        if isinstance(n, str):
-            return n
+                lengths[film.path] = error
+        n, name, needed = lengths[film.path], film.path.relative_to(self.path), film.start + row.length
+        if isinstance(n, DatasetError):
+            raise n
         if film.length != row.length:
-            return f"{name}: the episode table gives it {film.length} frames and {row.length} rows"
-        needed = film.start + row.length
+            raise DatasetError(f"{name}: the episode table gives it {film.length} frames, {row.length} rows")
         if film.start < 0 or needed > n or (film.alone and needed != n):
-            return f"{name}: it has {n} whole frames where the episode needs {needed}"
-        return None
+            raise DatasetError(f"{name}: it has {n} whole frames where the episode needs {needed}")
 
     def _orphans(self) -> list[Damage]:
         """Rows that are of no episode of the table: nothing is taken from them."""
@@ -195,8 +193,6 @@ class LeRobotReader(Reader):
 
     def _file(self, path: Path) -> _DataFile:
         if path not in self._files:
-            if len(self._files) >= 256:  # older datasets have a file an episode
-                self._files.clear()
             self._files[path] = _DataFile(path, self._features)
         return self._files[path]
 
@@ -213,11 +209,13 @@ class _DataFile:
     """What is known of a data file without its values: row groups, and the rows of each episode."""
 
     def __init__(self, path: Path, features: Mapping[str, Feature]) -> None:
-        self.metadata = pq.read_metadata(path)
-        _check_schema(self.metadata.schema.to_arrow_schema(), features)
-        sizes = [self.metadata.row_group(i).num_rows for i in range(self.metadata.num_row_groups)]
+        with pq.ParquetFile(path) as file:
+            metadata = file.metadata
+            _check_schema(metadata.schema.to_arrow_schema(), features)
+            numbers = column_values(file.read(columns=["episode_index"])["episode_index"])[:, 0]
+        sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         self.starts = np.cumsum([0, *sizes[:-1]])  # first row of each row group
-        numbers = column_values(pq.read_table(path, columns=["episode_index"])["episode_index"])[:, 0]
+        self.metadata = metadata if len(sizes) > 16 else None  # read again: there may be a file an episode
         cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
         self.episodes: dict[int, list[tuple[int, int]]] = {}  # number -> its runs of rows
         for begin, end in pairwise(cuts):

@@ -145,6 +145,7 @@ def test_damage_names_episode_file_and_remedy(tmp_path: Path, kind: str) -> None
     with pytest.raises(DatasetError) as caught:
         list(open_source(root))
     text = str(caught.value)
+    assert caught.value.code == "dataset.damaged"
     assert "\n" not in text
     for part in (str(root), "episode 1", why, "--skip-damaged"):
         assert part in text

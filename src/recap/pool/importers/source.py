@@ -55,6 +55,12 @@ class Damage:
     episode: int | None  # its place in the source; None of what is of no episode
     why: str
 
+    @classmethod
+    def of(cls, path: Path, episode: int, error: DatasetError) -> Damage:
+        """What an error says, without where it was met and what to do, which the message adds."""
+        text = str(error).removeprefix(f"{path}, ").removeprefix(f"episode {episode}").lstrip(": ")
+        return cls(path, episode, text.rpartition("; ")[0] or text)
+
     def __str__(self) -> str:
         where = "" if self.episode is None else f", episode {self.episode}"
         remedy = "restore the file, or leave it out with recap pool add --skip-damaged"
@@ -143,7 +149,7 @@ class Source(LazySequence[Episode]):
 
     def _item(self, number: int) -> Episode:
         if number in self._damaged:
-            raise DatasetError(str(self._damaged[number]))
+            raise DatasetError(str(self._damaged[number]), code="dataset.damaged")
         with as_dataset_error(self.path, f"episode {number}"):
             keys = self.plan.keys() | ({self._column} if self._column else set())
             raw = self._reader.read(number, keys, set(self.plan.images.values()))
@@ -167,7 +173,7 @@ class Source(LazySequence[Episode]):
         """All of them; where damaged ones are skipped those that can be read, and `damage` has the others."""
         if self.damage and not self._skip_damaged:
             more = f" (and {len(self.damage) - 1} more)" if len(self.damage) > 1 else ""
-            raise DatasetError(f"{self.damage[0]}{more}")
+            raise DatasetError(f"{self.damage[0]}{more}", code="dataset.damaged")
         for number in range(len(self)):
             episode = self._sound(number) if self._skip_damaged else self[number]
             if episode is not None:
@@ -180,8 +186,7 @@ class Source(LazySequence[Episode]):
         try:
             return self[number]
         except DatasetError as error:
-            why = str(error).removeprefix(f"{self.path}, episode {number}").lstrip(": ")
-            self._damaged[number] = Damage(self.path, number, why)
+            self._damaged[number] = Damage.of(self.path, number, error)
             return None
 
     def describe(self) -> SourceReport:
