@@ -13,8 +13,16 @@ from typing import Any
 import fake_lerobot
 import numpy as np
 import pytest
+from served import served
 
+from jointed import arm, walk
+from recap import config as configs
+from recap.assembly import AgentConfig
+from recap.kinematics import JointSpace
+from recap.pool.memory import MemoryPool
+from recap.serving.service import ServeSpec, Service
 from recap_client.cli import parser
+from recap_client.client import PolicyClient
 from recap_client.driving import RunSpec
 from recap_client.dry import DryRobot
 from recap_client.errors import InputError
@@ -195,3 +203,26 @@ def test_the_command_takes_what_the_how_to_says() -> None:
         spec = RunSpec.of_options(given.pop("robot"), options, given)
         assert spec.robot.startswith("lerobot:")
         assert set(options) & {"port", "seed", "env"}
+
+
+def test_an_arm_in_degrees_is_driven_by_a_policy_in_tool_space(tmp_path: Path) -> None:
+    robot, demo = arm(), walk(1)
+    configs.save_file(tmp_path / "robot.yaml", robot)
+    spec = ServeSpec(AgentConfig(), robot=str(tmp_path / "robot.yaml"), port=0)
+    pool = MemoryPool([JointSpace(robot).episode(walk(seed)) for seed in range(3)])
+
+    class SixJoints(fake_lerobot.Arm):
+        joints = (*(str(f.name) for f in JointSpace(robot).robot.action[:6]), "gripper")
+
+    theirs = SixJoints(fake_lerobot.ArmConfig("/dev/arm", cameras={}))
+    theirs.connect()
+    begun = dict(zip(theirs.at, [*np.rad2deg(demo.proprio[0, :6]), 100 * demo.proprio[0, 6]], strict=True))
+    theirs.at = {name: float(value) for name, value in begun.items()}
+    with served(Service(spec, pool)) as server, PolicyClient(server.ws, retries=0) as client:
+        driven = LeRobotRobot(theirs, client.metadata, {})
+        assert driven.observe()["observation/state"] == pytest.approx(demo.proprio[0], abs=1e-5)
+        report = RobotLoop(driven, client, LoopSpec(steps=20, task="walk about")).run()
+    assert (report.reason, report.failures) == ("steps", 0)
+    path = np.deg2rad([[action[f"{name}.pos"] for name in theirs.joints[:6]] for action in theirs.sent])
+    assert np.abs(path[8] - demo.proprio[8, :6]).max() < 0.05, "it goes where the demonstration went"
+    assert np.abs(np.diff(path, axis=0)).max() <= 0.1 + 1e-6, "3 rad/s at 30 Hz"

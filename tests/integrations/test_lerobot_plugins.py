@@ -22,7 +22,8 @@ from recap_client.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = {"lerobot_policy_recap": "lerobot_policy_", "lerobot_robot_recap_sim": "lerobot_robot_"}
-VENV = Path(os.environ.get("LEROBOT_VENV") or ROOT / ".lerobot-venv")
+PYTHON = os.environ.get("RECAP_LEROBOT_PYTHON")  # of a venv with LeRobot
+VENV = Path(PYTHON).parents[1] if PYTHON else ROOT / ".lerobot-venv"
 
 
 @pytest.fixture
@@ -211,7 +212,7 @@ print([(c.motor, round(c.scale, 4)) for c in driven._action])
 """
 needs_lerobot = pytest.mark.skipif(
     not (VENV / "bin" / "lerobot-eval").exists(),
-    reason="no LeRobot: python research/scripts/lerobot_run.py makes .lerobot-venv, or set LEROBOT_VENV",
+    reason="no LeRobot: research/scripts/lerobot_run.py makes .lerobot-venv, or set RECAP_LEROBOT_PYTHON",
 )
 
 
