@@ -6,8 +6,8 @@ import importlib
 import io
 import math
 import pkgutil
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,10 +116,12 @@ class LeRobotRobot:
         self._action = match(robot, described["action"], list(taken), rename, same_units)
         self._cameras = _cameras(seen, said, rename)
         self._last: Mapping[str, Any] = {}
+        self._is_lost = False
 
     def observe(self) -> dict[str, Any]:
         """The robot's dictionary as the wire has it."""
-        self._last = seen = self.robot.get_observation()
+        with self._answering():
+            self._last = seen = self.robot.get_observation()
         state = [float(seen[channel.motor]) * channel.scale for channel in self._state]
         images = {IMAGES + ours: np.ascontiguousarray(seen[theirs]) for theirs, ours in self._cameras.items()}
         return {STATE: np.array(state, np.float32), **images}
@@ -127,7 +129,8 @@ class LeRobotRobot:
     def act(self, action: F64) -> None:
         """Send a target to the motors."""
         pairs = zip(self._action, action, strict=True)
-        self.robot.send_action({channel.motor: float(value) / channel.scale for channel, value in pairs})
+        with self._answering():
+            self.robot.send_action({channel.motor: float(value) / channel.scale for channel, value in pairs})
 
     @property
     def done(self) -> bool:
@@ -144,9 +147,21 @@ class LeRobotRobot:
         return next((self._last[name] for name in self._cameras if name in self._last), None)
 
     def close(self) -> None:
-        """Disconnect."""
-        if self.robot.is_connected:
-            self.robot.disconnect()
+        """Disconnect; one that was lost may not be able to."""
+        with suppress(*((Exception,) if self._is_lost else ())):
+            if self.robot.is_connected:
+                self.robot.disconnect()
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """What a bus or a camera raises, as one line."""
+        try:
+            yield
+        except Exception as error:
+            self._is_lost = True
+            raise InputError(
+                f"the robot does not answer ({_short(error)}): check its power and cables", code="robot.lost"
+            ) from error
 
 
 def match(

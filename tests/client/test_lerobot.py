@@ -166,6 +166,19 @@ def test_the_loop_drives_it_within_limits_of_features_and_sends_the_instruction(
         RobotLoop(robot, policy, LoopSpec(max_step={"griper": 1.0}))
 
 
+def test_a_robot_that_is_lost_ends_the_loop_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    robot, arm_ = connected()
+
+    def broken(*_: Any) -> None:
+        raise ConnectionError("no status packet")
+
+    monkeypatch.setattr(arm_, "send_action", broken)
+    monkeypatch.setattr(arm_, "disconnect", broken)
+    with pytest.raises(InputError, match="no status packet") as raised:
+        RobotLoop(robot, Policy(), LoopSpec(steps=6)).run()
+    assert raised.value.code == "robot.lost"
+
+
 def test_a_dry_run_shows_every_step_and_sends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     robot, arm = connected()
     RobotLoop(DryRobot(robot, described()), Policy(), LoopSpec(steps=2)).run()
