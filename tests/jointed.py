@@ -10,6 +10,7 @@ import numpy as np
 from recap.robot import Feature, Kinematics, RobotSpec
 from recap.robot_model import load_model
 from recap.types import Episode
+from recap_worlds.dualarm.robots import SIDES, Robot, arm_xml, assets_xml
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "one_arm"
 TOOL = (
@@ -25,6 +26,15 @@ def arm(name: str = "arm", **changes: Any) -> RobotSpec:
     k: dict[str, Any] = {"model": load_model(EXAMPLES / f"{name}.urdf").text, "tip": "tool"}
     return RobotSpec(
         name, 30.0, TOOL, max_step={"tool.position": 0.05}, kinematics=Kinematics(**(k | changes))
+    )
+
+
+def pair_of_arms(robot: Robot) -> str:
+    """Two arms with meshes, as MJCF."""
+    arms = "".join(arm_xml(robot, side) for side in SIDES)
+    return (
+        f'<mujoco><compiler angle="radian" autolimits="true"/><asset>{assets_xml(robot)}</asset>'
+        f"<worldbody>{arms}</worldbody></mujoco>"
     )
 
 

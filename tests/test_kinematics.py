@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import recap
-from jointed import EXAMPLES, TOOL, arm, walk
+from jointed import EXAMPLES, TOOL, arm, pair_of_arms, walk
 from recap import config as configs
 from recap.errors import InputError
 from recap.geometry3 import rotation6_to_matrix
@@ -21,7 +21,7 @@ from recap.pool.store import Pool
 from recap.robot import Base, Feature, Kinematics, RobotSpec, load_robot, read_robot
 from recap.robot_model import load_model, read_model
 from recap.types import F64
-from recap_worlds.dualarm.robots import SIDES, UR5E, VIPERX, Robot, arm_xml, assets_xml
+from recap_worlds.dualarm.robots import SIDES, UR5E, VIPERX
 
 PLANAR = """
 <robot name="planar">
@@ -43,15 +43,6 @@ PLANAR = """
 
 
 BALL = '<mujoco><worldbody><body name="tip"><joint name="j" type="ball"/></body></worldbody></mujoco>'
-
-
-def pair_of_arms(robot: Robot) -> str:
-    """Two arms with meshes, as MJCF."""
-    arms = "".join(arm_xml(robot, side) for side in SIDES)
-    return (
-        f'<mujoco><compiler angle="radian" autolimits="true"/><asset>{assets_xml(robot)}</asset>'
-        f"<worldbody>{arms}</worldbody></mujoco>"
-    )
 
 
 @cache

@@ -229,7 +229,7 @@ class _Layout:
         self.rotations = [None if rotation is None else rotation[1] for _, rotation in tools]
         taken = {f"{tool}.{part}" for tool in kinematics.tips for part in ("position", "rotation")}
         others = [feature for feature in body.features if feature.name not in taken]
-        order = [name for name in (kinematics.joints or chain.names) if name in chain.names or name in spans]
+        order = [name for name in (kinematics.sent or chain.names) if name in chain.names or name in spans]
         order += [feature.name for feature in others if feature.name not in order]
         closed, opened = kinematics.gripper
         scale = np.where(chain.hinges, math.pi / 180 if kinematics.units == "deg" else 1.0, 1.0)
@@ -244,7 +244,7 @@ class _Layout:
                 low, high = (float(end[number] / scale[number]) for end in (chain.low, chain.high))
                 unit = ("rad" if kinematics.units == "rad" else "deg") if chain.hinges[number] else "m"
                 limits = (low, high) if math.isfinite(low) and math.isfinite(high) else None
-                feature = Feature(name, "joint", 1, unit, limits)
+                feature = Feature(kinematics.sent.get(name, name), "joint", 1, unit, limits)
                 columns[name] = at
             else:
                 feature, there = spans[name]
@@ -283,7 +283,7 @@ class JointSpace:
                 code="kinematics.features",
             )
         names = {feature.name for feature in robot.action}
-        apart = [name for name in k.joints if name not in {f.name for f in (*robot.proprio, *robot.action)}]
+        apart = [name for name in k.sent if name not in {f.name for f in (*robot.proprio, *robot.action)}]
         turns = [f"{tool}.rotation" in names for tool in k.tips]
         self.tool_robot, self._kinematics = robot, k
         self.chain = Chain(k.model, tuple(k.tips.values()), apart, turns)
@@ -301,7 +301,10 @@ class JointSpace:
             robot.control_hz,
             tuple(self._state.features),
             tuple(self._action.features),
-            max_step={name: float(step) for name, step in zip(self.chain.names, steps, strict=True)},
+            max_step={
+                k.sent.get(name, name): float(step)
+                for name, step in zip(self.chain.names, steps, strict=True)
+            },
             cameras=robot.cameras,
             objects=robot.objects,
             goal=robot.goal,

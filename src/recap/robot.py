@@ -137,8 +137,9 @@ class Kinematics:
     Args:
         model: a URDF or MJCF file; of a description that was read, the text of its links and joints.
         tip: the link, body or site that is the tool; of several tools {feature: tip}, such as {left: …}.
-        joints: the order of the numbers that the robot sends: joints of the model, and features that are no
-            tool's, such as a gripper. Features that are left out follow; none: the joints from base to tip.
+        joints: the order of the numbers that the robot sends: joints of the model, `motor=joint` where the
+            robot calls one otherwise, and features that are no tool's, such as a gripper. Features that are
+            left out follow; none: the joints from base to tip.
         rest: a posture that redundant joints are drawn to, in `units`; none: they stay where they are.
         units: of revolute joints; sliding ones are in metres.
         gripper: what the robot sends for a closed and for an open gripper; tool space has 0 and 1.
@@ -163,6 +164,11 @@ class Kinematics:
             raise InputError("kinematics.gripper has one value for closed and open: give two")
         if not (self.max_speed > 0 and min(self.tolerance) > 0):
             raise InputError("kinematics.max_speed and tolerance must be more than 0")
+
+    @property
+    def sent(self) -> Mapping[str, str]:
+        """Joint of the model, or feature -> what the robot calls it; in the order of the numbers."""
+        return {name: motor or name for motor, _, name in (text.rpartition("=") for text in self.joints)}
 
     @property
     def tips(self) -> Mapping[str, str]:
@@ -405,7 +411,7 @@ def load_robot(path: str | Path) -> RobotSpec:
     what = f"the model of {path}" if inside else str(Path(path).parent / k.model)
     model = read_model(k.model, what) if inside else load_model(Path(what))
     features = {feature.name for feature in (*robot.proprio, *robot.action)}
-    model.check(tuple(k.tips.values()), [name for name in k.joints if name not in features], what)
+    model.check(tuple(k.tips.values()), [name for name in k.sent if name not in features], what)
     return replace(robot, kinematics=replace(k, model=model.text))
 
 

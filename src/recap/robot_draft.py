@@ -284,7 +284,7 @@ def _with_model(made: Draft, data: Data, model: Path, tips: Sequence[str], out: 
 
 
 def _joint_names(sent: Sequence[str], known: Sequence[str], unsure: list[str]) -> dict[str, str]:
-    """Joint of the dataset -> joint of the model: by name, by the end of a name, or in order."""
+    """Joint of the dataset -> `motor=joint` of the model: by name, by the end of a name, or in order."""
     ends = [[k for k in known if k == name] or [k for k in known if k.endswith(name) or name.endswith(k)]
             for name in sent]  # fmt: skip
     if len(sent) != len(known):
@@ -299,7 +299,10 @@ def _joint_names(sent: Sequence[str], known: Sequence[str], unsure: list[str]) -
             "the model has other names for the joints: they are taken in order, see kinematics.joints"
         )
         found = list(known)
-    return dict(zip(sent, found, strict=True))
+    return {
+        motor: joint if motor == joint else f"{motor}={joint}"
+        for motor, joint in zip(sent, found, strict=True)
+    }
 
 
 def _check_limits(space: JointSpace, data: Data, unsure: list[str]) -> None:

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from lerobot_files import write_older
 from test_import_act import write_act
 
-from jointed import EXAMPLES, arm, walk
+from jointed import EXAMPLES, arm, pair_of_arms, walk
 from recap.cli.init import init
 from recap.cli.pool import pool as pool_group
 from recap.errors import InputError, RecapError
@@ -24,6 +24,7 @@ from recap.pool.lerobot import assemble, stage_episode
 from recap.pool.store import Pool
 from recap.robot import difference, load_robot
 from recap.types import F32, Episode
+from recap_worlds.dualarm.robots import VIPERX
 
 ARM = ("shoulder_pan", "shoulder_lift", "elbow_flex", "forearm_roll", "wrist_flex", "wrist_roll", "gripper")
 ALOHA = ("waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate", "gripper")
@@ -294,3 +295,25 @@ def test_a_joint_that_rested_may_move_and_an_episode_may_be_short(tmp_path: Path
     assert robot.max_step["forearm_roll"] == robot.max_step["elbow_flex"] > 0
     low, high = robot.act.bounds
     assert (low[3], high[3]) == (-0.25, 0.75)
+
+
+def test_two_arms_in_one_model(tmp_path: Path) -> None:
+    """Its joints have other names than the dataset's, in the same order."""
+    (tmp_path / "pair.xml").write_text(pair_of_arms(VIPERX), "utf-8")
+    both = np.concatenate([walk(1).proprio, walk(2).proprio], axis=1)
+    names = [f"{side}_{name}" for side in ("left", "right") for name in ALOHA]
+    data = write(tmp_path / "aloha", [with_states(both)], names)
+    tips = ("--tip", "left=left/tool", "--tip", "right=right/tool")
+    said = call(data, "--model", tmp_path / "pair.xml", *tips, "--out", tmp_path / "robot.yaml")
+    assert "Unsure: the model has other names for the joints" in said
+    robot = load_robot(tmp_path / "robot.yaml")
+    assert [f.name for f in robot.proprio][:2] == ["left.position", "left.rotation"]
+    assert robot.body.size == 20
+    space = JointSpace(robot)
+    assert space.robot.body.size == 14
+    assert space.robot.proprio[6].name == "left.gripper"
+    assert [f.name for f in space.robot.proprio if f.kind == "joint"] == [
+        n for n in names if "gripper" not in n
+    ]
+    assert space.chain.names[6] == "right/shoulder"
+    assert space.robot.max_step["right_waist"] > 0
