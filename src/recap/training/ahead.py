@@ -32,13 +32,13 @@ class Ahead:
 
     def __call__(self, iteration: int) -> Drawn:
         drawn = (self._begun.pop(iteration, None) or self._begin(iteration)).result()
-        if iteration + 1 < self._n_iterations:
-            self._begun = {iteration + 1: self._begin(iteration + 1)}
-        if self._stream is not None:
+        if self._stream is not None:  # before it is given the next one to do
             now = torch.cuda.current_stream()
             now.wait_stream(self._stream)
             for tensor in _tensors(drawn):
                 tensor.record_stream(now)  # its memory is not given away while it is in use here
+        if iteration + 1 < self._n_iterations:
+            self._begun = {iteration + 1: self._begin(iteration + 1)}
         return drawn
 
     def _begin(self, iteration: int) -> Future[Drawn]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import shutil
@@ -31,7 +32,11 @@ def new_table(folder: Path | None, name: str, shape: tuple[int, ...], dtype: typ
         )
     table = np.lib.format.open_memmap(file, "w+", np.dtype(dtype), shape)
     with file.open("r+b") as opened:  # a mapped file that finds the disk full ends the process
-        os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
+        try:
+            os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # not every file system can
+                raise
     return table
 
 

@@ -172,7 +172,9 @@ class _Run:
         self.model = accelerator.prepare_model(loss, evaluation_mode=self.sharded)
         self.optimizer = accelerator.prepare_optimizer(optimizer)
         self.source = BatchSource(data.train, latents, data.statistics, config.policy, self.device)
-        self.judge = BatchSource(data.held_out, latents, data.statistics, config.policy, self.device)
+        self.judge = BatchSource(
+            data.held_out, self.source.latents, data.statistics, config.policy, self.device
+        )
         self.ahead = Ahead(self._draw, config.n_iterations, self.device)
         self.iteration, self.best_loss, self.best_iteration = 0, math.inf, 0
         self.loss = math.inf  # on held-out demonstrations, when last judged
