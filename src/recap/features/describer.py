@@ -65,6 +65,11 @@ class TermDescriber:
         kept = {name: term for name, term in self.terms.items() if name in wanted}
         return TermDescriber(kept, self.retargeting)
 
+    def by_cameras(self) -> list[TermDescriber]:
+        """The same description in parts, terms that read images apart from the others."""
+        sees = {name for name, term in self.terms.items() if getattr(term, "requires", Requires()).cameras}
+        return [part for part in (self.only(self.terms.keys() - sees), self.only(sees)) if part.terms]
+
     def with_term(self, name: str, term: Term) -> TermDescriber:
         """The same description, and one term more."""
         return TermDescriber({**self.terms, name: term}, self.retargeting)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from recap.types import F32, Descriptors, Episode, Frames
@@ -44,6 +44,9 @@ class QueryDescriber(Describer, Protocol):
 
     def only(self, names: Iterable[str]) -> QueryDescriber:
         """The same description, of these terms alone."""
+
+    def by_cameras(self) -> Sequence[QueryDescriber]:
+        """The same description in parts, terms that read images apart from the others."""
 
 
 class PoolView(Protocol):

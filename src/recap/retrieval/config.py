@@ -13,6 +13,7 @@ import numpy as np
 
 from recap.errors import InputError
 from recap.retrieval.aligners import Aligner, World
+from recap.retrieval.paths import PATH
 from recap.retrieval.subtrajectories import Subtrajectories
 from recap.types import Descriptors
 
@@ -22,7 +23,7 @@ class RetrievalConfig:
     """Costs are sums of weight · |difference / scale|² over terms; a term without a weight is left out."""
 
     name: str
-    scene_weights: Mapping[str, float]  # stage 1, on the first frame
+    scene_weights: Mapping[str, float]  # stage 1, on the first frame; `path`: see `recap.retrieval.paths`
     weights: Mapping[str, float]  # stage 2, at every step
     scales: Mapping[str, float] = field(default_factory=dict)  # term -> 1 when absent
     auto_scale: bool = False  # terms without a scale are divided by their spread in the training pool
@@ -92,7 +93,7 @@ def with_scales(config: RetrievalConfig, descriptors: Descriptors) -> RetrievalC
     Taken once, from the training pool, and kept with the checkpoint: appending never shifts the metric.
     """
     scales = dict(config.scales)
-    for name in {**config.weights, **config.scene_weights}:
+    for name in (name for name in {**config.weights, **config.scene_weights} if name != PATH):
         rows = descriptors.terms[name].astype(np.float64)
         spread = float(np.sqrt(((rows - rows.mean(axis=0)) ** 2).sum(axis=1).mean())) if len(rows) else 0.0
         if name not in config.scales and spread > 0:  # a term that never varies cannot be scaled by it

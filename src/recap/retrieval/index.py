@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from recap.compiled import compiled_reordering
 from recap.errors import DatasetError
 from recap.retrieval.config import RetrievalConfig
+from recap.retrieval.paths import PATH, Paths
 from recap.types import F32, F64, Descriptors, Episode
 
 I64 = NDArray[np.int64]
@@ -73,6 +74,7 @@ class Index:
     goals: F64  # (e, 3), nan where there is none
     scene_layout: Layout
     frame_layout: Layout
+    paths: Paths  # of its episodes
     unusable: tuple[str, ...] = ()  # episodes that lack what is described or carried over: never retrieved
 
     def hidden_by(self, exclude: frozenset[str]) -> list[int]:
@@ -126,7 +128,8 @@ def build_index(
     """
     descriptors = _usable(descriptors, episodes, problem)
     dims = {name: rows.shape[1] for name, rows in descriptors.terms.items()}
-    scene_layout = make_layout(config.scene_weights, config.scales, dims)
+    described_by = {name: weight for name, weight in config.scene_weights.items() if name != PATH}
+    scene_layout = make_layout(described_by, config.scales, dims)
     frame_layout = make_layout(config.weights, config.scales, dims)
     described = np.diff(descriptors.starts) > 0
     begins, past = descriptors.starts[:-1][described], descriptors.starts[1:][described]
@@ -153,6 +156,7 @@ def build_index(
         goals,
         scene_layout,
         frame_layout,
+        Paths(kept, scenes),
         tuple(episode.id for episode, there in zip(episodes, described, strict=True) if not there),
     )
 

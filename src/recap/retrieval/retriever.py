@@ -15,6 +15,7 @@ from recap.retrieval.coarse import CoarseIndex, build_coarse
 from recap.retrieval.confidence import Calibration, calibrate
 from recap.retrieval.config import RetrievalConfig, with_scales
 from recap.retrieval.index import EACH_BEGIN, I64, Index, build_index, nearest_frames, squared_distances
+from recap.retrieval.paths import PATH
 from recap.robot import RobotSpec
 from recap.types import F32, F64, Episode, FrameRef, Match, Moment, Query, Requires, Retrieval
 
@@ -46,8 +47,10 @@ class Retriever:
         self._index: Index | None = None
         self._calibration: Calibration | None = None
         self._coarse: CoarseIndex | None = None
-        # A query is described by the terms that are weighed, from as many frames as they look back.
+        # A query is described by the terms that are weighed, from as many frames as they look back; images
+        # apart, for a history of them need not be encoded.
         self._moment = describer.only(name for name, weight in config.weights.items() if weight > 0)
+        self._moments = self._moment.by_cameras()
         self._scene = describer.only(name for name, weight in config.scene_weights.items() if weight > 0)
 
     @property
@@ -166,7 +169,9 @@ class Retriever:
             allowed = allowed[turns <= turns.min() + 1e-6]
             n_allowed = len(allowed)
         n = self.config.n_candidates or n_allowed
-        if n_allowed > COARSE_ABOVE and n <= MAX_COARSE and not self.config.same_goal:
+        path_weight = self.config.scene_weights.get(PATH, 0.0)
+        grouped = n_allowed > COARSE_ABOVE and n <= MAX_COARSE
+        if grouped and not self.config.same_goal and not path_weight:
             n_asked = min(n + len(hidden), len(index.episode_ids))
             found = [self._grouped(index).search(row, n_asked) for row in rows]
             order = np.argsort(np.concatenate([away for _, away in found]), kind="stable")
@@ -176,6 +181,9 @@ class Retriever:
             return near[~np.isin(near, hidden)][:n]
         scenes = index.scenes if allowed is None else index.scenes[allowed]
         away = np.min([squared_distances(scenes, row) for row in rows], axis=0)
+        if path_weight:
+            led = np.min([index.paths.costs(row, hidden) for row in rows], axis=0)
+            away = away + path_weight * (led if allowed is None else led[allowed])
         nearest = np.argsort(away, kind="stable")[:n]
         return np.asarray(nearest if allowed is None else allowed[nearest], np.int64)
 
@@ -193,11 +201,14 @@ class Retriever:
 
     def _ask(self, index: Index, query: Query, symmetry_index: int) -> F32:
         """The moment, by one of its equal poses, laid out like a row of the pool: (D2,)."""
-        seen = query.window[-self._moment.n_back :]
-        if self._moment.from_start:
-            seen = (query.first, *seen)
-        window = self._moment.describe(Moment.of(seen, query.context, symmetry_index))
-        return index.frame_layout.lay_out({name: rows[-1:] for name, rows in window.items()}).ravel()
+        found: dict[str, F32] = {}
+        for part in self._moments:
+            seen = query.window[-part.n_back :]
+            if part.from_start:
+                seen = (query.first, *seen)
+            rows = part.describe(Moment.of(seen, query.context, symmetry_index))
+            found |= {name: row[-1:] for name, row in rows.items()}
+        return index.frame_layout.lay_out(found).ravel()
 
     def _nearest(self, index: Index, asked: F32, query: Query, candidates: I64, n: int) -> tuple[I64, F64]:
         """The nearest rows of the candidates."""

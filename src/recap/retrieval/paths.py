@@ -1,0 +1,111 @@
+"""Where each task's demonstrations lead, predicted from the first scene: what of an image matters to a task.
+
+Two scenes look alike when everything in them does, and most of it is nothing to the task. The pool itself
+tells what matters: ridge regression from a scene's description to the path that was shown, task by task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.types import F32, F64, Episode
+
+PATH = "path"  # among the weights of stage 1; no term describes it
+N_PHASES = 8  # of a demonstration at which its path is compared
+MIN_EPISODES = 5  # of a task, to predict from
+MAX_EPISODES = 400  # of a task that are predicted from
+RIDGES = np.geomspace(1e-4, 10.0, 21)  # times the largest eigenvalue; the one that errs least is taken
+I64 = NDArray[np.int64]
+
+
+def path_of(episode: Episode) -> F64:
+    """Proprioception at even phases, side by side."""
+    times = np.linspace(0, len(episode) - 1, N_PHASES).round().astype(int)
+    return np.asarray(episode.proprio[times], np.float64).ravel()
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The paths of a pool by task; `rows` are its scenes as stage 1 compares them."""
+
+    episodes: Sequence[Episode]
+    rows: F32  # (e, D1)
+
+    @cached_property
+    def groups(self) -> list[I64]:
+        """Numbers of the episodes of each task that can be predicted."""
+        found: dict[tuple[str, int], list[int]] = {}
+        for number, episode in enumerate(self.episodes):
+            found.setdefault((episode.task, episode.proprio.shape[1]), []).append(number)
+        return [np.array(group) for group in found.values() if len(group) >= MIN_EPISODES]
+
+    @cached_property
+    def _fits(self) -> list[_Fit | None]:
+        return [self._fit(group) for group in self.groups]
+
+    def _fit(self, group: I64) -> _Fit | None:
+        few = group[np.unique(np.linspace(0, len(group) - 1, min(len(group), MAX_EPISODES)).astype(int))]
+        paths = np.stack([path_of(self.episodes[number]) for number in few])
+        return _fit(self.rows[few].astype(np.float64), paths) if len(few) >= MIN_EPISODES else None
+
+    def costs(self, row: F32, hidden: Sequence[int] = ()) -> F64:
+        """(e,) how far each episode's path is from the predicted one, in spreads of its task's paths.
+
+        Args:
+            row: (D1,) the scene that is asked about.
+            hidden: episodes that must not help to predict.
+        """
+        costs = np.zeros(len(self.episodes))
+        for number, group in enumerate(self.groups):
+            kept = group[~np.isin(group, hidden)]
+            fit = self._fits[number] if len(kept) == len(group) else self._fit(kept)
+            if fit is not None:
+                costs[group] = fit.costs(row, np.stack([path_of(self.episodes[i]) for i in group]))
+        return costs
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Ridge regression in its dual form, one task's."""
+
+    rows: F64  # (n, D1), less their mean
+    mean: F64  # (D1,)
+    dual: F64  # (n, m)
+    path_mean: F64  # (m,)
+    spread: F64  # (m,)
+    known: F64  # (m,) share of a number's variance that is predicted, of episodes left out
+
+    def costs(self, row: F32, paths: F64) -> F64:
+        """(k,): of paths (k, m)."""
+        if not self.known.any():
+            return np.zeros(len(paths))
+        # Where another embodiment is seen it looks like nothing in the pool: only what varies there counts.
+        seen = np.clip(row.astype(np.float64) - self.mean, self.rows.min(axis=0), self.rows.max(axis=0))
+        expected = (self.rows @ seen) @ self.dual
+        apart = np.square((paths - self.path_mean) / self.spread - expected) @ self.known
+        return np.asarray(apart * self.known.max() / self.known.sum())
+
+
+def _fit(rows: F64, paths: F64) -> _Fit:
+    n, mean, path_mean = len(rows), rows.mean(axis=0), paths.mean(axis=0)
+    centred = rows - mean
+    spread = paths.std(axis=0)
+    spread = np.where(spread > 1e-6 * max(float(spread.max()), 1e-12), spread, np.inf)  # what never varies
+    wanted = (paths - path_mean) / spread
+    values, vectors = np.linalg.eigh(centred @ centred.T)
+    values = np.maximum(values, 0.0)
+    best, dual = np.full(paths.shape[1], np.inf), np.zeros_like(wanted)
+    for ridge in RIDGES * max(float(values[-1]), 1e-12):
+        hat = (vectors * (values / (values + ridge))) @ vectors.T
+        left_out = (wanted - hat @ wanted) / np.maximum(1 - 1 / n - np.diag(hat), 0.02)[:, None]
+        error = np.square(left_out).mean(axis=0)
+        if error.sum() < best.sum():
+            best, dual = error, (vectors / (values + ridge)) @ vectors.T @ wanted
+    return _Fit(
+        centred, mean, dual, path_mean, spread, np.where(np.isfinite(spread), np.maximum(1 - best, 0), 0)
+    )
