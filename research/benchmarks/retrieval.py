@@ -96,9 +96,17 @@ def stage_2(n_episodes: int, n_frames: int, n_calls: int) -> dict[str, Any]:
 
     def ours(n_candidates: int) -> Callable[[int], Any]:
         candidates = np.arange(min(n_candidates, n_episodes), dtype=np.int64)
-        return lambda i: nearest_frames(
-            index.frames, queries[i % 64], index.firsts, index.ends, candidates, NOTHING, np.zeros(0), 0.0, 1
+        search = (
+            index.firsts,
+            index.ends,
+            candidates,
+            np.zeros(len(candidates)),
+            NOTHING,
+            np.zeros(0),
+            0.0,
+            1,
         )
+        return lambda i: nearest_frames(index.frames, queries[i % 64], *search)
 
     # The published rule as it reads: 10 numbers a subframe, the same demonstrations in one array.
     features = np.array([_published_features(e) for e in episodes])

@@ -289,6 +289,7 @@ class Retrieval:
     candidates: tuple[str, ...]  # episodes that stage 1 kept, nearest first
     confidence: float  # in (0, 1]: how usual it is within the pool; 0 without a match, nan if it is too small
     timings_ms: Mapping[str, float]
+    path_costs: tuple[float, ...] = ()  # of the candidates, where the path is weighed
 
 
 @dataclass(frozen=True, slots=True)

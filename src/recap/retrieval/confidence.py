@@ -53,13 +53,14 @@ def calibrate(retriever: Retriever, index: Index) -> Calibration:
         row = int(rng.integers(index.firsts[i], index.ends[i]))
         goal = None if np.isnan(index.goals[i]).any() else index.goals[i]
         exclude = frozenset((index.episode_ids[i], index.scene_ids[i]))
-        candidates = retriever.nearest_scenes(index, [index.scenes[i]], goal, 1, exclude)
+        candidates, _ = retriever.nearest_scenes(index, [index.scenes[i]], goal, 1, exclude)
         _, found = nearest_frames(
             index.frames,
             index.frames[row],
             index.firsts,
             index.ends,
             candidates,
+            np.zeros(len(candidates)),
             nothing,
             np.zeros(0),
             0.0,

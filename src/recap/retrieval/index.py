@@ -128,9 +128,8 @@ def build_index(
     """
     descriptors = _usable(descriptors, episodes, problem)
     dims = {name: rows.shape[1] for name, rows in descriptors.terms.items()}
-    described_by = {name: weight for name, weight in config.scene_weights.items() if name != PATH}
-    scene_layout = make_layout(described_by, config.scales, dims)
-    frame_layout = make_layout(config.weights, config.scales, dims)
+    scene_layout = make_layout(_described(config.scene_weights), config.scales, dims)
+    frame_layout = make_layout(_described(config.weights), config.scales, dims)
     described = np.diff(descriptors.starts) > 0
     begins, past = descriptors.starts[:-1][described], descriptors.starts[1:][described]
     kept = [episode for episode, there in zip(episodes, described, strict=True) if there]
@@ -159,6 +158,10 @@ def build_index(
         Paths(kept, scenes),
         tuple(episode.id for episode, there in zip(episodes, described, strict=True) if not there),
     )
+
+
+def _described(weights: Mapping[str, float]) -> dict[str, float]:
+    return {name: weight for name, weight in weights.items() if name != PATH}
 
 
 def _usable(
@@ -196,6 +199,7 @@ def nearest_frames(
     firsts: I64,
     ends: I64,
     candidates: I64,
+    added: F64,
     avoid_rows: I64,
     avoid_add: F64,
     radius: float,
@@ -206,6 +210,7 @@ def nearest_frames(
 ) -> tuple[I64, F64]:
     """The n nearest rows among the candidates' episodes, and their distances with penalties, in order.
 
+    The cost of each candidate's rows is more by what is `added` to it.
     Rows of the episode of `follow_row` are nearer by the bonus, less the fade for each row away from it; of
     every episode with EACH_BEGIN, away from its first row that may be chosen.
     """
@@ -221,7 +226,7 @@ def nearest_frames(
         target = begin if follow_row == EACH_BEGIN else follow_row
         followed = begin <= target and target < ends[candidates[c]]
         for i in range(begin, ends[candidates[c]]):
-            total = np.float32(0.0)
+            total = np.float32(added[c])
             for k in range(width):
                 d = frames[i, k] - query[k]
                 total += d * d

@@ -77,10 +77,12 @@ def find_pairs(target: PoolView, retriever: Retriever, k: int = 3, allow_twin: b
         )
         goal = None if episode.goal is None else episode.goal.astype(np.float64)
         exclude = {episode.id} | (set() if allow_twin else {episode.scene_id})
-        candidates = retriever.nearest_scenes(index, [scene], goal, episode.symmetry, frozenset(exclude))
+        candidates, added = retriever.nearest_scenes(
+            index, [scene], goal, episode.symmetry, frozenset(exclude)
+        )
         for t in range(len(episode)):
             rows.append((number, t))
-            found, away = _best_of_each(retriever, asked[t], candidates, k)
+            found, away = _best_of_each(retriever, asked[t], candidates, added, k)
             matches.append(found)
             distances.append(away)
     apart = np.array(distances)  # (n, k)
@@ -103,7 +105,7 @@ def stand_out(ratios: F64) -> NDArray[np.bool_]:
 
 
 def _best_of_each(
-    retriever: Retriever, asked: F32, candidates: NDArray[np.int64], k: int
+    retriever: Retriever, asked: F32, candidates: NDArray[np.int64], added: F64, k: int
 ) -> tuple[list[tuple[int, int]], list[float]]:
     """The best moment of each of the k best episodes: neighbours in time would all be one match."""
     index = retriever.index()
@@ -113,7 +115,7 @@ def _best_of_each(
     left = candidates
     for _ in range(k):
         row, distance = nearest_frames(
-            index.frames, asked, index.firsts, index.ends, left, nothing, none, 0.0, 1
+            index.frames, asked, index.firsts, index.ends, left, added, nothing, none, 0.0, 1
         )
         if row[0] < 0:
             found.append((-1, 0))
@@ -122,5 +124,5 @@ def _best_of_each(
         episode = int(np.searchsorted(index.begins, row[0], side="right")) - 1
         found.append((episode, int(row[0] - index.begins[episode])))
         away.append(float(distance[0]))
-        left = left[left != episode]
+        left, added = left[left != episode], added[left != episode]
     return found, away

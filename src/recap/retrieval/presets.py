@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
+from recap import config as configs
 from recap.errors import InputError, one_of
 from recap.features.describer import TermDescriber
 from recap.features.language import make_text_encoder
@@ -13,6 +17,7 @@ from recap.features.scene_terms import ARM
 from recap.features.terms import Actions, ImageFeature, Instruction, ObjectPoses, Proprio, Term, Time
 from recap.features.vision import make_image_encoder
 from recap.retrieval.config import RetrievalConfig
+from recap.retrieval.paths import PATH
 from recap.robot import RobotSpec
 from recap.suites import Suite, suites
 
@@ -21,29 +26,83 @@ POSITION_WEIGHT = 4.0  # the paper's, of a squared difference of positions over 
 COSINE = math.sqrt(2)  # scale of unit rows whose squared distance is to be the cosine distance
 
 
-def world_retrieval(robot: RobotSpec, images: str = "patches", words: str = "words") -> Retrieval:
+@dataclass(frozen=True)
+class RetrievalFile:
+    """What a retrieval file says; what it leaves out is as the retrieval that it is based on has it."""
+
+    name: str = "file"
+    base: str = "world"  # a retrieval by name; of `world` the terms can be changed too
+    images: str = "patches"  # an image encoder: patches, dino:PATH, siglip:PATH, or an installed one
+    words: str = "words"  # a text encoder: words, content-words, sentence:PATH
+    cameras: tuple[str, ...] | None = None  # none: all
+    history: int = 8  # steps of proprioception
+    objects: tuple[str, ...] = ()  # whose poses or boxes are compared
+    weights: Mapping[str, float] = field(default_factory=dict)  # term -> its weight at every step
+    scene_weights: Mapping[str, float] = field(default_factory=dict)  # and on the first scene
+    scales: Mapping[str, float] = field(default_factory=dict)
+    n_candidates: int | None = None
+    chunk_size: int | None = None
+    n_action_steps: int | None = None
+
+    def build(self, robot: RobotSpec | None) -> Retrieval:
+        """Describer and config for a robot."""
+        if self.base == "world":
+            _needed(robot)
+            assert robot is not None
+            describer, config = world_retrieval(robot, self)
+        else:
+            terms = ("images", "words", "cameras", "history", "objects")
+            changed = [name for name in terms if getattr(self, name) != getattr(RetrievalFile(), name)]
+            if changed:
+                raise InputError(f"retrieval '{self.name}' sets {changed[0]}, which only base: world has")
+            describer, config = find_retrieval(self.base, robot)
+        for name in (*self.weights, *self.scene_weights, *self.scales):
+            one_of(f"term of retrieval '{self.name}'", name, (*describer.terms, PATH))
+        own = {key: getattr(self, key) for key in ("n_candidates", "chunk_size", "n_action_steps")}
+        merged = {
+            key: {**getattr(config, key), **getattr(self, key)}
+            for key in ("weights", "scene_weights", "scales")
+        }
+        settings: dict[str, Any] = merged | {key: value for key, value in own.items() if value is not None}
+        return describer, replace(config, name=self.name, **settings)
+
+
+def world_retrieval(robot: RobotSpec, file: RetrievalFile = RetrievalFile()) -> Retrieval:  # noqa: B008
     """For any robot: proprioception, its history, each camera, the instruction and the time; no object.
 
-    The paper's weights: proprioception 1.0, history 0.05, an image 0.1 over all cameras.
+    The paper's weights: proprioception 1.0, history 0.05, an image 0.1 over all cameras. Ours: the path that
+    the first scene leads to, which says what of an image matters.
     """
     letters = robot.body.letters
     terms: dict[str, Term] = {
         "proprio": Proprio(letters, POSITION_WEIGHT),
-        "history": Proprio(letters, POSITION_WEIGHT, n_steps=8),
-        "language": Instruction(make_text_encoder(words)),
+        "history": Proprio(letters, POSITION_WEIGHT, n_steps=file.history),
+        "language": Instruction(make_text_encoder(file.words)),
         "time": Time(),
     }
-    weights = {"proprio": 1.0, "history": 0.05, "time": 1e-5, "language": 0.05}
-    scene_weights = {"language": 1.0, "proprio": 1.0}
+    weights = {"proprio": 1.0, "history": 0.05, "time": 1e-5, "language": 0.05, PATH: 0.1}
+    scene_weights = {"language": 1.0, "proprio": 0.1, PATH: 1.0}
     scales = {"language": COSINE}
-    for camera in robot.cameras:
+    cameras = tuple(robot.cameras) if file.cameras is None else file.cameras
+    for camera in cameras:
+        one_of(f"camera of robot '{robot.name}'", camera, tuple(robot.cameras))
         name = f"image/{camera}"
-        terms[name] = ImageFeature(make_image_encoder(images), camera)
-        weights[name] = 0.1 / len(robot.cameras)
-        scene_weights[name] = 1.0 / len(robot.cameras)
+        terms[name] = ImageFeature(make_image_encoder(file.images), camera)
+        weights[name] = scene_weights[name] = 0.1 / len(cameras)
         scales[name] = COSINE
+    for thing in file.objects:
+        size = robot.object_size(thing)
+        if size is None:
+            raise InputError(f"robot '{robot.name}' knows no object '{thing}': name it under objects")
+        terms[f"object/{thing}"] = ObjectPoses((thing,), (0, size))
+        weights[f"object/{thing}"] = scene_weights[f"object/{thing}"] = 1.0
     config = RetrievalConfig("world", scene_weights, weights, scales, auto_scale=True, n_candidates=10)
     return TermDescriber(terms), config
+
+
+def _needed(robot: RobotSpec | None) -> None:
+    if robot is None:
+        raise InputError("retrieval 'world' is built for a robot: give robot.yaml, or a pool that says it")
 
 
 def paper_preset(
@@ -99,13 +158,33 @@ def robotwin_preset(sees: bool = True) -> Retrieval:
     return describer, replace(config, name=name, weights=weights, n_action_steps=config.chunk_size // 2)
 
 
+def _file(name: str) -> dict[str, Any]:
+    values = configs.load_file(Path(name))
+    if not isinstance(values, dict):
+        raise InputError(f"{name} holds no settings of a retrieval: give weights, cameras, images, …")
+    return values
+
+
+def short_name(name: str) -> str:
+    """A retrieval's name as it is shown."""
+    return str(json.loads(name)["name"]) if name.startswith("{") else name
+
+
 def names() -> list[str]:
     """Of every retrieval that can be asked for by name."""
     return [*(name for suite in suites().values() for name in suite.retrievals()), *_OF_THE_LIBRARY, "world"]
 
 
 def full_name(name: str, suite: Suite | None = None) -> str:
-    """A retrieval's name with its suite's before it, which may be left out where one suite has it."""
+    """A retrieval's name with its suite's before it, which may be left out where one suite has it.
+
+    Of a file, its content as JSON: so it is kept whole wherever a name is, as in a checkpoint.
+    """
+    if name.endswith((".yaml", ".yml", ".json")):
+        read = configs.read(RetrievalFile, {"name": Path(name).stem, **_file(name)}, name)
+        return json.dumps(configs.plain(read), sort_keys=True)
+    if name.startswith("{"):
+        return name
     owners = [s for s in suites().values() if f"{s.name}-{name}" in s.retrievals()]
     if suite is not None and suite.name in [owner.name for owner in owners]:
         return f"{suite.name}-{name}"
@@ -120,19 +199,17 @@ _OF_THE_LIBRARY: dict[str, Callable[[], Retrieval]] = {
 
 
 def find_retrieval(name: str, robot: RobotSpec | None = None, n_candidates: int | None = None) -> Retrieval:
-    """Describer and config of that name.
+    """Describer and config of that name, or of a retrieval file.
 
     Args:
         robot: what `world` is built for.
         n_candidates: of stage 1, in place of the retrieval's own.
     """
     name = full_name(name)
-    if name == "world":
-        if robot is None:
-            raise InputError(
-                "retrieval 'world' is built for a robot: give robot.yaml, or a pool that says it"
-            )
-        describer, config = world_retrieval(robot)
+    if name.startswith("{"):
+        describer, config = configs.read(RetrievalFile, json.loads(name), "retrieval").build(robot)
+    elif name == "world":
+        describer, config = RetrievalFile("world").build(robot)
     elif name in _OF_THE_LIBRARY:
         describer, config = _OF_THE_LIBRARY[name]()
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -112,12 +112,12 @@ class Retriever:
         ready = time.perf_counter()
         if previous is not None and previous.pool_version == index.version:
             candidates = np.array([index.rows_of[i] for i in previous.candidates], np.int64)
-            kept = previous.candidates
+            kept, added = previous.candidates, np.array(previous.path_costs)
         else:
-            candidates = self.candidates(index, query)
+            candidates, added = self.candidates(index, query)
             kept = tuple(index.episode_ids[i] for i in candidates)
         chosen = time.perf_counter()
-        matches = self._matches(index, query, candidates, n_matches)
+        matches = self._matches(index, query, candidates, added, n_matches)
         matched = time.perf_counter()
         confidence = self._confidence(index, matches[0]) if matches else 0.0
         timings = {
@@ -126,27 +126,29 @@ class Retriever:
             "stage2": 1000 * (matched - chosen),
             "confidence": 1000 * (time.perf_counter() - matched),
         }
-        return Retrieval(matches, index.version, kept, confidence, timings)
+        return Retrieval(matches, index.version, kept, confidence, timings, tuple(added.tolist()))
 
     def _symmetries(self, query: Query) -> range:
         """The equal poses to ask by."""
         return range(self.config.aligner.n_symmetries(query.context.symmetry))
 
-    def _matches(self, index: Index, query: Query, candidates: I64, n: int) -> tuple[Match, ...]:
+    def _matches(self, index: Index, query: Query, candidates: I64, added: F64, n: int) -> tuple[Match, ...]:
         """Stage 2: the n nearest moments of the candidates, by whichever name of the query."""
         found: list[Match] = []
+        weighed = self.config.weights.get(PATH, 0.0) > 0
+        led = dict(zip(candidates.tolist(), added.tolist(), strict=True)) if weighed else {}
         for number in self._symmetries(query):
             asked = self._ask(index, query, number)
-            rows, distances = self._nearest(index, asked, query, candidates, n)
+            rows, distances = self._nearest(index, asked, query, candidates, added, n)
             found += [
-                _match(index, asked, int(row), float(distance), number)
+                _match(index, asked, int(row), float(distance), number, led)
                 for row, distance in zip(rows, distances, strict=True)
                 if row >= 0 and distance <= self.config.max_distance
             ]
         return tuple(sorted(found, key=lambda match: match.distance)[:n])
 
-    def candidates(self, index: Index, query: Query) -> I64:
-        """Stage 1: the trajectories whose first scene is nearest to the episode's."""
+    def candidates(self, index: Index, query: Query) -> tuple[I64, F64]:
+        """Stage 1: the trajectories whose first scene is nearest to the episode's, and their path costs."""
         rows = [
             index.lay_out_scene(self._scene.describe(Moment.of([query.first], query.context, number)))
             for number in self._symmetries(query)
@@ -156,8 +158,11 @@ class Retriever:
 
     def nearest_scenes(
         self, index: Index, rows: Sequence[F32], goal: F64 | None, symmetry: int, exclude: frozenset[str]
-    ) -> I64:
-        """Stage 1 on a laid-out scene, by its names: numbers of the kept episodes, nearest first."""
+    ) -> tuple[I64, F64]:
+        """Stage 1 on a laid-out scene, by its names: numbers of the kept episodes, nearest first.
+
+        With them what stage 2 adds to the cost of each, where the path is weighed.
+        """
         hidden = index.hidden_by(exclude)
         allowed = np.delete(np.arange(len(index.episode_ids)), hidden) if hidden else None
         n_allowed = len(index.episode_ids) - len(hidden)
@@ -169,23 +174,26 @@ class Retriever:
             allowed = allowed[turns <= turns.min() + 1e-6]
             n_allowed = len(allowed)
         n = self.config.n_candidates or n_allowed
-        path_weight = self.config.scene_weights.get(PATH, 0.0)
+        path_weights = [w.get(PATH, 0.0) for w in (self.config.scene_weights, self.config.weights)]
         grouped = n_allowed > COARSE_ABOVE and n <= MAX_COARSE
-        if grouped and not self.config.same_goal and not path_weight:
+        if grouped and not self.config.same_goal and not any(path_weights):
             n_asked = min(n + len(hidden), len(index.episode_ids))
             found = [self._grouped(index).search(row, n_asked) for row in rows]
             order = np.argsort(np.concatenate([away for _, away in found]), kind="stable")
             near = np.concatenate([numbers for numbers, _ in found])[order]
             _, first = np.unique(near, return_index=True)  # an episode found by two names counts once
             near = near[np.sort(first)]
-            return near[~np.isin(near, hidden)][:n]
+            near = near[~np.isin(near, hidden)][:n]
+            return near, np.zeros(len(near))
         scenes = index.scenes if allowed is None else index.scenes[allowed]
         away = np.min([squared_distances(scenes, row) for row in rows], axis=0)
-        if path_weight:
-            led = np.min([index.paths.costs(row, hidden) for row in rows], axis=0)
-            away = away + path_weight * (led if allowed is None else led[allowed])
+        paths = np.zeros(len(index.episode_ids))
+        if any(path_weights):
+            paths = np.min([index.paths.costs(row, hidden) for row in rows], axis=0)
+            away = away + path_weights[0] * (paths if allowed is None else paths[allowed])
         nearest = np.argsort(away, kind="stable")[:n]
-        return np.asarray(nearest if allowed is None else allowed[nearest], np.int64)
+        numbers = np.asarray(nearest if allowed is None else allowed[nearest], np.int64)
+        return numbers, path_weights[1] * paths[numbers]
 
     def _grouped(self, index: Index) -> CoarseIndex:
         """The scenes in groups; kept while the pool only grows."""
@@ -210,7 +218,9 @@ class Retriever:
             found |= {name: row[-1:] for name, row in rows.items()}
         return index.frame_layout.lay_out(found).ravel()
 
-    def _nearest(self, index: Index, asked: F32, query: Query, candidates: I64, n: int) -> tuple[I64, F64]:
+    def _nearest(
+        self, index: Index, asked: F32, query: Query, candidates: I64, added: F64, n: int
+    ) -> tuple[I64, F64]:
         """The nearest rows of the candidates."""
         avoid = [(ref, add) for ref, add in query.avoid if ref.episode_id in index.rows_of]
         avoid_rows = np.array([index.begins[index.rows_of[r.episode_id]] + r.t for r, _ in avoid], np.int64)
@@ -226,6 +236,7 @@ class Retriever:
             index.firsts,
             index.ends,
             candidates,
+            added,
             avoid_rows,
             np.array([add for _, add in avoid], np.float64),
             config.stall_radius,
@@ -236,14 +247,21 @@ class Retriever:
         )
 
     def _confidence(self, index: Index, match: Match) -> float:
-        """By the distance without what `avoid` added; calibrated again when the pool has changed enough."""
+        """By what the moment's terms cost alone; calibrated again when the pool has changed enough."""
         if self._calibration is None or self._calibration.is_outgrown(len(index.episode_ids)):
             self._calibration = calibrate(self, index)
-        return self._calibration.confidence(math.sqrt(sum(match.costs.values())))
+        return self._calibration.confidence(
+            math.sqrt(sum(cost for name, cost in match.costs.items() if name != PATH))
+        )
 
 
-def _match(index: Index, asked: F32, row: int, distance: float, symmetry_index: int) -> Match:
+def _match(
+    index: Index, asked: F32, row: int, distance: float, symmetry_index: int, led: Mapping[int, float]
+) -> Match:
+    """Args: led: path costs by episode, where the path is weighed."""
     episode = int(np.searchsorted(index.begins, row, side="right")) - 1
     ref = FrameRef(index.episode_ids[episode], row - int(index.begins[episode]))
     costs = index.frame_layout.split(index.frames[row] - asked)
+    if led:
+        costs[PATH] = led[episode]
     return Match(ref, max(distance, 0.0), costs, symmetry_index)

@@ -149,13 +149,14 @@ class Residuals:
             first = {n: v[:1] for n, v in terms[number].items()}
             goal = None if episode.goal is None or len(episode.goal) != 3 else episode.goal.astype(np.float64)
             scene = self.index.lay_out_scene(first)
-            candidates = self.retriever.nearest_scenes(self.index, [scene], goal, 1, frozenset(hidden))
+            candidates, added = self.retriever.nearest_scenes(self.index, [scene], goal, 1, frozenset(hidden))
             found, _ = nearest_frames(
                 self.index.frames,
                 asked,
                 self.index.firsts,
                 self.index.ends,
                 candidates,
+                added,
                 nothing,
                 none,
                 0.0,
