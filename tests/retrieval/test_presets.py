@@ -42,7 +42,11 @@ def test_a_file_changes_what_it_names_and_nothing_else(tmp_path: Path) -> None:
     assert sorted(describer.terms.keys() ^ world.terms.keys()) == ["image/front", "object/cup"]
     assert describer.dims["history"] == 4 * 10
     assert (config.n_candidates, config.chunk_size) == (3, 16)
-    assert (config.weights["image/wrist"], config.weights[PATH], config.weights["object/cup"]) == (0.5, 0, 1.0)
+    assert (config.weights["image/wrist"], config.weights[PATH], config.weights["object/cup"]) == (
+        0.5,
+        0,
+        1.0,
+    )
     assert config.weights["proprio"] == usual.weights["proprio"]
     assert config.scene_weights[PATH] == usual.scene_weights[PATH]
 

@@ -100,6 +100,20 @@ def test_unpaired_data_and_a_single_task_have_no_such_number() -> None:
     }
 
 
+def test_the_path_counts_where_scenes_are_ranked() -> None:
+    """The block is where the tool goes to, and the words do not say so."""
+    episodes = {name: shown(name, 30) for name in ("arm", "hand")}
+    for name, some in episodes.items():
+        one_task = [replace(e, task=TASKS[0]) for e in some]
+        episodes[name] = [replace(e, proprio=e.objects["block"][:, :2]) for e in one_task]
+    views = [MemoryView(some) for some in episodes.values()]
+    ranks = []
+    for path in (0.0, 1.0):
+        config = RetrievalConfig("test", {"words": 1.0, "block": 1e-9, "path": path}, {"block": 1.0})
+        ranks.append(descriptor_quality(*views, (TermDescriber(TERMS), config)).rows[0].scene_rank.mean)
+    assert ranks[1] != ranks[0]
+
+
 def test_a_pool_that_cannot_be_described_is_refused() -> None:
     with pytest.raises(InputError, match="the pool"):
         measured([replace(e, objects={}) for e in shown("hand", 30)])

@@ -40,12 +40,12 @@ class Layout:
 
 
 def make_layout(weights: Mapping[str, float], scales: Mapping[str, float], dims: Mapping[str, int]) -> Layout:
-    """The layout of the terms with a weight above 0."""
+    """The layout of the terms with a weight above 0; the path is none."""
     spans: dict[str, tuple[int, int]] = {}
     factors: dict[str, float] = {}
     at = 0
     for name, weight in weights.items():
-        if weight <= 0:
+        if weight <= 0 or name == PATH:
             continue
         if name not in dims:
             raise DatasetError(
@@ -128,8 +128,8 @@ def build_index(
     """
     descriptors = _usable(descriptors, episodes, problem)
     dims = {name: rows.shape[1] for name, rows in descriptors.terms.items()}
-    scene_layout = make_layout(_described(config.scene_weights), config.scales, dims)
-    frame_layout = make_layout(_described(config.weights), config.scales, dims)
+    scene_layout = make_layout(config.scene_weights, config.scales, dims)
+    frame_layout = make_layout(config.weights, config.scales, dims)
     described = np.diff(descriptors.starts) > 0
     begins, past = descriptors.starts[:-1][described], descriptors.starts[1:][described]
     kept = [episode for episode, there in zip(episodes, described, strict=True) if there]
@@ -158,10 +158,6 @@ def build_index(
         Paths(kept, scenes),
         tuple(episode.id for episode, there in zip(episodes, described, strict=True) if not there),
     )
-
-
-def _described(weights: Mapping[str, float]) -> dict[str, float]:
-    return {name: weight for name, weight in weights.items() if name != PATH}
 
 
 def _usable(

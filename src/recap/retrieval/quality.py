@@ -14,6 +14,7 @@ from recap.features.describer import TermDescriber
 from recap.pool.view import PoolView
 from recap.retrieval.config import RetrievalConfig, with_scales
 from recap.retrieval.index import make_layout, squared_distances
+from recap.retrieval.paths import PATH, Paths
 from recap.types import F32, F64, Descriptors, Episode
 
 WHOLE = "all"  # every term, as the retrieval weighs them
@@ -85,7 +86,8 @@ def descriptor_quality(
     rows, n_paired, n_asked, n_tasks = [], 0, 0, 0
     for weights, scene_weights, name in ways:
         layouts = [make_layout(w, config.scales, dims) for w in (weights, scene_weights or weights)]
-        table = _Table(pool, shown, *(layout.lay_out(shown.terms) for layout in layouts))
+        moments, scenes = (layout.lay_out(shown.terms) for layout in layouts)
+        table = _Table(pool, shown, moments, scenes, scene_weights.get(PATH, 0.0))
         laid_out = [layout.lay_out(asked.terms) for layout in layouts]
         found = [
             table.ask(target.episode(i), laid_out[0][a:b], laid_out[1][a], n_moments)
@@ -101,12 +103,16 @@ def descriptor_quality(
 class _Table:
     """The pool's rows by one way to compare."""
 
-    def __init__(self, pool: PoolView, shown: Descriptors, moments: F32, scenes: F32) -> None:
-        self.starts, self.moments, self.scenes = shown.starts, moments, scenes
+    def __init__(
+        self, pool: PoolView, shown: Descriptors, moments: F32, scenes: F32, path_weight: float
+    ) -> None:
+        self.starts, self.moments, self.path_weight = shown.starts, moments, path_weight
         self.episodes = [pool.episode(name) for name in shown.episode_ids]
         self.tasks = sorted({episode.task for episode in self.episodes})
         self.task_of = np.array([self.tasks.index(episode.task) for episode in self.episodes])
         self.known = np.diff(shown.starts) > 0
+        first = np.where(self.known, self.starts[:-1], 0)
+        self.paths = Paths(self.episodes, np.ascontiguousarray(scenes[first]))
 
     def ask(self, query: Episode, moments: F32, scene: F32, n_moments: int) -> tuple[float, float, float]:
         """Task rank, scene rank and phase error of one target demonstration; nan where there is none."""
@@ -140,8 +146,9 @@ class _Table:
     def _scene_rank(self, scene: F32, twins: NDArray[np.bool_], others: NDArray[np.bool_]) -> float:
         if not twins.any() or not others.any():
             return math.nan
-        first = np.where(self.known, self.starts[:-1], 0)
-        apart = squared_distances(np.ascontiguousarray(self.scenes[first]), scene)
+        apart = squared_distances(self.paths.rows, scene).astype(np.float64)
+        if self.path_weight:  # the twin must not help to predict its own path
+            apart += self.path_weight * self.paths.costs(scene, np.flatnonzero(twins | ~self.known).tolist())
         twin = apart[twins].min()
         return float(((apart[others] < twin) + 0.5 * (apart[others] == twin)).mean())
 
