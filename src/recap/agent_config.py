@@ -24,7 +24,7 @@ class AgentConfig:
 
     policy: str = REPLAY  # `replay`, or a policy by shipped name or path
     settings_of: str | None = None  # replay: the policy whose retrieval, chunk and look interval it takes
-    retrieval: str = ""  # by name, such as world
+    retrieval: str = ""  # by name, such as world, or a file
     subtrajectories: bool | None = None  # parts of demonstrations are retrieved too
     n_candidates: int | None = None  # trajectories that stage 1 keeps
     n_action_steps: int | None = None  # of a chunk that are executed before the next look

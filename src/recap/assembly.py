@@ -60,7 +60,7 @@ def retrieval_name(config: AgentConfig, suite: Suite | None = None, own: PolicyC
     Args:
         own: of the policy, where it is at hand.
     """
-    from recap.retrieval.presets import full_name
+    from recap.retrieval.presets import full_name, short_name
 
     own = own or policy_config(config)
     trained = None if own is None else own.retrieval_name
@@ -70,8 +70,8 @@ def retrieval_name(config: AgentConfig, suite: Suite | None = None, own: PolicyC
         return trained or usual
     if trained is not None and name != trained:
         raise InputError(
-            f"policy '{config.settings_of or config.policy}' was trained with retrieval {trained}, not "
-            f"{name}: leave --retrieval out"
+            f"policy '{config.settings_of or config.policy}' was trained with retrieval "
+            f"{short_name(trained)}, not {short_name(name)}: leave --retrieval out"
         )
     return name
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("target")
 @click.argument("pool")
-@click.option("--retrieval", metavar="NAME", help="How to retrieve.  [default: as the data allow]")
+@click.option(
+    "--robot", "robot_file", metavar="FILE", help="The robot's description.  [default: the target's]"
+)
+@click.option("--retrieval", metavar="NAME|FILE", help="How to retrieve.  [default: as the data allow]")
 @click.option(
     "--horizons", default="1,2,4,8,16,32", show_default=True, metavar="N,N…", help="Chunk lengths to try."
 )
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 def check(
     target: str,
     pool: str,
+    robot_file: str | None,
     retrieval: str | None,
     horizons: str,
     moments: int,
@@ -54,40 +57,48 @@ def check(
     TARGET has demonstrations of the robot, POOL those of the other embodiment; each is a pool, a packed
     snapshot, a standard pool, or a dataset that recap pool add would import. What is retrieved for moments
     of the target is compared with what the robot did then, and with holding still. Seconds on a CPU. The
-    exit code is 1 when the check fails.
+    exit code is 1 when the check does not hold.
 
     \b
     Example:
       recap check pusht-triangle pusht-9x100
-      recap check data/robot data/hands --map proprio=observation.state --json check.json
+      recap check data/robot data/hand --robot robot.yaml --json check.json
     """
     import json
     import shlex
 
     from recap.cli.importing import parse_mapping
     from recap.cli.terminal import show
+    from recap.kinematics import tool_space
     from recap.pool.opening import open_demonstrations
+    from recap.robot import load_robot
     from recap.run_directory import write_whole
-    from recap.training.check import EVERYTHING, check_pool
+    from recap.training.check import FAILS, check_pool
 
     mapping = parse_mapping(maps)
-    views = [open_demonstrations(place, mapping, pair_by=pair_by) for place in (target, pool)]
+    robot = None if robot_file is None else load_robot(robot_file)
+    views = [open_demonstrations(place, mapping, tool_space(robot), pair_by) for place in (target, pool)]
     found = check_pool(
-        *views, names=(target, pool), retrieval=retrieval, horizons=_numbers(horizons), n_moments=moments
+        *views,
+        names=(target, pool),
+        robot=robot,
+        retrieval=retrieval,
+        horizons=_numbers(horizons),
+        n_moments=moments,
     )
     click.echo(
         f"{found.n_target} target demonstrations, {found.n_pool} in the pool, {found.n_paired} paired by "
         f"scene; retrieval {found.retrieval}"
     )
-    if found.retrieval == EVERYTHING:
-        click.echo(f"Moments are compared by: {', '.join(found.compared)}.")
-        if not any(name.startswith("object ") for name in found.compared):
-            click.echo("No object has its pose on both sides: " + _instead(found.compared))
+    click.echo(f"Moments are compared by: {', '.join(found.compared)}.")
+    if not any(name.startswith(("object", "image", "tools")) for name in found.compared):
+        click.echo("Nothing says where things are: expect little, or add poses or a camera that both have.")
     show(_table(found))
     best = found.best
     click.echo(
-        f"\nThe check {found.verdict}. Against holding still, over {best.horizon} actions: as retrieved "
-        f"{best.ratio:.2f}, moved to the robot {best.corrected_ratio:.2f} [{best.low:.2f}, {best.high:.2f}]."
+        f"\nVerdict: {found.verdict}. Against holding still, over {best.horizon} actions: as "
+        f"retrieved {best.ratio:.2f} [{best.ratio_low:.2f}, {best.ratio_high:.2f}], moved to the robot "
+        f"{best.corrected_ratio:.2f} [{best.low:.2f}, {best.high:.2f}]."
     )
     click.echo(f"Recommended chunk_size: {found.chunk_size}.")
     if best.corrected > 0:
@@ -95,8 +106,9 @@ def check(
             f"A perfect retriever would leave {best.perfect / best.corrected:.0%} of that residual at this "
             "length; the rest is what better retrieval could save."
         )
+    failed = found.verdict.startswith(FAILS)
     poor = [str(row.horizon) for row in found.rows if row.corrected_ratio >= 1]
-    if poor and not found.verdict.startswith("fails"):
+    if poor and not failed:
         click.echo(
             f"At lengths {', '.join(poor)} it is no nearer than holding still: more demonstrations help."
         )
@@ -106,6 +118,7 @@ def check(
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
         words = ["recap", "check", target, pool, "--horizons", horizons, "--moments", str(moments)]
+        words += [] if robot_file is None else ["--robot", robot_file]
         words += [] if retrieval is None else ["--retrieval", retrieval]
         words += [] if pair_by == "scene" else ["--pair-by", pair_by]
         words += [word for one in maps for word in ("--map", one)]
@@ -113,29 +126,36 @@ def check(
         write_whole(json_file, json.dumps(body, indent=1) + "\n")
         click.echo(f"Results: {json_file}")
     click.echo(f"({found.wall_s:.1f} s)")
-    if found.verdict.startswith("fails"):
-        click.echo("Next: look at the features with recap retrieve POOL --at … --explain, or align the two")
-        return 1
-    click.echo(_next_step(views[0], found))
-    return 0
+    click.echo(f"Next: {_next_step(views[0], found, robot_file, retrieval)}")
+    return int(failed)
 
 
-def _next_step(target: PoolView, found: Check) -> str:
-    """How to train on these data, by a suite's recipe where one is for such a robot."""
-    from recap.training.check import robot_of
+def _next_step(target: PoolView, found: Check, robot_file: str | None, retrieval: str | None) -> str:
+    """What to do with these data: look at a match, or train, by a suite's recipe where one fits the robot."""
+    from recap.robot import load_robot
+    from recap.training.check import HOLDS, robot_of
     from recap.training.presets import preset
 
-    if found.verdict.startswith("is doubtful"):
-        return "Next: more demonstrations, poses or a camera that both sides have; then this command again"
-    first, robot = target.episode(target.episode_ids[0]), robot_of(target)
+    if not found.verdict.startswith(HOLDS):
+        if found.best.perfect > 0.8 * found.best.corrected:
+            return "more demonstrations, for no retrieval would do much better; then this command again"
+        chosen = "" if retrieval is None else f" --retrieval {retrieval}"
+        moment = f"recap retrieve {found.pool} --at {found.pairs[0].matched_id}:0{chosen} --explain"
+        return f"see what is matched with {moment}, or choose another retrieval with --retrieval FILE"
+    first = target.episode(target.episode_ids[0])
+    robot = robot_of(target) if robot_file is None else load_robot(robot_file)
     config = _recipe(robot, first)
     if config is None and not first.images and not first.objects:
-        return "Next: a camera or poses of objects, for a policy has to see more than the robot itself"
-    name = "robot.yaml --size small" if config is None else config.preset
+        return "a camera or poses of objects, for a policy has to see more than the robot itself"
+    name = f"{robot_file or 'robot.yaml'} --size small" if config is None else config.preset
     length = f"--set policy.chunk_size={found.chunk_size}"
     if found.chunk_size < (config or preset("small", robot=robot)).policy.n_action_steps:
         length += f" --set policy.n_action_steps={found.chunk_size}"
-    return f"Next: recap train {name} --target {found.target} --pool {found.pool} {length}"
+    length += "" if retrieval is None else f" --retrieval {retrieval}"
+    train = f"recap train {name} --target {found.target} --pool {found.pool} {length}"
+    if config is None and robot_file is None:
+        return f"recap init {found.target} --pool {found.pool} --out robot.yaml, then {train}"
+    return train
 
 
 def _recipe(robot: RobotSpec, first: Episode) -> TrainConfig | None:
@@ -152,12 +172,6 @@ def _recipe(robot: RobotSpec, first: Episode) -> TrainConfig | None:
             fitting.append(config)
     small = (config for config in fitting if config.preset.endswith("-small"))
     return next(small, next(iter(fitting), None))
-
-
-def _instead(compared: Sequence[str]) -> str:
-    if any(name.startswith("picture ") for name in compared):
-        return "pictures stand in, by where their colours and edges are."
-    return "nothing says where things are, so expect little; add poses or a camera that both have."
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import click
 @click.command()
 @click.argument("pool")
 @click.option("--at", required=True, metavar="EPISODE:T", help="The moment that is asked about.")
-@click.option("--retrieval", metavar="NAME", help="How to retrieve.  [default: what the pool's data allow]")
+@click.option("--retrieval", metavar="NAME|FILE", help="How to retrieve.  [default: as the data allow]")
 @click.option(
     "--matches",
     type=click.IntRange(1, 100),
@@ -58,7 +58,7 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
     first = view.episode(episode_id)
     asked = (suite.retrieval_for(first, first) for suite in suites().values())
     name = retrieval or next((found for found in asked if found), "world")
-    describer, config = find_retrieval(name, infer_robot(first))
+    describer, config = find_retrieval(name, getattr(view, "robot", None) or infer_robot(first))
     explanation = explaining.explain(Retriever(source, describer, config), view, ref, matches)
     show(_table(explanation))
     found = explanation.retrieval

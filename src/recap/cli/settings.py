@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Field of `AgentConfig` -> what its option does. A field without a line here has no option.
 HELP = {
     "settings_of": "Replay with this policy's settings: its equal control.",
-    "retrieval": "How to retrieve, by name.  [default: the policy's, or the env's]",
+    "retrieval": "How to retrieve, by name or file.  [default: the policy's, or the env's]",
     "subtrajectories": "Retrieve parts of demonstrations too.  [default: the policy's]",
     "n_candidates": "Trajectories that stage 1 keeps.  [default: the retrieval's]",
     "n_action_steps": "Actions of a chunk to execute.  [default: the policy's]",

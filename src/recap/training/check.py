@@ -8,13 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from recap.errors import InputError
-from recap.features.describer import TermDescriber
-from recap.features.language import HashedWords
-from recap.features.terms import ImageFeature, Instruction, ObjectPoses, Proprio, Term
-from recap.features.vision import PatchEncoder
 from recap.pool.view import PoolView
-from recap.retrieval.config import RetrievalConfig, with_scales
-from recap.retrieval.presets import Retrieval, find_retrieval
+from recap.retrieval.config import with_scales
+from recap.retrieval.presets import Retrieval, RetrievalFile, find_retrieval
 from recap.robot import RobotSpec, infer_robot
 from recap.suites import suites
 from recap.training.residuals import HorizonRow, PairRow, Residuals
@@ -22,11 +18,11 @@ from recap.types import Episode
 
 HORIZONS = (1, 2, 4, 8, 16, 32)
 N_MOMENTS = 3000  # asked about, spread over all target episodes
-WEAK, NO_GOOD = 0.9, 1.0  # ratios to holding still from which the check is doubtful, and fails
+WEAK = 0.9  # ratio to holding still from which what is retrieved is not worth correcting
+HOLDS, UNCLEAR, FAILS = "holds", "unclear", "does not hold"  # how a verdict begins
+MIN_SURE = 5  # target demonstrations, below which no interval can be trusted
 DRIFT = 2.0  # the error may double within a chunk that is recommended
 MIN_TARGET = 2  # demonstrations, between which the interval draws
-EVERYTHING = "everything"  # the retrieval of data that are no suite's own
-TASK_WEIGHT = 100.0  # another task is further than any pose
 
 
 @dataclass(frozen=True)
@@ -70,11 +66,8 @@ def robot_of(view: PoolView) -> RobotSpec:
     return described or infer_robot(view.episode(view.episode_ids[0]))
 
 
-def choose_retrieval(target: Episode, shown: Episode) -> Retrieval:
-    """A suite's own where the data are its kind; otherwise everything that both sides have, in one frame.
-
-    Pictures are looked at only where no object's pose is known on both sides.
-    """
+def choose_retrieval(target: Episode, shown: Episode, robot: RobotSpec) -> Retrieval:
+    """A suite's own where the data are its kind; otherwise `world` by all that both sides have."""
     for suite in suites().values():
         name = suite.retrieval_for(target, shown)
         if name is not None:
@@ -82,24 +75,13 @@ def choose_retrieval(target: Episode, shown: Episode) -> Retrieval:
     if target.proprio.shape[1] != shown.proprio.shape[1]:
         raise InputError(
             f"the target has {target.proprio.shape[1]}-D proprioception and the pool "
-            f"{shown.proprio.shape[1]}-D: map both to the same numbers with --map"
+            f"{shown.proprio.shape[1]}-D: map both to the same numbers with --map, or describe the robot's "
+            "kinematics"
         )
-    terms: dict[str, Term] = {
-        "proprio": Proprio("u" * target.proprio.shape[1]),
-        "task": Instruction(HashedWords()),
-    }
-    for name in sorted(target.objects.keys() & shown.objects.keys()):
-        if target.objects[name].shape[1] == shown.objects[name].shape[1]:
-            terms[f"object {name}"] = ObjectPoses((name,), (0, target.objects[name].shape[1]))
-    cameras = sorted(target.images.keys() & shown.images.keys())
-    if cameras and not any(name.startswith("object ") for name in terms):
-        terms |= {f"picture {name}": ImageFeature(PatchEncoder(), name) for name in cameras}
-    weights = {name: TASK_WEIGHT if name == "task" else 1.0 for name in terms}
-    scales = {"task": 1.0}
-    config = RetrievalConfig(
-        EVERYTHING, scene_weights=weights, weights=weights, scales=scales, auto_scale=True
-    )
-    return TermDescriber(terms), config
+    cameras = tuple(name for name in robot.cameras if name in target.images and name in shown.images)
+    sizes = {name: poses.shape[1] for name, poses in shown.objects.items() if name in target.objects}
+    objects = tuple(sorted(name for name, size in sizes.items() if size == robot.object_size(name)))
+    return RetrievalFile("world", cameras=cameras, objects=objects).build(robot)
 
 
 def check_pool(
@@ -107,6 +89,7 @@ def check_pool(
     pool: PoolView,
     *,
     names: tuple[str, str] = ("target", "pool"),
+    robot: RobotSpec | None = None,
     retrieval: str | None = None,
     horizons: Sequence[int] = HORIZONS,
     n_moments: int = N_MOMENTS,
@@ -125,8 +108,8 @@ def check_pool(
             f"the target has {first.actions.shape[1]}-D actions and the pool {shown.actions.shape[1]}-D: "
             "map both to the same action space with --map"
         )
-    robot = robot_of(target)
-    chosen = choose_retrieval(first, shown) if retrieval is None else find_retrieval(retrieval, robot)
+    robot = robot or robot_of(target)
+    chosen = choose_retrieval(first, shown, robot) if retrieval is None else find_retrieval(retrieval, robot)
     describer, config = chosen
     if len(target.episode_ids) < MIN_TARGET:
         raise InputError(
@@ -152,7 +135,7 @@ def check_pool(
         measure.still,
         rows,
         chunk,
-        _verdict(next(row for row in rows if row.horizon == chunk)),
+        _verdict(next(row for row in rows if row.horizon == chunk), len(target.episode_ids)),
         pairs,
         time.monotonic() - started,
     )
@@ -164,19 +147,20 @@ def _recommend(rows: Sequence[HorizonRow]) -> int:
     A longer chunk says more against holding still, and asks for fewer looks; but what is retrieved drifts
     away, and the policy has to correct that without looking.
     """
-    useful = [row for row in rows if row.corrected_ratio < WEAK and row.high < NO_GOOD]
+    useful = [row for row in rows if row.high < WEAK]
     useful = [row for row in useful if row.ratio < WEAK] or useful
     near = [row.horizon for row in useful if row.corrected <= DRIFT * useful[0].corrected + 1e-6]
     return max(near) if near else min(rows, key=lambda row: row.corrected_ratio).horizon
 
 
-def _verdict(row: HorizonRow) -> str:
-    """Both as it is retrieved and moved to begin where the robot is, it must be nearer than holding still."""
-    if row.corrected_ratio >= NO_GOOD:
-        return "fails: what is retrieved is no nearer than holding still"
-    if row.high >= NO_GOOD or row.corrected_ratio >= WEAK:
-        return "is doubtful: what is retrieved is hardly nearer than holding still"
-    if row.ratio >= WEAK:
-        how = "no" if row.ratio >= NO_GOOD else "hardly"
-        return f"is doubtful: unless moved to the robot, what is retrieved is {how} nearer than holding still"
-    return "passes: what is retrieved is nearer than holding still"
+def _verdict(row: HorizonRow, n_target: int) -> str:
+    """Both as it is retrieved and moved to begin where the robot is, it must surely be a tenth nearer."""
+    if row.low >= WEAK:
+        return f"{FAILS}: what is retrieved is no nearer than holding still"
+    if row.high >= WEAK:
+        return f"{UNCLEAR}: what is retrieved may be hardly nearer than holding still"
+    if row.ratio_high >= WEAK:
+        return f"{UNCLEAR}: unless moved to the robot, it may be hardly nearer than holding still"
+    if n_target < MIN_SURE:
+        return f"{UNCLEAR}: what is retrieved is nearer than holding still, in too few demonstrations"
+    return f"{HOLDS}: what is retrieved is nearer than holding still"

@@ -38,6 +38,8 @@ class HorizonRow:
     corrected_ratio: float  # corrected / still
     low: float  # 95 % of the corrected ratio, a bootstrap over target episodes
     high: float
+    ratio_low: float  # and of the ratio as retrieved
+    ratio_high: float
 
 
 @dataclass(frozen=True)
@@ -188,13 +190,13 @@ class Residuals:
         """All moments at one length."""
         still, residual = self.error(self.rest, horizon), self.error(self.shown[False], horizon)
         corrected, paired = (self.error(self.shown[t] + self.offset[t], horizon) for t in (False, True))
-        low, high = self._interval(corrected, still)
+        bounds = (*self._interval(corrected, still), *self._interval(residual, still))
         n = self.n_numbers(horizon).sum()
         sums = [part.sum() for part in (still, residual, corrected, paired)]
         a, b, c, d = (float(np.sqrt(part / n)) for part in sums)
         perfect = self._perfect(horizon)
         least = max(a, 1e-9)  # where nothing ever moves
-        return HorizonRow(horizon, a, b, c, d, perfect, b / least, c / least, low, high)
+        return HorizonRow(horizon, a, b, c, d, perfect, b / least, c / least, *bounds)
 
     def _interval(self, residual: F64, rest: F64) -> tuple[float, float]:
         """Of the ratio, over target episodes drawn anew."""
