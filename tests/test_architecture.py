@@ -66,7 +66,7 @@ ALLOWED = {
     "training": BASE | {"pool", "features", "retrieval", "policies"},
     "evaluation": BASE | {"pool", "features", "retrieval", "policies", "agent", "assembly"},
     "serving": BASE | {"pool", "features", "retrieval", "policies", "agent", "assembly"},
-    "api": BASE | {"pool", "policies", "assembly", "evaluation", "training"},
+    "api": BASE | {"pool", "features", "policies", "assembly", "evaluation", "training"},
     "testing": BASE | {"features", "serving"},
     "cli": BASE
     | {

@@ -11,6 +11,7 @@ from recap.assembly import REPLAY, AgentConfig, assemble_agent, suite_of
 from recap.assembly import load_policy as load_for
 from recap.errors import InputError
 from recap.evaluation.worlds import EnvMap, map_observation
+from recap.features.estimators import estimator_of
 from recap.pool.opening import open_pool
 from recap.suites import Options, PoseEstimator
 from recap.types import F64, NO_CONTEXT, ActionChunk, Observation, Retrieval
@@ -120,8 +121,9 @@ class Agent:
             for name in self._agent.requires.objects
         )
         self._estimator = None
-        if self._suite is not None and estimated:
-            self._estimator = self._suite.estimator(self._options)
+        if estimated:
+            own = None if self._suite is None else self._suite.estimator(self._options)
+            self._estimator = own or estimator_of(self.robot)
 
     def act(self, observation: Observation | Mapping[str, Any], info: Mapping[str, Any] | None = None) -> F64:
         """The next action (a,) for what is observed now.

@@ -69,7 +69,7 @@ def check(
 
     from recap.cli.importing import parse_mapping
     from recap.cli.terminal import show
-    from recap.kinematics import tool_space
+    from recap.features.estimators import prepared
     from recap.pool.opening import open_demonstrations
     from recap.robot import load_robot
     from recap.run_directory import write_whole
@@ -77,7 +77,7 @@ def check(
 
     mapping = parse_mapping(maps)
     robot = None if robot_file is None else load_robot(robot_file)
-    views = [open_demonstrations(place, mapping, tool_space(robot), pair_by) for place in (target, pool)]
+    views = [open_demonstrations(place, mapping, prepared(robot), pair_by) for place in (target, pool)]
     found = check_pool(
         *views,
         names=(target, pool),

@@ -152,7 +152,7 @@ def add(
 def transform_of(store: Pool, robot: str | None) -> Callable[[Episode], Episode] | None:
     """Of joints into the tool space of the pool."""
     from recap.errors import InputError
-    from recap.kinematics import tool_space
+    from recap.features.estimators import prepared
     from recap.robot import difference, load_robot
 
     own = store.view().robot
@@ -160,7 +160,7 @@ def transform_of(store: Pool, robot: str | None) -> Callable[[Episode], Episode]
     why = None if own is None or recorded is None else difference(own, recorded)
     if why is not None:
         raise InputError(f"{robot} does not fit the pool's robot: {why}", code="robot.mismatch")
-    return tool_space(recorded, known=robot is not None)
+    return prepared(recorded, known=robot is not None)
 
 
 @pool.command("rm")

@@ -67,7 +67,7 @@ class PatchEncoder:
     """
 
     def __init__(
-        self, colour_cells: int = 6, edge_cells: int = 8, n_directions: int = 6, edge_weight: float = 2.0
+        self, colour_cells: int = 4, edge_cells: int = 6, n_directions: int = 6, edge_weight: float = 2.0
     ) -> None:
         if min(colour_cells, edge_cells, n_directions) < 1 or max(colour_cells, edge_cells) > self.SIZE:
             raise InputError(f"patch grids of {colour_cells} and {edge_cells} cells: give 1 to {self.SIZE}")

@@ -17,6 +17,7 @@ from recap import config as configs
 from recap.agent import RetrievalAgent, refuse_other_robot
 from recap.assembly import assemble_agent, load_policy, policy_config
 from recap.errors import InputError, RecapError
+from recap.features.estimators import RECORDED, estimator_of, with_poses
 from recap.pool.opening import open_pool
 from recap.pool.store import Pool
 from recap.pool.view import PoolSource
@@ -145,7 +146,13 @@ class Service:
     def _estimates(self) -> bool:
         """Whether poses that are not sent can be found in an image."""
         named = [self.robot.objects.get(name) for name in self.agent.requires.objects]
-        return self.suite is not None and any(o is not None and o.source != "recorded" for o in named)
+        found = any(o is not None and o.source != RECORDED for o in named)
+        if found and self.suite is None:
+            estimator_of(self.robot)  # refuses a source that cannot be used before anything connects
+        return found
+
+    def _estimator(self, options: Options) -> PoseEstimator | None:
+        return estimator_of(self.robot) if self.suite is None else self.suite.estimator(options)
 
     def context(self, options: Options) -> TaskContext:
         """What observations do not show."""
@@ -325,8 +332,8 @@ class Service:
         self.check_options(fresh.options)
         session.options = {**session.options, **(fresh.options or {})}
         options = {**self.suite_options(), **session.options}
-        if self.look.estimates and self.suite is not None:
-            session.estimator = self.suite.estimator(options)
+        if self.look.estimates:
+            session.estimator = self._estimator(options)
         seed = session.n_episodes if fresh.seed is None else fresh.seed
         self.agent.reset(session.slot, _Seeded(seed), self.context(session.options))
         session.fresh, session.steps = None, 0
@@ -347,10 +354,12 @@ class Service:
     def complete(self, episode: Episode) -> Episode:
         """An uploaded demonstration with the poses that retrieval reads, found in its images if not sent."""
         needs = self.look.requires
-        if self.suite is None or not self.look.estimates or not episode.images:
+        if not self.look.estimates or not episode.images:
             return episode
         if needs.missing(episode.objects, episode.goal) is None:
             return episode
+        if self.suite is None:
+            return with_poses(episode, self.robot)
         known = {name: episode.attributes[name] for name in self.suite.options if name in episode.attributes}
         estimator = self.suite.estimator({**self.suite_options(), **known})
         seen = [estimator.estimate(observation_at(episode, t)) for t in range(len(episode))]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recap.errors import InputError
-from recap.kinematics import tool_space
+from recap.features.estimators import prepared
 from recap.policies.config import PolicyConfig
 from recap.policies.policy import RetrievalStamp, Statistics
 from recap.policies.vectors import letters_of
@@ -344,7 +344,7 @@ def pairs_for(
 
 def demonstrations(names: str, robot: RobotSpec | None = None, pair_by: str = SCENE) -> list[Episode]:
     """All of the pools or datasets of these names, which commas separate; joints as tool poses."""
-    transform = tool_space(robot)
+    transform = prepared(robot)
     views = [open_demonstrations(name.strip(), None, transform, pair_by) for name in names.split(",")]
     return [view.episode(episode_id) for view in views for episode_id in view.episode_ids]
 
