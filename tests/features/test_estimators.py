@@ -50,9 +50,10 @@ def test_a_tag_is_found_to_a_millimetre_and_a_degree(degrees: float, tilt: float
     place = np.array([0.04, -0.03, 0.5])
     found = AprilTag("cup", ObjectSpec("pose3"), WORDS).find({"front": picture(turn, place)})
     assert found is not None
-    assert np.abs(found[:3] - place).max() < 0.003
+    assert np.abs(found[:3] - place).max() < 0.001
     apart = quaternion_to_matrix(found[3:]).T @ turn
-    assert np.rad2deg(np.arccos(np.clip((np.trace(apart) - 1) / 2, -1, 1))) < 2
+    off = np.rad2deg(np.arccos(np.clip((np.trace(apart) - 1) / 2, -1, 1)))
+    assert off < (1 if tilt else 15), "of a tag seen squarely two tilts look alike"
 
 
 def test_with_the_cameras_place_a_pose_is_in_the_world_or_the_plane() -> None:
