@@ -23,7 +23,6 @@ from recap.cli.one_line import run_script
 from recap.features.describer import TermDescriber
 from recap.features.terms import ObjectPosition, ObjectTurn, Position, Proprio, Time
 from recap.pool.memory import MemoryPool
-from recap.retrieval.coarse import build_coarse
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.explain import query_at
 from recap.retrieval.index import build_index, nearest_frames, squared_distances
@@ -151,7 +150,7 @@ def scenes(n: int, seed: int) -> np.ndarray:
 
 
 def stage_1(n: int, n_calls: int) -> dict[str, Any]:
-    """Exact and grouped search over n scenes, with recall, and faiss beside it."""
+    """Exact search over n scenes, and faiss beside it."""
     rows, queries = scenes(n, 0), scenes(64, 1)
     out: dict[str, Any] = {"n": n}
     exact = [np.argsort(squared_distances(rows, q), kind="stable")[:5] for q in queries[:32]]
@@ -163,14 +162,6 @@ def stage_1(n: int, n_calls: int) -> dict[str, Any]:
         return np.argpartition(squared_distances(rows, queries[i % 64]), 5)[:5]
 
     out["exact"] = {"ms_p50": median_us(exactly, n_calls)[0] / 1000}
-    started = time.perf_counter()
-    coarse = build_coarse(rows)
-    built_s = time.perf_counter() - started
-    out["grouped"] = {
-        "ms_p50": median_us(lambda i: coarse.search(queries[i % 64], 5), n_calls)[0] / 1000,
-        "recall_at_5": recall(lambda q: coarse.search(q, 5)[0]),
-        "build_s": built_s,
-    }
     if importlib.util.find_spec("faiss"):
         import faiss
 

@@ -19,6 +19,7 @@ PATH = "path"  # among the weights of stage 1; no term describes it
 N_PHASES = 8  # of a demonstration at which its path is compared
 MIN_EPISODES = 5  # of a task, to predict from
 MAX_EPISODES = 400  # of a task that are predicted from
+MAX_REFIT = 64  # episodes of a task, above which hiding one of them changes nothing
 RIDGES = np.geomspace(1e-4, 10.0, 21)  # times the largest eigenvalue; the one that errs least is taken
 I64 = NDArray[np.int64]
 
@@ -37,35 +38,36 @@ class Paths:
     rows: F32  # (e, D1)
 
     @cached_property
-    def groups(self) -> list[I64]:
-        """Numbers of the episodes of each task that can be predicted."""
+    def groups(self) -> list[tuple[I64, F64]]:
+        """Of each task that can be predicted: numbers of its episodes, and their paths."""
         found: dict[tuple[str, int], list[int]] = {}
         for number, episode in enumerate(self.episodes):
             found.setdefault((episode.task, episode.proprio.shape[1]), []).append(number)
-        return [np.array(group) for group in found.values() if len(group) >= MIN_EPISODES]
+        large = [group for group in found.values() if len(group) >= MIN_EPISODES]
+        return [(np.array(group), np.stack([path_of(self.episodes[i]) for i in group])) for group in large]
 
     @cached_property
-    def _fits(self) -> list[_Fit | None]:
-        return [self._fit(group) for group in self.groups]
+    def _fits(self) -> list[_Fit]:
+        return [self._fit(group, paths) for group, paths in self.groups]
 
-    def _fit(self, group: I64) -> _Fit | None:
-        few = group[np.unique(np.linspace(0, len(group) - 1, min(len(group), MAX_EPISODES)).astype(int))]
-        paths = np.stack([path_of(self.episodes[number]) for number in few])
-        return _fit(self.rows[few].astype(np.float64), paths) if len(few) >= MIN_EPISODES else None
+    def _fit(self, group: I64, paths: F64) -> _Fit:
+        few = np.unique(np.linspace(0, len(group) - 1, min(len(group), MAX_EPISODES)).astype(int))
+        return _fit(self.rows[group[few]].astype(np.float64), paths[few])
 
     def costs(self, row: F32, hidden: Sequence[int] = ()) -> F64:
         """(e,) how far each episode's path is from the predicted one, in spreads of its task's paths.
 
         Args:
             row: (D1,) the scene that is asked about.
-            hidden: episodes that must not help to predict.
+            hidden: episodes that must not help to predict, as far as one of them weighs anything.
         """
         costs = np.zeros(len(self.episodes))
-        for number, group in enumerate(self.groups):
-            kept = group[~np.isin(group, hidden)]
-            fit = self._fits[number] if len(kept) == len(group) else self._fit(kept)
-            if fit is not None:
-                costs[group] = fit.costs(row, np.stack([path_of(self.episodes[i]) for i in group]))
+        for number, (group, paths) in enumerate(self.groups):
+            kept = ~np.isin(group, hidden)
+            if kept.all() or len(group) > MAX_REFIT:
+                costs[group] = self._fits[number].costs(row, paths)
+            elif kept.sum() >= MIN_EPISODES:
+                costs[group] = self._fit(group[kept], paths[kept]).costs(row, paths)
         return costs
 
 
@@ -98,14 +100,15 @@ def _fit(rows: F64, paths: F64) -> _Fit:
     spread = np.where(spread > 1e-6 * max(float(spread.max()), 1e-12), spread, np.inf)  # what never varies
     wanted = (paths - path_mean) / spread
     values, vectors = np.linalg.eigh(centred @ centred.T)
-    values = np.maximum(values, 0.0)
+    values, turned = np.maximum(values, 0.0), vectors.T @ wanted
     best, dual = np.full(paths.shape[1], np.inf), np.zeros_like(wanted)
     for ridge in RIDGES * max(float(values[-1]), 1e-12):
-        hat = (vectors * (values / (values + ridge))) @ vectors.T
-        left_out = (wanted - hat @ wanted) / np.maximum(1 - 1 / n - np.diag(hat), 0.02)[:, None]
+        share = values / (values + ridge)
+        free = 1 - 1 / n - np.square(vectors) @ share  # of each episode, what its own path does not decide
+        left_out = (wanted - vectors @ (share[:, None] * turned)) / np.maximum(free, 0.02)[:, None]
         error = np.square(left_out).mean(axis=0)
         if error.sum() < best.sum():
-            best, dual = error, (vectors / (values + ridge)) @ vectors.T @ wanted
+            best, dual = error, vectors @ (turned / (values + ridge)[:, None])
     return _Fit(
         centred, mean, dual, path_mean, spread, np.where(np.isfinite(spread), np.maximum(1 - best, 0), 0)
     )

@@ -11,16 +11,12 @@ import numpy as np
 
 from recap.errors import InputError
 from recap.pool.view import PoolSource, PoolView, QueryDescriber
-from recap.retrieval.coarse import CoarseIndex, build_coarse
 from recap.retrieval.confidence import Calibration, calibrate
 from recap.retrieval.config import RetrievalConfig, with_scales
 from recap.retrieval.index import EACH_BEGIN, I64, Index, build_index, nearest_frames, squared_distances
 from recap.retrieval.paths import PATH
 from recap.robot import RobotSpec
 from recap.types import F32, F64, Episode, FrameRef, Match, Moment, Query, Requires, Retrieval
-
-COARSE_ABOVE = 50_000  # trajectories; below it an exact search takes less than a millisecond or two
-MAX_COARSE = 100  # candidates that are worth looking up in groups
 
 
 class Retriever:
@@ -46,7 +42,6 @@ class Retriever:
         self._view: PoolView | None = None
         self._index: Index | None = None
         self._calibration: Calibration | None = None
-        self._coarse: CoarseIndex | None = None
         # A query is described by the terms that are weighed, from as many frames as they look back; images
         # apart, for a history of them need not be encoded.
         self._moment = describer.only(name for name, weight in config.weights.items() if weight > 0)
@@ -175,16 +170,6 @@ class Retriever:
             n_allowed = len(allowed)
         n = self.config.n_candidates or n_allowed
         path_weights = [w.get(PATH, 0.0) for w in (self.config.scene_weights, self.config.weights)]
-        grouped = n_allowed > COARSE_ABOVE and n <= MAX_COARSE
-        if grouped and not self.config.same_goal and not any(path_weights):
-            n_asked = min(n + len(hidden), len(index.episode_ids))
-            found = [self._grouped(index).search(row, n_asked) for row in rows]
-            order = np.argsort(np.concatenate([away for _, away in found]), kind="stable")
-            near = np.concatenate([numbers for numbers, _ in found])[order]
-            _, first = np.unique(near, return_index=True)  # an episode found by two names counts once
-            near = near[np.sort(first)]
-            near = near[~np.isin(near, hidden)][:n]
-            return near, np.zeros(len(near))
         scenes = index.scenes if allowed is None else index.scenes[allowed]
         away = np.min([squared_distances(scenes, row) for row in rows], axis=0)
         paths = np.zeros(len(index.episode_ids))
@@ -194,18 +179,6 @@ class Retriever:
         nearest = np.argsort(away, kind="stable")[:n]
         numbers = np.asarray(nearest if allowed is None else allowed[nearest], np.int64)
         return numbers, path_weights[1] * paths[numbers]
-
-    def _grouped(self, index: Index) -> CoarseIndex:
-        """The scenes in groups; kept while the pool only grows."""
-        old = self._coarse
-        if old is not None and old.rows is index.scenes:
-            return old
-        n_old = 0 if old is None else len(old.rows)
-        if old is not None and np.array_equal(old.rows, index.scenes[:n_old]):
-            self._coarse = old.grown_to(index.scenes)
-        else:
-            self._coarse = build_coarse(index.scenes)
-        return self._coarse
 
     def _ask(self, index: Index, query: Query, symmetry_index: int) -> F32:
         """The moment, by one of its equal poses, laid out like a row of the pool: (D2,)."""
