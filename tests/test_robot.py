@@ -316,6 +316,7 @@ def test_an_action_is_as_proprioception_unless_it_is_given() -> None:
         ({"max_step": {"joint": 1.0}}, "unknown feature in max_step 'joint': did you mean 'joints'?"),
         ({"max_step": {"joints": 0.0}}, "max_step of 'joints' is 0.0"),
         ({"max_step": {"joints": math.nan}}, "max_step of 'joints' is nan"),
+        ({"objects": {"a": ObjectSpec("pose3"), "b": ObjectSpec("box")}}, "of the kinds box and pose3"),
     ],
 )
 def test_a_robot_that_cannot_be_is_refused(changes: dict[str, Any], words: str) -> None:
@@ -340,8 +341,8 @@ def test_metres_and_radians_are_metric() -> None:
 def test_objects_by_name_and_by_star() -> None:
     assert (PUSHT.object_size("block"), PUSHT.object_size("can"), PUSHT.object_kind) == (3, None, "pose2")
     assert (TWO_ARMS.object_size("can"), TWO_ARMS.object_kind) == (7, "pose3")
-    both = replace(TWO_ARMS, objects={"*": ObjectSpec("pose3"), "sign": ObjectSpec("box")})
-    assert (both.object_size("sign"), both.object_size("can")) == (4, 7)
+    both = replace(TWO_ARMS, objects={"*": ObjectSpec("box"), "sign": ObjectSpec("box", symmetry=2)})
+    assert (both.object_size("sign"), both.object_size("can"), both.object_kind) == (4, 4, "box")
     assert (JOINTS.object_size("can"), JOINTS.object_kind) == (None, None)
 
 

@@ -324,6 +324,12 @@ class RobotSpec:
             raise InputError(f"robot '{self.name}' has control_hz {self.control_hz}: give more than 0")
         if not self.proprio:
             raise InputError(f"robot '{self.name}' has no proprio feature: give at least one")
+        kinds = sorted({spec.kind for spec in self.objects.values()})
+        if len(kinds) > 1:
+            raise InputError(
+                f"robot '{self.name}' has objects of the kinds {' and '.join(kinds)}: give all alike",
+                code="robot.objects",
+            )
         object.__setattr__(self, "action", self.action or self.proprio)
         names = {feature.name for feature in self.action}
         for name, step in self.max_step.items():

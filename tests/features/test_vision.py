@@ -12,7 +12,16 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertModel, DINOv3ViTConfig, DINOv3ViTModel
+from transformers import (
+    BertConfig,
+    BertModel,
+    DINOv3ViTConfig,
+    DINOv3ViTModel,
+    SiglipConfig,
+    SiglipModel,
+    SiglipVisionConfig,
+    SiglipVisionModel,
+)
 
 from recap.errors import DatasetError, InputError, RecapError
 from recap.features import pretrained
@@ -176,6 +185,42 @@ def test_dino_by_name(tiny: Path) -> None:
     assert not np.allclose(cls.encode(image), mean.encode(image))
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_siglip_gives_its_pooled_row(tmp_path: Path, whole: bool) -> None:
+    """From the vision half alone, or from the published checkpoint, which has the text half too."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = SiglipVisionConfig(**sizes, image_size=32, patch_size=16)
+    if whole:
+        text = {**sizes, "vocab_size": 64, "max_position_embeddings": 8, "projection_size": 32}
+        both = SiglipModel(SiglipConfig(text_config=text, vision_config=config.to_dict()))
+        both.save_pretrained(tmp_path)
+        model = both.vision_model
+    else:
+        model = SiglipVisionModel(config)
+        model.save_pretrained(tmp_path)
+    images = noise(3, 40, 60, 3)
+    half = (0.5, 0.5, 0.5)
+    pixels = torch.from_numpy(normalise(resize(images, 32), half, half)).permute(0, 3, 1, 2)
+    with torch.inference_mode():
+        row = model.eval()(pixel_values=pixels).pooler_output
+    encoder = make_image_encoder(f"siglip:{tmp_path}")
+    expected = torch.nn.functional.normalize(row, dim=1).numpy()
+    np.testing.assert_allclose(encoder.encode(images), expected, atol=1e-5)
+    assert encoder.dim == 32
+
+
+def test_a_package_may_add_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Entry:
+        def load(self) -> object:
+            return lambda text: PatchEncoder(colour_cells=int(text))
+
+    monkeypatch.setattr("recap.features.vision.plugins", lambda group: {"mine": Entry()})
+    assert make_image_encoder("mine:3").fingerprint == PatchEncoder(3).fingerprint
+    with pytest.raises(InputError, match="mine"):
+        make_image_encoder("mime")
+
+
 def test_dino_fingerprint_follows_each_setting(tiny: Path) -> None:
     def fingerprint(**settings: object) -> str:
         return DinoEncoder(tiny, **{"size": 32, **settings}).fingerprint  # type: ignore[arg-type]
@@ -256,7 +301,7 @@ def test_dino_refuses_what_is_not_one(tiny: Path, copy: Path, tmp_path: Path) ->
     BertModel(
         BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
     ).save_pretrained(tmp_path / "bert")
-    with pytest.raises(DatasetError, match="not a DINOv3 ViT model: its model_type is 'bert'") as error_:
+    with pytest.raises(DatasetError, match="not a DINOv3 model: its model_type is 'bert'") as error_:
         DinoEncoder(tmp_path / "bert")
     one_line(error_)
     (copy / "config.json").write_text("{")

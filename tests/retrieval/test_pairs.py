@@ -88,3 +88,16 @@ def test_the_action_term_is_as_long_as_the_chunk_and_weighs_the_same() -> None:
         assert config.chunk_size == chunk_size
         assert describer.dims["action"] == 2 * chunk_size
         assert config.weights["action"] * chunk_size == pytest.approx(0.5)
+
+
+def test_the_steps_of_the_actions_to_come_can_count_too() -> None:
+    """Of two demonstrations whose actions are equally far off, the one that moves alike is taken."""
+    asked = TARGET[0]
+    shifted = replace(POOL[0], id="shifted", scene_id="a", actions=POOL[0].actions + 8)
+    sign = np.where(np.arange(25) % 2, 1, -1)[:, None].astype(np.float32)
+    shaking = replace(POOL[0], id="shaking", scene_id="b", actions=POOL[0].actions + 7.9 * sign)
+    describer, config = find_retrieval("pusht-object", PUSHT)
+    for step_weight, best in ((0.0, 0), (10.0, 1)):
+        spec = with_action_term(describer, config, PUSHT, 1.0, step_weight)
+        pairs = find_pairs(MemoryView([asked]), Retriever(MemoryPool([shaking, shifted]), *spec), k=1)
+        assert np.mean(pairs.match[:15, 0, 0] == best) > 0.8

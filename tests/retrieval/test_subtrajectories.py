@@ -17,6 +17,7 @@ from recap.types import F32, U8, Episode, FrameRef, Query, Span
 from recap_client.messages import CORRECTION_FROM
 from recap_worlds.pusht.collecting import CollectSpec, demonstrate
 from recap_worlds.pusht.retrieval import PUSHES
+from recap_worlds.pusht.robot import PUSHT
 
 REST, PUSH, TURN = (0.0, 0.0, 0.0), (5.0, -2.0, 0.0), (0.5, 0.0, 0.06)
 STRETCHES = ((10, REST), (12, PUSH), (6, REST), (10, TURN), (5, REST), (8, PUSH))  # the last reaches the goal
@@ -95,6 +96,14 @@ def test_at_its_end_the_pusher_is_held() -> None:
     assert (first.actions[-2:] == whole.proprio[22]).all()
     assert np.array_equal(first.actions[:-2], whole.actions[:21])
     assert (whole.actions == whole.proprio + 7).all(), "the whole one is as it was"
+
+
+def test_at_its_end_a_robot_of_changes_is_given_none() -> None:
+    changes = replace(PUSHT, action_mode="delta")
+    whole = pushed("a", *STRETCHES)
+    part = PUSHES.of(whole, changes)[0]
+    assert not part.actions[-2:].any()
+    assert np.array_equal(part.actions[:-2], whole.actions[: len(part) - 2])
 
 
 def test_each_says_where_it_is_from() -> None:

@@ -1,11 +1,11 @@
-"""What an image looks like, as a row of unit length: without weights, or through DINOv3."""
+"""What an image looks like, as a row of unit length: without weights, or through DINOv3 or SigLIP."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from recap.features.pretrained import (
     load_model,
     read_config,
 )
+from recap.plugins import plugins
 from recap.types import F32, U8
 
 Token = Literal["cls", "mean"]
@@ -159,26 +160,28 @@ class DinoEncoder:
         one_of("token", token, ("cls", "mean"))
         if batch_size < 1:
             raise InputError(f"batch_size {batch_size} is too small: give 1 or more")
-        directory = find_model(path_or_name, "DINOv3 model")
-        config = read_config(directory, ("dinov3_vit",), "DINOv3 ViT model")
-        self._torch, self._dtype = check_device(device, dtype, "DINOv3")
+        directory = find_model(path_or_name, f"{self.LABEL} model")
+        config = read_config(directory, self.TYPES, f"{self.LABEL} model")
+        self._torch, self._dtype = check_device(device, dtype, self.LABEL)
         self.token, self.size, self.batch_size, self.device = token, size, batch_size, device
         self.mean, self.std = mean, std
         self.fingerprint = digest_settings(
             {
-                "encoder": "dino",
+                "encoder": self.NAME,
                 "config": config,
                 "weights": digest_weights(directory),
                 "settings": (token, size, mean, std, dtype),
             }
         )
-        # The token that stands for a masked patch is never used here.
-        unused = ("embeddings.mask_token",)
-        self._model = load_model(directory, "AutoModel", device, self._dtype, unused)
+        self._model = load_model(directory, self.CLASS, device, self._dtype, self.UNUSED)
         self.dim = int(self._model.config.hidden_size)
         patch = self._model.config.patch_size
         if size < 1 or any(size % p for p in (patch if isinstance(patch, list | tuple) else (patch,))):
-            raise InputError(f"image size {size} is not a multiple of DINOv3's patch size {patch}")
+            raise InputError(f"image size {size} is not a multiple of {self.LABEL}'s patch size {patch}")
+
+    NAME, LABEL, CLASS = "dino", "DINOv3", "AutoModel"
+    TYPES: tuple[str, ...] = ("dinov3_vit",)
+    UNUSED: tuple[str, ...] = ("embeddings.mask_token",)  # it stands for a masked patch
 
     def encode(self, images: Sequence[U8] | U8) -> F32:
         """(n, dim)."""
@@ -189,24 +192,52 @@ class DinoEncoder:
         pixels = normalise(resize(images, self.size), self.mean, self.std)
         with self._torch.inference_mode():
             given = self._torch.from_numpy(pixels).permute(0, 3, 1, 2).to(self.device, self._dtype)
-            tokens = self._model(pixel_values=given).last_hidden_state
-            if self.token == "cls":
-                row = tokens[:, 0]
-            else:  # after the class token and the registers
-                row = tokens[:, 1 + self._model.config.num_register_tokens :].float().mean(1)
-            return unit_rows(row.float().cpu().numpy())
+            return unit_rows(self._row(self._model(pixel_values=given)).float().cpu().numpy())
+
+    def _row(self, answer: Any) -> Any:
+        """(n, dim) of what the network gives."""
+        tokens = answer.last_hidden_state
+        if self.token == "cls":
+            return tokens[:, 0]
+        # after the class token and the registers
+        return tokens[:, 1 + self._model.config.num_register_tokens :].float().mean(1)
+
+
+class SiglipEncoder(DinoEncoder):
+    """The vision half of SigLIP, from a directory or by its hub name: its pooled row."""
+
+    NAME, LABEL, CLASS = "siglip", "SigLIP", "SiglipVisionModel"
+    TYPES, UNUSED = ("siglip", "siglip_vision_model"), ()
+
+    def __init__(self, path_or_name: str | Path, batch_size: int = 32, device: str = "cpu") -> None:
+        config = read_config(find_model(path_or_name, "SigLIP model"), self.TYPES, "SigLIP model")
+        size = int(config.get("vision_config", config).get("image_size", 224))
+        half = (0.5, 0.5, 0.5)
+        super().__init__(path_or_name, "cls", size, half, half, batch_size, device)
+
+    def _row(self, answer: Any) -> Any:
+        return answer.pooler_output
 
 
 def make_image_encoder(name: str, device: str = "cpu") -> ImageEncoder:
-    """`patches`, `dino:<directory or hub name>`, or `dino-mean:…` for the mean patch token."""
+    """`patches`, `dino:PATH`, `dino-mean:PATH` for the mean patch token, `siglip:PATH`, or an installed one.
+
+    PATH is a directory or a hub name. Packages add encoders by entry points of the group `recap.encoders`,
+    functions of what follows the colon.
+    """
     kind, _, model = name.partition(":")
     if name == "patches":
         return PatchEncoder()
     makers: dict[str, Callable[[], ImageEncoder]] = {
         "dino": lambda: DinoEncoder(model, "cls", device=device),
         "dino-mean": lambda: DinoEncoder(model, "mean", device=device),
+        "siglip": lambda: SiglipEncoder(model, device=device),
     }
     if kind in makers and model:
         return makers[kind]()
-    choices = ("patches", "dino:<directory or hub name>", "dino-mean:<directory or hub name>")
+    installed = plugins("recap.encoders")
+    if kind in installed:
+        encoder: ImageEncoder = installed[kind].load()(model)
+        return encoder
+    choices = ("patches", *(f"{maker}:<directory or hub name>" for maker in makers), *installed)
     raise InputError(f"unknown image encoder '{name}': {did_you_mean(name, choices)}")

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from recap.errors import InputError
 from recap.features.describer import TermDescriber
+from recap.features.terms import Actions
 from recap.pool.view import PoolView
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.index import nearest_frames
@@ -44,13 +45,22 @@ class Pairs:
 
 
 def with_action_term(
-    describer: TermDescriber, config: RetrievalConfig, robot: RobotSpec, action_weight: float = ACTION_WEIGHT
+    describer: TermDescriber,
+    config: RetrievalConfig,
+    robot: RobotSpec,
+    action_weight: float = ACTION_WEIGHT,
+    step_weight: float = 0.0,
 ) -> tuple[TermDescriber, RetrievalConfig]:
-    """A retrieval with the action term that only training has."""
+    """A retrieval with the terms that only training has: the actions to come, and the steps between them."""
     weights = {**config.weights, "action": action_weight / config.chunk_size}  # a mean over the chunk
-    scales = {**config.scales, "action": config.scales.get("proprio", 1.0)}
-    changed = replace(config, name=f"{config.name}-training", weights=weights, scales=scales)
-    return describer.with_term("action", config.aligner.action_term(robot, config.chunk_size)), changed
+    scale = config.scales.get("proprio", 1.0)
+    scales = {**config.scales, "action": scale}
+    described = describer.with_term("action", config.aligner.action_term(robot, config.chunk_size))
+    if step_weight:
+        weights["delta_action"], scales["delta_action"] = step_weight / config.chunk_size, scale
+        steps = Actions(robot.act.size, config.chunk_size, as_steps=True)
+        described = described.with_term("delta_action", steps)
+    return described, replace(config, name=f"{config.name}-training", weights=weights, scales=scales)
 
 
 def find_pairs(target: PoolView, retriever: Retriever, k: int = 3, allow_twin: bool = True) -> Pairs:

@@ -16,6 +16,7 @@ from recap.geometry import wrap_angle
 from recap.lazy import LazySequence
 from recap.pool.derived import assemble, describe
 from recap.pool.view import Describer, PoolSource, PoolView
+from recap.robot import RobotSpec, infer_robot
 from recap.types import F32, F64, U8, Descriptors, Episode, FrameRef, Span
 
 N_STILL = 3  # steps of rest that end a motion of the object
@@ -38,7 +39,7 @@ class Subtrajectories:
     min_moved: float  # a motion that moved it less shows nothing
     turn_radius: float  # a turn counts as the way of a point so far out
 
-    def of(self, episode: Episode) -> list[Episode]:
+    def of(self, episode: Episode, robot: RobotSpec | None = None) -> list[Episode]:
         """The motions of a demonstration but for the last, each with where it left the object as its goal."""
         if self.object_name not in episode.objects or episode.objects[self.object_name].shape[1] != 3:
             return []
@@ -58,7 +59,7 @@ class Subtrajectories:
                 continue
             first = max(last_rest, begin - LEAD)
             if t < len(moving) - 2 and t + 1 - first >= MIN_LENGTH:  # the last one has the goal itself
-                parts.append(_part(episode, first, t, poses[t]))
+                parts.append(_part(episode, first, t, poses[t], robot))
             last_rest = t
         return parts
 
@@ -68,11 +69,12 @@ class Subtrajectories:
         return np.column_stack([steps[:, :2], self.turn_radius * turned])
 
 
-def _part(episode: Episode, first: int, rest: int, goal: F64) -> Episode:
+def _part(episode: Episode, first: int, rest: int, goal: F64, robot: RobotSpec | None) -> Episode:
     end = rest + 1
     actions = episode.actions[first:end].copy()
-    if actions.shape[1] == episode.proprio.shape[1]:
-        actions[-2:] = episode.proprio[rest]  # it ends here: what would have come next is not held
+    robot = robot or infer_robot(episode)
+    if (robot.measured >= 0).all() or robot.action_mode == "delta":
+        actions[-2:] = robot.hold(episode.proprio[rest])  # it ends here: what would come next is not held
     return replace(
         episode,
         id=f"{episode.id}@{first}-{rest}",
@@ -130,7 +132,7 @@ class SubtrajectoryView:
             if same and before is not None:
                 self._parts[episode_id] = before._parts[episode_id]
             else:
-                self._parts[episode_id] = cut.of(inner.episode(episode_id))
+                self._parts[episode_id] = cut.of(inner.episode(episode_id), self.robot)
         whole = set(inner.episode_ids)  # a demonstration may be named as a part would be
         self._by_id = {p.id: p for parts in self._parts.values() for p in parts if p.id not in whole}
         self.episode_ids = (*inner.episode_ids, *self._by_id)

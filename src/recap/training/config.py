@@ -22,6 +22,7 @@ class PairsConfig:
     n_candidates: int | None = None
     misaligned: float = 0.0  # share of the target's demonstrations that are matched at random, on purpose
     leave_out: bool = False  # demonstrations whose residual stands out are not learned from
+    step_weight: float = 0.0  # of the differences from one action of that chunk to the next
     by: str = "scene"  # which demonstrations are pairs: scene, order, column:NAME or FILE.csv
 
 

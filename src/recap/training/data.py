@@ -337,7 +337,8 @@ def pairs_for(
     chosen = config.pairs if for_training else PairsConfig(1, 0.0, False, config.pairs.n_candidates)
     describer, found_by = retrieval
     if for_training and chosen.action_weight > 0:
-        describer, found_by = with_action_term(describer, found_by, config.policy.robot, chosen.action_weight)
+        weights = chosen.action_weight, chosen.step_weight
+        describer, found_by = with_action_term(describer, found_by, config.policy.robot, *weights)
     source = MemoryPool([pool.episode(i) for i in pool.episode_ids])
     return find_pairs(target, Retriever(source, describer, found_by), chosen.k, chosen.allow_twin)
 
