@@ -337,6 +337,15 @@ def test_what_does_not_go_together_is_refused(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_file_in_the_place_of_the_directory_is_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").write_text("mine")
+    assert call("eval", "replay", "--offline", "--target", "x", "--pool", "x", "--out", tmp_path / "out") == 2
+    assert "[run-directory]" in capsys.readouterr().err
+    assert (tmp_path / "out").read_text() == "mine"
+
+
 def test_an_empty_target_and_an_unknown_number_are_refused(tmp_path: Path) -> None:
     pool = packed(tmp_path, "pool", [reach(0, "other")])
     empty = packed(tmp_path, "empty", [])

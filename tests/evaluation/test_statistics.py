@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from recap.evaluation.statistics import (
     Interval,
-    bootstrap_mean,
     gain_interval,
     paired_difference,
     rate_interval,
@@ -37,38 +36,6 @@ def test_wilson_known_values() -> None:
     assert wilson(0, 0) == (0.0, 1.0)
     with pytest.raises(ValueError, match="3 successes in 2"):
         wilson(3, 2)
-
-
-@given(st.floats(-5, 5), st.integers(1, 30), st.integers(1, 9))
-@settings(max_examples=25)
-def test_bootstrap_of_constant_data_has_no_width(value: float, n_seeds: int, n_angles: int) -> None:
-    low, high = bootstrap_mean(np.full((n_seeds, n_angles), value), n_resamples=200)
-    assert (low, high) == pytest.approx((value, value))
-
-
-def test_bootstrap_draws_whole_starts() -> None:
-    hard = np.repeat(np.arange(50) % 2, 9).reshape(50, 9).astype(float)  # each start the same at every angle
-    low, high = bootstrap_mean(hard)
-    mixed = np.tile(np.arange(450) % 2, 1).reshape(50, 9).astype(float)  # each start half and half
-    assert high - low > 5 * (bootstrap_mean(mixed)[1] - bootstrap_mean(mixed)[0])
-    assert (low, high) == bootstrap_mean(hard)
-
-
-def test_bootstrap_leaves_gaps_out() -> None:
-    values = np.array([[1.0, np.nan], [1.0, 1.0], [np.nan, np.nan]])
-    assert bootstrap_mean(values) == (1.0, 1.0)
-    assert all(map(math.isnan, bootstrap_mean(np.full((3, 2), np.nan))))
-    assert all(map(math.isnan, bootstrap_mean(np.empty((0, 0)))))
-
-
-def test_bootstrap_coverage_is_about_nominal() -> None:
-    rng = np.random.default_rng(7)
-    hits = 0
-    for _ in range(300):
-        difficulty = rng.beta(4, 3, size=(50, 1))  # starts differ, the mean is 4/7
-        low, high = bootstrap_mean((rng.random((50, 9)) < difficulty).astype(float), n_resamples=1000)
-        hits += low <= 4 / 7 <= high
-    assert 0.90 <= hits / 300 <= 0.98
 
 
 def test_seed_table() -> None:

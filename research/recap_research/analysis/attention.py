@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recap.errors import InputError
-from recap.evaluation.statistics import bootstrap_mean
 from recap.geometry import transform_points
 from recap.policies.config import ImageConfig
 from recap.retrieval.aligners import pose_into
 from recap.types import F32, F64, U8, ActionChunk, Conditioning, Observation
+from recap_research.analysis.bootstrap import bootstrap_mean
 from recap_worlds.pusht.blocks import block_named
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from recap.errors import InputError
 from recap.evaluation.agents import Trial, inner_agent, make_agent
 from recap.evaluation.run_directory import Key
 from recap.evaluation.spec import EvalSpec, threshold_key
-from recap.evaluation.statistics import bootstrap_mean
 from recap.evaluation.summary import succeeded
 from recap.geometry import wrap_angle
 from recap.retrieval.retriever import Retriever
 from recap.types import F64, EpisodeResult, Match, Observation, Query, Retrieval
 from recap_research.analysis.attention import FIRST, LAST, by_layer
+from recap_research.analysis.bootstrap import bootstrap_mean
 from recap_research.analysis.traces import Look, Trace
 from recap_worlds.pusht.env import PushTEnv
 from recap_worlds.pusht.tasks import FPS, INSTRUCTION

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recap.errors import InputError
+from recap.errors import InputError, RunDirectoryError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -47,6 +47,8 @@ def evaluate_offline(
     if target is None or pool is None:
         missing = "--target" if target is None else "--pool"
         raise InputError(f"--offline compares with demonstrations: give {missing}, a pool or a dataset")
+    if out.is_file():
+        raise RunDirectoryError(f"output {out} is a file: give a directory with --out")
     if not record.isdecimal() and record != "all":
         raise InputError(f"cannot read --record '{record}': with --offline give a number of films, or all")
     for config in configs:

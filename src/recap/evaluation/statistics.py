@@ -12,7 +12,6 @@ import numpy as np
 from recap.types import F64
 
 Z_95 = 1.959963984540054
-N_RESAMPLES = 10_000
 ROUNDING = 1e-9  # 100 · 0.29 is a little less than 29
 MODELS, STARTS = 0, 1  # axes of successes (n_models, n_starts, n_goals)
 
@@ -125,24 +124,6 @@ def t_95(freedom: float) -> float:
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     fourth = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
     return z + first / v + second / v**2 + third / v**3 + fourth / v**4
-
-
-def bootstrap_mean(values: F64, n_resamples: int = N_RESAMPLES) -> Interval:
-    """Percentile interval of the mean of values (n_seeds, n_angles), nan where there is none.
-
-    Angles share their starts, so whole rows are drawn: a hard start is hard at every angle. The draws are
-    the same at every call. Nothing is known (nan, nan) when every value is nan.
-    """
-    known = ~np.isnan(values)
-    sums = np.where(known, values, 0.0).sum(axis=1)  # (n_seeds,)
-    counts = known.sum(axis=1)  # (n_seeds,)
-    if not counts.any():
-        return Interval(math.nan, math.nan)
-    rows = np.random.default_rng(0).integers(len(values), size=(n_resamples, len(values)))
-    n_drawn = counts[rows].sum(axis=1)
-    means = sums[rows].sum(axis=1)[n_drawn > 0] / n_drawn[n_drawn > 0]
-    low, high = np.percentile(means, (2.5, 97.5))
-    return Interval(float(low), float(high))
 
 
 def seed_table(values: Mapping[tuple[str, int], float]) -> F64:
