@@ -187,7 +187,8 @@ class LeanSampler:
         for slot in self.model.denoised:
             origin = self.model.origin_of(batch, slot)
             if isinstance(origin, Tensor):
-                found[slot.name] = found[slot.name] + origin
+                scale = self.model.scale_of(slot, origin.device)
+                found[slot.name] = found[slot.name] * scale + origin
         return found
 
     def _one_by_one(self, batch: Batch, noise: dict[str, Tensor], n_steps: int) -> dict[str, Tensor]:

@@ -41,6 +41,7 @@ class SlotModel(nn.Module, ABC):
         super().__init__()
         self.config = config
         self.layout: Layout = build_layout(config)
+        self.deviations: dict[str, Tensor] = {}  # image slot -> (c, 1, 1) of its change: see `scale_of`
 
     @staticmethod
     @abstractmethod
@@ -96,7 +97,10 @@ class SlotModel(nn.Module, ABC):
 
     def losses(self, batch: Batch, noise: dict[str, Tensor], level: Tensor) -> dict[str, Tensor]:
         """Flow-matching loss of each denoised slot, a row a sample: (B,)."""
-        clean = {s.name: batch.values[s.name] - self.origin_of(batch, s) for s in self.denoised}
+        clean = {
+            s.name: (batch.values[s.name] - self.origin_of(batch, s)) / self.scale_of(s, batch.text.device)
+            for s in self.denoised
+        }
         moving = {name: noisy(value, noise[name], level) for name, value in clean.items()}
         found = self(batch, moving, level)
         losses: dict[str, Tensor] = {}
@@ -104,6 +108,8 @@ class SlotModel(nn.Module, ABC):
             error = (value - velocity(clean[name], noise[name])) ** 2
             if name == "action" and batch.weight is not None:
                 losses[name] = (error * batch.weight).sum(1) / batch.weight.sum(1).clamp_min(1.0)
+            elif name in self.deviations:  # a change of an image that is not shown cannot be known
+                losses[name] = error.flatten(1).mean(1) * self._shown(batch, name)
             else:
                 losses[name] = error.flatten(1).mean(1)
         return losses
@@ -125,10 +131,24 @@ class SlotModel(nn.Module, ABC):
             return join(self(batch, split(x), torch.full((n,), level, device=x.device), known))
 
         found = split(solve(field, join(noise), config))
-        return {slot.name: found[slot.name] + self.origin_of(batch, slot) for slot in self.denoised}
+        return {
+            slot.name: found[slot.name] * self.scale_of(slot, noise[slot.name].device)
+            + self.origin_of(batch, slot)
+            for slot in self.denoised
+        }
 
     def origin_of(self, batch: Batch, slot: Slot) -> Tensor | float:
         """What a predicted slot is relative to: the present picture, or nothing."""
         if slot.kind != "image" or not self.config.future_change:
             return 0.0
         return batch.values[slot.name.removeprefix("future_")]
+
+    def scale_of(self, slot: Slot, device: torch.device) -> Tensor | float:
+        """What a predicted change of an image is divided by, so that it is as large as the noise."""
+        found = self.deviations.get(slot.name)
+        return 1.0 if found is None else found.to(device)
+
+    def _shown(self, batch: Batch, slot: str) -> Tensor:
+        """Weights (B,), of mean 1, of the samples whose present image is shown."""
+        shown = batch.present[:, self.layout.index(slot.removeprefix("future_"))].float()
+        return shown / shown.mean().clamp_min(1e-6)

@@ -55,6 +55,12 @@ class RetrievalStamp:
     scales: Mapping[str, float] = field(default_factory=dict)  # of its terms
 
 
+def change_deviations(statistics: Statistics, model: SlotModel) -> dict[str, Tensor]:
+    """Image slot -> (c, 1, 1) deviation of its change, where training measured it."""
+    slots = [slot.name for slot in model.denoised if slot.kind == "image" and slot.name in statistics.std]
+    return {name: torch.from_numpy(statistics.std[name]).view(-1, 1, 1) for name in slots}
+
+
 class Policy(Protocol):
     """What an agent needs of any policy."""
 
@@ -91,6 +97,7 @@ class TrainedPolicy(ABC):
         self.config: PolicyConfig = model.config
         self.statistics = statistics
         self.stamp = stamp
+        model.deviations = change_deviations(statistics, model)
         self._encode_tasks = model.task_encoder(self.config)
         self._words: dict[str, Tensor] = {}
         for slot in model.layout.vectors:

@@ -84,6 +84,7 @@ class TrainConfig:
     weight_decay: float = 0.05
     action_loss: float = 16.0  # the paper's lambda
     state_loss: float = 1.0
+    scale_future: bool = False  # with policy.future_change: the change is divided by its deviation
     ema: float = 0.999  # 0: none
     max_norm: float = 1.0
     bf16: bool = True  # where the device has it
@@ -109,6 +110,11 @@ class TrainConfig:
             )
         if self.init is not None and self.init_from is not None:
             raise InputError("init goes on with a policy, init_from begins a new one: give one of the two")
+        if self.scale_future and not (self.policy.future_image and self.policy.future_change):
+            raise InputError(
+                "scale_future divides the predicted change of an image: set policy.future_image=true and "
+                "policy.future_change=true"
+            )
         robot, augment = self.policy.robot, self.augment
         planar = robot.body.is_planar and robot.act.is_planar
         if augment.mirror and not planar:

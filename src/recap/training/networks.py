@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from recap.policies.backbones import build_model
 from recap.policies.model import Batch, SlotModel
-from recap.policies.policy import TrainedPolicy
+from recap.policies.policy import Statistics, TrainedPolicy
 from recap.training.config import TrainConfig
+from recap.training.samples import Samples
 from recap.training.sharding import shard, shell
 
 
@@ -70,3 +74,15 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
     ]
     fused = all(p.is_cuda for p in model.parameters())
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.99), fused=fused)
+
+
+def with_change_deviations(statistics: Statistics, samples: Samples, latents: Tensor) -> Statistics:
+    """The same with the root mean square change of each channel from an image to the one to come."""
+    std = dict(statistics.std)
+    rows = np.linspace(0, len(samples) - 1, min(len(samples), 4096)).astype(int)
+    for slot, then in samples.images.items():
+        if slot.startswith("future_"):
+            now = samples.images[slot.removeprefix("future_")]
+            change = latents[then[rows], 0].float() - latents[now[rows], 0].float()  # (n, c, h, w)
+            std[slot] = change.square().mean((0, 2, 3)).sqrt().clamp_min(1e-3).cpu().numpy()
+    return replace(statistics, std=std)

@@ -23,7 +23,7 @@ from recap.policies.backbones import build_policy
 from recap.policies.checkpoint import from_pretrained, save_pretrained
 from recap.policies.flow import draw_levels
 from recap.policies.model import Batch, SlotModel
-from recap.policies.policy import TrainedPolicy
+from recap.policies.policy import TrainedPolicy, change_deviations
 from recap.run_directory import CONFIG, LOCK, hold_run_directory
 from recap.training.ahead import Ahead
 from recap.training.autoencoder import (
@@ -38,7 +38,7 @@ from recap.training.data import load_data
 from recap.training.data_cache import TrainingData
 from recap.training.init_from_checkpoint import begin_from, load_fitting
 from recap.training.latent_files import shown_latents
-from recap.training.networks import build_networks, make_optimizer
+from recap.training.networks import build_networks, make_optimizer, with_change_deviations
 from recap.training.processes import Stopped, make_accelerator, noted, stopped_by_signals, undisturbed
 from recap.training.records import Records, git_state, read_metrics
 from recap.training.schedule import learning_rate
@@ -166,7 +166,12 @@ class _Run:
         if self.encoder is not None:
             self.encoder.to(self.device).refuse_other(config.policy.image)
         latents = shown_latents(self.data, config, self.encoder, accelerator, stages)
+        if config.scale_future and begun is None:
+            statistics = with_change_deviations(data.statistics, data.train, latents)
+            self.data = data = replace(data, statistics=statistics)
         self.raw = loss.model
+        for model in (self.raw, self.smooth):
+            model.deviations = change_deviations(data.statistics, model)
         optimizer = make_optimizer(self.raw, config)
         # A sharded model brings its gradients together by itself: accelerate only sets the precision.
         self.model = accelerator.prepare_model(loss, evaluation_mode=self.sharded)
