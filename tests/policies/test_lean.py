@@ -89,6 +89,8 @@ def test_an_instruction_of_several_tokens_is_attended_to() -> None:
 )
 def test_the_lean_sampler_walks_where_the_model_walks(changes: dict[str, object]) -> None:
     _, model = stock_and_lean(**changes)
+    if "future_change" in changes:
+        model.deviations = {"future_frame/top": torch.full((16, 1, 1), 0.25)}
     batch, noise = random_batch(model, 3), model.draw_noise(3, None, CPU)
     batch.present[1, 0] = False
     config = SamplingConfig(n_steps=3, temperature=0.5)

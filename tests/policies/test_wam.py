@@ -157,3 +157,21 @@ def test_a_future_told_as_a_change_begins_from_the_present_picture(model: WorldA
     whole, change = (m.sample(batch, noise, sampling) for m in (other, model))
     assert torch.allclose(whole["future_frame/top"], change["future_frame/top"] + present)
     assert torch.equal(whole["action"], change["action"])
+
+
+def test_a_change_is_divided_by_its_deviation_and_learned_only_where_the_present_is_shown(
+    model: WorldActionModel,
+) -> None:
+    other = WorldActionModel(replace(model.config, future_change=True), model.network)
+    other.deviations = {"future_frame/top": torch.full((16, 1, 1), 0.25)}
+    batch = random_batch(model, 2)
+    noise = model.draw_noise(2, torch.Generator().manual_seed(0), torch.device("cpu"))
+    present, future = batch.values["frame/top"], batch.values["future_frame/top"]
+    scaled = replace(batch, values={**batch.values, "future_frame/top": 4 * (future - present)})
+    level = torch.tensor([0.2, 0.9])
+    wanted = model.losses(scaled, noise, level)
+    assert torch.allclose(other.losses(batch, noise, level)["future_frame/top"], wanted["future_frame/top"])
+    whole, plain = (m.sample(batch, noise, SamplingConfig(n_steps=2)) for m in (other, model))
+    assert torch.allclose(whole["future_frame/top"], present + 0.25 * plain["future_frame/top"])
+    batch.present[0, model.layout.index("frame/top")] = False
+    assert other.losses(batch, noise, level)["future_frame/top"][0] == 0
