@@ -88,7 +88,7 @@ def check(
     )
     click.echo(
         f"{found.n_target} target demonstrations, {found.n_pool} in the pool, {found.n_paired} paired by "
-        f"scene; retrieval {found.retrieval}"
+        f"{pair_by}; retrieval {found.retrieval}"
     )
     click.echo(f"Moments are compared by: {', '.join(found.compared)}.")
     if not any(name.startswith(("object", "image", "tools")) for name in found.compared):

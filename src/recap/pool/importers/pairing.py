@@ -47,8 +47,8 @@ def paired(episodes: Iterable[Episode], rule: str) -> Iterator[Episode]:
             if column not in episode.attributes:
                 known = ", ".join(list(episode.attributes)[:8]) or "none"
                 raise _refused(
-                    f"episode '{episode.id}' has no column '{column}' to pair by: it has {known}; name one "
-                    "of these, or add its dataset to a pool with the same --pair-by"
+                    f"episode '{episode.id}' has no column '{column}' to pair by: it has {known}; name "
+                    "another, or add its dataset to a pool with the same --pair-by"
                 )
             yield replace(episode, scene_id=str(episode.attributes[column]))
     else:
