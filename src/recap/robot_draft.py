@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,8 @@ from recap.robot_model import load_model
 from recap.types import F64, Episode
 
 N_EPISODES = 64  # that are read, spread evenly
-ROOM = {
-    "m": 0.1,
-    "rad": 0.5,
-    "deg": 30.0,
-    "px": 50.0,
-}  # around what was seen, besides its widest range: new tasks lie elsewhere
+# Around what was seen, besides its widest range: new tasks lie elsewhere.
+ROOM = {"m": 0.1, "rad": 0.5, "deg": 30.0, "px": 50.0}
 STEPS = 1.5  # times the largest steps that were seen
 TURN = 2 * math.pi * 1.05  # rad; more is in degrees
 GRIPPER = re.compile(r"gripper|finger|jaw|claw|grasp")
@@ -97,9 +93,9 @@ def draft(data: Data, model: Path | None = None, tips: Sequence[str] = (), out: 
     actions = np.concatenate([e.actions for e in data.episodes]).astype(np.float64)
     if not (np.isfinite(states).all() and np.isfinite(actions).all()):
         raise DatasetError(f"{data.source.path} holds NaN or infinity: recap pool inspect says where")
-    proprio = tuple(_features(data, "proprio", states, unsure))
+    proprio = _distinct(_features(data, "proprio", states, unsure))
     alike = len(data.state) == len(data.action) and data.action in (data.state, ("",) * len(data.state))
-    action = proprio if alike else tuple(_features(data, "action", actions, unsure))
+    action = proprio if alike else _distinct(_features(data, "action", actions, unsure))
     kinds = {size: kind for kind, size in POSE_SIZES.items()}
     robot = RobotSpec(
         data.embodiment,
@@ -128,12 +124,12 @@ def draft(data: Data, model: Path | None = None, tips: Sequence[str] = (), out: 
 def _features(data: Data, field: str, values: F64, unsure: list[str]) -> Iterator[Feature]:
     """Features in the order of the numbers."""
     what = {"proprio": "state"}.get(field, field)
-    names = [
-        re.sub(r"[.]pos(ition)?$", "", name) for name in (data.state if what == "state" else data.action)
-    ]
+    said = data.state if what == "state" else data.action
+    names = [re.sub(r"[.]pos(ition)?$", "", name) for name in said]
     ends = [re.split(r"[^a-z0-9]+", name.lower())[-1] for name in names]
     if all(NUMBERED.fullmatch(name.lower()) or not name for name in names):
-        _refuse_quaternion(data, field, quaternion_start(values), len(names), "xyzw")
+        turning = None if arm_starts(values) else quaternion_start(values)
+        _refuse_quaternion(data, field, turning, len(names), "xyzw")
         yield from _unnamed(names, values, unsure, what)
         return
     unit = _unit(values[:, [i for i, name in enumerate(names) if _is_joint(name)]], unsure)
@@ -159,15 +155,23 @@ def _features(data: Data, field: str, values: F64, unsure: list[str]) -> Iterato
         else:
             if GRIPPER.search(low):
                 side = next((f"{side}." for side in SIDES if side in low), "")
-                yield Feature(
-                    f"{side}gripper", "gripper", limits=_opening(values[:, at])
-                )  # as on other robots
+                yield Feature(f"{side}gripper", "gripper", limits=_opening(values[:, at]))
             elif _is_joint(name):
                 yield Feature(name, "joint", unit=unit)
             else:
                 unsure.append(f"'{name}' is of no known kind: it is taken as a scalar")
                 yield Feature(name or f"{what}_{at}", "scalar")
             at += 1
+
+
+def _distinct(features: Iterable[Feature]) -> tuple[Feature, ...]:
+    """With a number behind a name that is there already, as of two fingers of one gripper."""
+    found: dict[str, Feature] = {}
+    for feature in features:
+        names = (feature.name, *(f"{feature.name}_{i}" for i in range(2, 1000)))
+        name = next(name for name in names if name not in found)
+        found[name] = replace(feature, name=name)
+    return tuple(found.values())
 
 
 def _unnamed(names: Sequence[str], values: F64, unsure: list[str], what: str) -> Iterator[Feature]:

@@ -317,3 +317,22 @@ def test_two_arms_in_one_model(tmp_path: Path) -> None:
     ]
     assert space.chain.names[6] == "right/shoulder"
     assert space.robot.max_step["right_waist"] > 0
+
+
+def test_two_fingers_of_one_gripper(tmp_path: Path) -> None:
+    states = np.concatenate([walk(1).proprio, walk(1).proprio[:, 6:]], axis=1)
+    names = [*ARM[:6], "gripper_a", "gripper_b"]
+    call(write(tmp_path / "arm", [with_states(states)], names), "--out", tmp_path / "robot.yaml")
+    assert [name for name, *_ in features(tmp_path / "robot.yaml")][6:] == ["gripper", "gripper_2"]
+
+
+def test_tool_poses_without_names_are_no_quaternions(tmp_path: Path) -> None:
+    """Nearly upright: four of its numbers are nearly a unit quaternion."""
+    states = JointSpace(arm()).episode(walk(1)).proprio
+    states[:, 3:9] = np.array([1, 0, 0, 0, 1, 0]) + np.linspace(0, 1e-4, 40)[:, None]
+    call(write(tmp_path / "arm", [with_states(states)]), "--out", tmp_path / "robot.yaml")
+    assert [kind for _, kind, *_ in features(tmp_path / "robot.yaml")] == [
+        "position",
+        "rotation6d",
+        "gripper",
+    ]
