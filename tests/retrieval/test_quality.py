@@ -96,6 +96,7 @@ def test_unpaired_data_and_a_single_task_have_no_such_number() -> None:
         "term": WHOLE,
         "task_rank": None,
         "scene_rank": None,
+        "path_error": quality.to_json()["rows"][0]["path_error"],
         "phase_error": None,
     }
 
@@ -112,6 +113,22 @@ def test_the_path_counts_where_scenes_are_ranked() -> None:
         config = RetrievalConfig("test", {"words": 1.0, "block": 1e-9, "path": path}, {"block": 1.0})
         ranks.append(descriptor_quality(*views, (TermDescriber(TERMS), config)).rows[0].scene_rank.mean)
     assert ranks[1] != ranks[0]
+
+
+def test_the_path_error_is_that_of_the_nearest_scene_but_the_twins() -> None:
+    ends = (0.0, 0.1, 1.0, 1.1)
+
+    def lead(name: str, number: int) -> Episode:
+        whole = replace(random_episode(name, number, n=30), scene_id=str(number))
+        way = np.linspace(0, ends[number], 30)[:, None] * np.ones(2)
+        place = np.tile([ends[number], 0, 0], (30, 1))
+        return replace(whole, proprio=way.astype(np.float32), objects={"block": place.astype(np.float32)})
+
+    views = [MemoryView([lead(f"{name}{i}", i) for i in range(4)]) for name in ("arm", "hand")]
+    config = RetrievalConfig("test", {"block": 1.0}, {"block": 1.0})
+    row = descriptor_quality(*views, (TermDescriber({"block": TERMS["block"]}), config)).rows[0]
+    others = [np.mean([abs(a - b) for b in ends if b != a]) for a in ends]
+    assert row.path_error.mean == pytest.approx(np.mean([0.1 / off for off in others]), rel=1e-3)
 
 
 def test_a_pool_that_cannot_be_described_is_refused() -> None:

@@ -17,12 +17,18 @@ if TYPE_CHECKING:
     from recap.evaluation.offline import Offline
 
 INFO = "offline.json"
-RANKS = {"task_rank": "rank of the task", "scene_rank": "rank of the scene", "phase_error": "phase error"}
+RANKS = {
+    "task_rank": "rank of the task",
+    "scene_rank": "rank of the scene",
+    "path_error": "path error",
+    "phase_error": "phase error",
+}
 NOTE = """
 Error: RMS over a chunk, each number of an action in its deviations; about 1 for the mean action. By feature \
 it is the mean in its unit. Intervals: 95 %, a bootstrap over demonstrations."""
-RANKS_NOTE = """The right task first is 1. The same scene first is 0, by chance 0.5. Phases: by chance 1/3. \
-Scenes and phases need demonstrations that are paired."""
+RANKS_NOTE = """The right task first is 1. The same scene first is 0, by chance 0.5. Path: that of the \
+nearest other scene, by chance 1. Phases: by chance 1/3. Ranks of scenes and phases need paired \
+demonstrations."""
 
 
 def evaluate_offline(

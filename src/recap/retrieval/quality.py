@@ -14,7 +14,7 @@ from recap.features.describer import TermDescriber
 from recap.pool.view import PoolView
 from recap.retrieval.config import RetrievalConfig, with_scales
 from recap.retrieval.index import make_layout, squared_distances
-from recap.retrieval.paths import PATH, Paths
+from recap.retrieval.paths import PATH, Paths, path_of
 from recap.types import F32, F64, Descriptors, Episode
 
 WHOLE = "all"  # every term, as the retrieval weighs them
@@ -40,6 +40,7 @@ class TermQuality:
     term: str
     task_rank: Estimate  # of the right task by its nearest moment, 1 is best; nan where there is one task
     scene_rank: Estimate  # of the twin among its task's first frames, 0 is first and 1 is last
+    path_error: Estimate  # of the nearest scene's path but the twin's, over the mean of its task; chance: 1
     phase_error: Estimate  # |phase of the twin's nearest moment − phase of the query|, 0 to 1; chance: 1/3
 
 
@@ -54,7 +55,7 @@ class Quality:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, null where nothing could be measured."""
-        names = ("task_rank", "scene_rank", "phase_error")
+        names = ("task_rank", "scene_rank", "path_error", "phase_error")
         rows = [{"term": row.term} | {n: _plain(getattr(row, n)) for n in names} for row in self.rows]
         return {"n_tasks": self.n_tasks, "n_episodes": self.n_episodes, "n_paired": self.n_paired} | {
             "rows": rows
@@ -95,7 +96,7 @@ def descriptor_quality(
             if b > a
         ]
         n_asked, n_tasks = len(found), len(table.tasks)
-        n_paired = sum(not math.isnan(phase) for _, _, phase in found)
+        n_paired = sum(not math.isnan(phase) for *_, phase in found)
         rows.append(TermQuality(name, *(estimate(np.array(part)) for part in zip(*found, strict=True))))
     return Quality(tuple(rows), n_tasks, n_asked, n_paired)
 
@@ -114,8 +115,8 @@ class _Table:
         first = np.where(self.known, self.starts[:-1], 0)
         self.paths = Paths(self.episodes, np.ascontiguousarray(scenes[first]))
 
-    def ask(self, query: Episode, moments: F32, scene: F32, n_moments: int) -> tuple[float, float, float]:
-        """Task rank, scene rank and phase error of one target demonstration; nan where there is none."""
+    def ask(self, query: Episode, moments: F32, scene: F32, n_moments: int) -> tuple[float, ...]:
+        """The numbers of `TermQuality` for one target demonstration; nan where there is none."""
         usable = self.known & np.array([e.id != query.id for e in self.episodes])
         same = usable & np.array([e.task == query.task for e in self.episodes])
         twins = same & np.array([e.scene_id == query.scene_id for e in self.episodes])
@@ -128,7 +129,10 @@ class _Table:
             ranks.append(self._task_rank(np.where(usable & ~twins, nearest, np.inf), query.task))
             phase = t / max(len(moments) - 1, 1)
             errors += [abs(self._phase(apart, int(e)) - phase) for e in np.flatnonzero(twins)]
-        return _mean(ranks), self._scene_rank(scene, twins, same & ~twins), _mean(errors)
+        away = self._scenes(scene, twins)
+        others = same & ~twins
+        scene_rank, path_error = _rank(away, twins, others), self._path(query, away, others)
+        return _mean(ranks), scene_rank, path_error, _mean(errors)
 
     def _phase(self, apart: F32, e: int) -> float:
         a, b = self.starts[e], self.starts[e + 1]
@@ -143,14 +147,29 @@ class _Table:
         own = best[self.tasks.index(task)]
         return 0.5 + float((best < own).sum() + 0.5 * (best == own).sum())  # it is equal to itself
 
-    def _scene_rank(self, scene: F32, twins: NDArray[np.bool_], others: NDArray[np.bool_]) -> float:
-        if not twins.any() or not others.any():
-            return math.nan
-        apart = squared_distances(self.paths.rows, scene).astype(np.float64)
+    def _scenes(self, scene: F32, twins: NDArray[np.bool_]) -> F64:
+        """(e,) how far each first scene is."""
+        apart: F64 = squared_distances(self.paths.rows, scene).astype(np.float64)
         if self.path_weight:  # the twin must not help to predict its own path
             apart += self.path_weight * self.paths.costs(scene, np.flatnonzero(twins | ~self.known).tolist())
-        twin = apart[twins].min()
-        return float(((apart[others] < twin) + 0.5 * (apart[others] == twin)).mean())
+        return apart
+
+    def _path(self, query: Episode, apart: F64, others: NDArray[np.bool_]) -> float:
+        """Where the nearest scene's demonstration leads, against where the others of its task do."""
+        width = query.proprio.shape[1]
+        alike = [e for e in np.flatnonzero(others) if self.episodes[e].proprio.shape[1] == width]
+        if len(alike) < 2:
+            return math.nan
+        off = [float(np.linalg.norm(path_of(self.episodes[e]) - path_of(query))) for e in alike]
+        nearest = apart[alike] == apart[alike].min()  # all of them, where a term cannot tell
+        return float(np.mean(np.array(off)[nearest]) / max(np.mean(off), 1e-12))
+
+
+def _rank(apart: F64, twins: NDArray[np.bool_], others: NDArray[np.bool_]) -> float:
+    if not twins.any() or not others.any():
+        return math.nan
+    twin = apart[twins].min()
+    return float(((apart[others] < twin) + 0.5 * (apart[others] == twin)).mean())
 
 
 def _mean(values: list[float]) -> float:
