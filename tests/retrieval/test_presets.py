@@ -3,14 +3,19 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from recap.errors import InputError
 from recap.features.describer import TermDescriber
+from recap.pool.memory import MemoryPool
 from recap.retrieval.config import RetrievalConfig
+from recap.retrieval.explain import query_at
 from recap.retrieval.paths import PATH
-from recap.retrieval.presets import find_retrieval, full_name, short_name
-from recap.robot import CameraSpec, ObjectSpec, RobotSpec, arm_features
+from recap.retrieval.presets import RetrievalFile, find_retrieval, full_name, short_name
+from recap.retrieval.retriever import Retriever
+from recap.robot import CameraSpec, Feature, ObjectSpec, RobotSpec, arm_features
+from recap.types import Episode
 
 ROBOT = RobotSpec(
     "arm",
@@ -93,3 +98,26 @@ def test_a_file_that_is_not_there_is_named() -> None:
         find_retrieval("gone.yaml", ROBOT)
     with pytest.raises(InputError, match="robot"):
         find_retrieval("world")
+
+
+def test_the_same_scene_of_another_task_is_no_match_though_words_are_alike() -> None:
+    """Six scenes, each shown for a red and a blue thing that lie at its two ends."""
+    blank = RobotSpec("arm", 10.0, (Feature("place", "position", 2),), objects={"things": ObjectSpec("box")})
+    ends = np.random.default_rng(0).uniform(-1, 1, (6, 4)).astype(np.float32)
+
+    def shown(number: int, colour: str) -> Episode:
+        first = 0 if colour == "red" else 2
+        way = np.linspace(0, 1, 20)[:, None] * ends[number, first : first + 2]
+        things = np.repeat(ends[number][None], 20, axis=0)
+        name = f"{colour}/{number}"
+        fields = (np.arange(20) / 10, way.astype(np.float32), way.astype(np.float32))
+        return Episode(
+            name, name, f"grasp the {colour} dot", "hand", 10.0, *fields, objects={"things": things}
+        )
+
+    pool = MemoryPool([shown(i, colour) for i in range(6) for colour in ("red", "blue")])
+    spec = RetrievalFile("test", objects=("things",), weights={"object/things": 0.1}).build(blank)
+    for number in range(6):
+        query = query_at(shown(number, "red"), 3, frozenset({f"red/{number}"}))
+        match = Retriever(pool, *spec).retrieve(query).matches[0]
+        assert match.ref.episode_id.startswith("red/")

@@ -71,7 +71,8 @@ def world_retrieval(robot: RobotSpec, file: RetrievalFile = RetrievalFile()) -> 
     """For any robot: proprioception, its history, each camera, the instruction and the time; no object.
 
     The paper's weights: proprioception 1.0, history 0.05, an image 0.1 over all cameras. Ours: the path that
-    the first scene leads to, which says what of an image matters.
+    the first scene leads to, which says what of an image matters, and words, which outweigh it: the same
+    scene may serve two tasks whose words are nearly alike.
     """
     letters = robot.body.letters
     terms: dict[str, Term] = {
@@ -80,8 +81,8 @@ def world_retrieval(robot: RobotSpec, file: RetrievalFile = RetrievalFile()) -> 
         "language": Instruction(make_text_encoder(file.words)),
         "time": Time(),
     }
-    weights = {"proprio": 1.0, "history": 0.05, "time": 1e-5, "language": 0.05, PATH: 0.1}
-    scene_weights = {"language": 1.0, "proprio": 0.1, PATH: 1.0}
+    weights = {"proprio": 1.0, "history": 0.05, "time": 1e-5, "language": 3.0, PATH: 0.1}
+    scene_weights = {"language": 30.0, "proprio": 0.1, PATH: 1.0}
     scales = {"language": COSINE}
     cameras = tuple(robot.cameras) if file.cameras is None else file.cameras
     for camera in cameras:
