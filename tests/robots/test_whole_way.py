@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -272,20 +273,49 @@ def test_the_fourth_robot_goes_the_same_way_in_joint_space(tmp_path: Path) -> No
 def test_the_example_is_followed_literally(tmp_path: Path) -> None:
     place = tmp_path / "my_robot"
     shutil.copytree(ROOT / "examples" / "my_robot", place)
+    follow(place / "README.md", place)
+    assert (place / "runs" / "eval" / "eval_info.json").exists()
+
+
+@pytest.mark.long
+def test_the_end_to_end_page_is_followed_with_less_of_everything(tmp_path: Path) -> None:
+    """A seen and an unseen task, by policy, replay and no retrieval; an arm in joints, driven by a server."""
+    place = tmp_path / "one_arm"
+    shutil.copytree(ROOT / "examples" / "one_arm", place)
+    less = {
+        "--n 30": "--n 5",
+        "--size small": "--size debug",
+        "500:540": "500:501",
+        "--steps 120": "--steps 20",
+    }
+    follow(
+        ROOT / "docs/how-to/end-to-end.md",
+        place,
+        {**less, "cp -r examples/one_arm one_arm && cd one_arm": ""},
+    )
+    for run in ("press", "press-replay", "press-alone", "slide", "slide-replay", "slide-alone"):
+        episodes = (place / "runs" / run / "episodes.jsonl").read_text("utf-8").splitlines()
+        assert len(episodes) == 1, run
+        assert not json.loads(episodes[0]).get("error"), episodes
+
+
+def follow(page: Path, place: Path, changes: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Run the shell commands of a page in a folder, some words replaced; a server beside the rest."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    block = re.search(r"```sh\n(.*?)```", (place / "README.md").read_text("utf-8"), re.DOTALL)
-    assert block is not None
-    commands = [line.partition("#")[0].strip().replace("8000", str(port)) for line in block[1].splitlines()]
+    text = "".join(re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
+    for old, new in {**changes, "8000": str(port)}.items():
+        assert old in text, f"{page.name} has no '{old}' any more"
+        text = text.replace(old, new)
+    commands = [line.partition("#")[0].strip() for line in text.splitlines()]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     env = {**environment(), "PATH": path}
     server: subprocess.Popen[str] | None = None
     try:
-        for command in commands:
-            words = command.replace("recap ", f"{sys.executable} -m recap ", 1).replace(
-                "python my_robot.py", f"{sys.executable} my_robot.py"
-            )
+        for command in filter(None, commands):
+            words = re.sub(r"^recap ", f"{sys.executable} -m recap ", command)
+            words = re.sub(r"^python ", f"{sys.executable} ", words)
             if " serve " in command:
                 server = subprocess.Popen(words.split(), cwd=place, env=env, text=True)
                 wait_for(port)
@@ -297,7 +327,6 @@ def test_the_example_is_followed_literally(tmp_path: Path) -> None:
         if server is not None:
             server.terminate()
             server.wait()
-    assert (place / "runs" / "eval" / "eval_info.json").exists()
 
 
 def wait_for(port: int) -> None:

@@ -178,6 +178,7 @@ def _config(
     from recap.training.config import from_json
     from recap.training.presets import preset
 
+    described = recipe is not None and Path(recipe).suffix in (".yaml", ".yml", ".json")
     if config_file is not None:
         if recipe is not None or size is not None:
             raise InputError("--config has its own recipe, robot and size: leave them out")
@@ -189,7 +190,7 @@ def _config(
         base = from_json(values)
     elif recipe is None:
         raise InputError("give robot.yaml and --size, or a recipe: recap train --list shows them")
-    elif Path(recipe).suffix in (".yaml", ".yml", ".json"):
+    elif described:
         base = preset(size or "small", robot=load_robot(recipe))
     elif size is not None:
         raise InputError(f"recipe '{recipe}' has its own size: give robot.yaml in its place, or no --size")
@@ -201,6 +202,8 @@ def _config(
         _, found = find_retrieval(retrieval, base.policy.robot)
         canonical = str(not found.aligner.in_world).lower()
         changes = [f"policy.retrieval_name={full_name(retrieval)}", f"policy.canonical={canonical}", *changes]
+    if described:
+        return preset(size or "small", changes, base.policy.robot)
     return configs.with_changes(base, changes)
 
 

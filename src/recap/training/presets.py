@@ -63,7 +63,10 @@ def preset(name: str, changes: Sequence[str] = (), robot: RobotSpec | None = Non
     if robot is not None:
         if name not in SIZES:
             raise InputError(f"unknown size '{name}' for robot '{robot.name}': {did_you_mean(name, SIZES)}")
-        return configs.with_changes(_for_robot(name, robot), changes)
+        config = configs.with_changes(_for_robot(name, robot), changes)
+        if any(change.startswith("policy.image.size=") for change in changes):
+            return config
+        return replace(config, policy=_fitting(config.policy))
     known = {key: value for suite in suites().values() for key, value in suite.training_presets().items()}
     if name not in known:
         hint = did_you_mean(name, known)
@@ -98,19 +101,18 @@ def _for_robot(size: str, robot: RobotSpec) -> TrainConfig:
         network=NANO,
         sampling=SamplingConfig(n_steps=2, temperature=0.5),
     )
-    policy = _fitting(policy)
     moves = AugmentConfig(chunk_noise=0.003, state_noise=0.002) if robot.is_metric else AugmentConfig()
     moves = replace(moves, image_dropout=0.3 if measures else 0.0)
     base = TrainConfig(f"{robot.name}-{size}", policy, PairsConfig(leave_out=True), moves)
     slow = replace(base, bf16=False, compile=False)
     if size == "debug":
         tiny = replace(policy, network=TINY, chunk_size=8, image=replace(policy.image, size=16))
-        return replace(slow, policy=_fitting(tiny), **DEBUG)
+        return replace(slow, policy=tiny, **DEBUG)
     if size == "small":
         network = replace(NANO, num_attention_heads=2, num_layers=4, attention_head_dim=48, adaln_lora_dim=16)
         return replace(
             slow,
-            policy=_fitting(replace(policy, network=network, image=replace(policy.image, size=32))),
+            policy=replace(policy, network=network, image=replace(policy.image, size=32)),
             batch_size=64,
             n_iterations=1500,
             warm_up=100,
