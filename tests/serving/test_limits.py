@@ -76,9 +76,10 @@ def test_limits_travel_in_the_metadata() -> None:
     assert (read.steps, read.relative) == (((0, 3, 0.02),), False)
     assert ActionLimits.read({**said, "action_mode": "delta"}).relative
     assert read.scaled(0.5).steps == ((0, 3, 0.01),)
-    assert read.within(-0.1, 0.3).low.tolist() == [-0.1, -0.1, 0.0, -0.1, 0.0]
-    with pytest.raises(InputError, match="widen it"):
-        read.within(2.0, 3.0)
+    narrow = read.tightened({"tool": (0, 3)}, {"tool": (-0.1, 0.3)}, {})
+    assert narrow.low.tolist() == [-0.1, -0.1, 0.0, -np.inf, 0.0]
+    with pytest.raises(InputError, match="leave nothing"):
+        read.tightened({"tool": (0, 3)}, {"tool": (2.0, 3.0)}, {})
 
 
 def test_what_is_allowed_is_left_alone() -> None:

@@ -40,7 +40,7 @@ def train_autoencoder(
     learning_rate: float = 2e-3,
     paper: bool = True,
     begun: FrameEncoder | None = None,
-    report: Callable[[int, float], None] | None = None,
+    report: Callable[[int], None] | None = None,
 ) -> FrameEncoder:
     """A small Wan autoencoder, fitted to the pictures (m, h, w, 3) and their mirror images.
 
@@ -75,8 +75,8 @@ def train_autoencoder(
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
-        if report is not None and (step % 50 == 0 or step + 1 == n_iterations):
-            report(step + 1, float(loss.detach()))
+        if report is not None:
+            report(step + 1)
     network.eval()
     with torch.inference_mode():
         some = stored[torch.linspace(0, len(stored) - 1, min(2048, len(stored))).long()].to(device)

@@ -119,8 +119,8 @@ def _for_robot(size: str, robot: RobotSpec) -> TrainConfig:
             learning_rate=1e-3,
             ema=0.99,
             save_every=500,
-            autoencoder_iterations=600,
-            autoencoder_batch=64,
+            autoencoder_iterations=300,
+            autoencoder_batch=32,
         )
     if size == "2b":
         big = replace(

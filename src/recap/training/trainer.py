@@ -210,7 +210,7 @@ class _Run:
                         device=self.device,
                         paper=white,
                         begun=begun,
-                        report=lambda done, loss: self.stages.report("autoencoder", done, n),
+                        report=lambda done: self.stages.report("autoencoder", done, n),
                     )
                     encoder.network.save_pretrained(kept)
                 if shared is not None:
