@@ -220,7 +220,7 @@ class _Trainer:
             seed=0,
             device=torch.device("cuda" if cuda else "cpu"),
             paper=run.config.policy.image.white,
-            report=lambda done, loss: clock.tick("autoencoder", done, n),
+            report=lambda done: clock.tick("autoencoder", done, n),
         )
         partial = Path(given).with_name(f"{Path(given).name}.partial")
         save_autoencoder(encoder, partial)
