@@ -21,8 +21,9 @@ def test_what_was_begun_beside_is_what_would_have_been_made(
     file = tmp_path / "data.safetensors"
     with Preparation(2) as preparation:
         preparation.begin({file: STATE})
-        monkeypatch.setattr("recap_research.plans.preparing.load_data", None)  # here nothing is made
-        taken = preparation.take(file, STATE)
+        with monkeypatch.context() as here:
+            here.setattr("recap.training.data.build_data", None)  # here nothing is made
+            taken = preparation.take(file, STATE)
     made = load_data(STATE)
     assert np.array_equal(taken.train.actions, made.train.actions)
     assert np.array_equal(taken.train.base, made.train.base)
