@@ -133,3 +133,19 @@ def test_latents_of_another_shape_than_the_policy_s_are_refused() -> None:
     for image in (ImageConfig(channels=48), ImageConfig(scale=16)):
         with pytest.raises(InputError, match="16 channels at 1/8 of the size, the policy's"):
             toy_encoder().refuse_other(image)
+
+
+@pytest.mark.parametrize("n_frames", [1, 5])
+def test_the_quick_convolutions_of_one_frame_are_those_of_the_published_network(n_frames: int) -> None:
+    from diffusers import AutoencoderKLWan
+
+    ours = build_autoencoder(base_dim=8).eval()
+    arguments = {key: value for key, value in ours.config.items() if not key.startswith("_")}  # type: ignore[operator, union-attr]
+    stock = AutoencoderKLWan(**arguments).eval()
+    stock.load_state_dict(ours.state_dict())
+    film = torch.randn(2, 3, n_frames, 16, 16, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        latent, wanted = (network.encode(film).latent_dist.mode() for network in (ours, stock))  # type: ignore[operator]
+        assert torch.allclose(latent, wanted, atol=1e-5)
+        found, wanted = (network.decode(latent).sample for network in (ours, stock))  # type: ignore[operator]
+        assert torch.allclose(found, wanted, atol=1e-5)
