@@ -97,6 +97,7 @@ def test_replay_does_in_a_foreign_env_what_its_pool_shows(tmp_path: Path, pool: 
     evaluate(spec, tmp_path / "two", workers=2)
     infos = [(tmp_path / name / "eval_info.json").read_bytes() for name in ("one", "two")]
     assert infos[0] == infos[1], "every process makes the env for itself"
+    assert [group.name for group in summary.groups] == ["all"], "nobody says what was trained on"
 
 
 def test_a_robot_in_joint_space_is_replayed_too(tmp_path: Path) -> None:

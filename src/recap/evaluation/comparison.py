@@ -78,7 +78,7 @@ def compare(
     tasks = [key for key in spec_a.task_keys if key in {task for task, _ in shared}]
     seen = spec_a.seen_keys
     rows: dict[str, list[str]] = {task: [task] for task in tasks}
-    groups = ([t for t in tasks if t in seen], [t for t in tasks if t not in seen], tasks)
+    groups = ([t for t in tasks if t in seen], [t for t in tasks if seen and t not in seen], tasks)
     rows.update({name: members for name, members in zip(GROUPS, groups, strict=True) if members})
     return Comparison(
         agents=(spec_a.agent.policy, spec_b.agent.policy),

@@ -106,7 +106,7 @@ def summarise(
     tasks = [_group(key, [r for r in results if r.task == key], thresholds) for key in spec.task_keys]
     members = {
         "seen": [r for r in results if r.task in seen],
-        "unseen": [r for r in results if r.task not in seen],
+        "unseen": [r for r in results if seen and r.task not in seen],  # none where nobody says
         "all": results,
     }
     groups = [_group(name, rs, thresholds) for name, rs in members.items() if rs]
