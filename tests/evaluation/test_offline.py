@@ -346,6 +346,15 @@ def test_a_file_in_the_place_of_the_directory_is_refused_before_anything_runs(
     assert (tmp_path / "out").read_text() == "mine"
 
 
+def test_a_directory_that_cannot_be_made_is_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("", "utf-8")
+    below = tmp_path / "file" / "out"
+    assert call("eval", "replay", "--offline", "--target", "x", "--pool", "x", "--out", below) == 2
+    assert "[run-directory]" in capsys.readouterr().err
+
+
 def test_an_empty_target_and_an_unknown_number_are_refused(tmp_path: Path) -> None:
     pool = packed(tmp_path, "pool", [reach(0, "other")])
     empty = packed(tmp_path, "empty", [])

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from recap.errors import InputError
+from recap.policies.layout import build_layout
 from recap.robot import RobotSpec
 from recap.training.config import from_json
 from recap.training.data import load_data
@@ -152,3 +153,13 @@ def test_what_is_missing_or_beyond_is_refused_by_name() -> None:
             from_json({**plain, **change})
     with pytest.raises(InputError, match="lacks 'seed'"):
         from_json({key: value for key, value in plain.items() if key != "seed"})
+
+
+def test_images_grow_with_the_chunk_that_is_asked_for_unless_their_size_is_given() -> None:
+    usual = preset("small", robot=PUSHT).policy
+    assert usual.image.size == 32
+    long = preset("small", ["policy.chunk_size=256"], PUSHT).policy
+    assert long.image.size > 32
+    assert build_layout(long).size == long.latent_size
+    with pytest.raises(InputError, match="use larger images or a shorter chunk"):
+        build_layout(preset("small", ["policy.chunk_size=256", "policy.image.size=32"], PUSHT).policy)

@@ -53,8 +53,9 @@ def evaluate_offline(
     if target is None or pool is None:
         missing = "--target" if target is None else "--pool"
         raise InputError(f"--offline compares with demonstrations: give {missing}, a pool or a dataset")
-    if out.is_file():
-        raise RunDirectoryError(f"output {out} is a file: give a directory with --out")
+    found = next(place for place in (out, *out.absolute().parents) if place.exists())
+    if not found.is_dir():
+        raise RunDirectoryError(f"output {found} is a file: give a directory with --out")
     if not record.isdecimal() and record != "all":
         raise InputError(f"cannot read --record '{record}': with --offline give a number of films, or all")
     for config in configs:
