@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,72 +100,6 @@ class TaskContext:
 NO_CONTEXT = TaskContext()
 
 
-class Frames(Protocol):
-    """Frames in a row, as retrieval reads them: an `Episode`, or a `Moment` with what led to it."""
-
-    @property
-    def id(self) -> str:
-        """Of the demonstration."""
-        ...
-
-    @property
-    def task(self) -> str:
-        """The instruction."""
-        ...
-
-    @property
-    def embodiment(self) -> str:
-        """Who acts."""
-        ...
-
-    @property
-    def timestamps(self) -> F64:
-        """(t,) seconds."""
-        ...
-
-    @property
-    def proprio(self) -> F32:
-        """(t, p)."""
-        ...
-
-    @property
-    def actions(self) -> F32:
-        """(t, a); a is 0 where they are not known."""
-        ...
-
-    @property
-    def objects(self) -> Mapping[str, F32]:
-        """Name -> (t, d)."""
-        ...
-
-    @property
-    def goal(self) -> F32 | None:
-        """(g,)."""
-        ...
-
-    @property
-    def images(self) -> Mapping[str, Sequence[U8]]:
-        """Camera -> t frames (h, w, 3)."""
-        ...
-
-    @property
-    def attributes(self) -> Mapping[str, Scalar]:
-        """Whatever else is known."""
-        ...
-
-    @property
-    def symmetry(self) -> int:
-        """How many turns of the task's object look alike."""
-        ...
-
-    @property
-    def symmetry_index(self) -> int:
-        """Which of its equal poses the object is described by."""
-        ...
-
-    def __len__(self) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Moment:
     """What is observed now, with the frames that led to it: the last one is now."""
@@ -225,6 +159,10 @@ class Moment:
     def actions(self) -> F32:
         """None are known: (t, 0)."""
         return np.zeros((len(self), 0), np.float32)
+
+
+# Frames in a row, as retrieval reads them: a demonstration, or what is observed now with what led to it.
+Frames: TypeAlias = Episode | Moment
 
 
 @dataclass(frozen=True, slots=True)

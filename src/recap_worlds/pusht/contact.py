@@ -103,7 +103,6 @@ class Contact:
         proprio[:, :2] += steps[:-1]
         if isinstance(episode, Moment):
             return replace(episode, proprio=proprio)
-        assert isinstance(episode, Episode)
         actions = episode.actions.copy()
         if actions.shape[1]:
             actions[:, :2] += steps[1:]  # an action leads to the next place
