@@ -25,7 +25,7 @@ from recap.features.terms import ObjectPosition, ObjectTurn, Position, Proprio, 
 from recap.pool.memory import MemoryPool
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.explain import query_at
-from recap.retrieval.index import build_index, nearest_frames, squared_distances
+from recap.retrieval.index import build_index, squared_distances
 from recap.retrieval.retriever import Retriever
 from recap.types import Descriptors, Episode
 
@@ -39,7 +39,6 @@ TERMS = TermDescriber(
     }
 )
 WEIGHTS = {"proprio": 1.0, "object": 1.0, "turn": 1.0, "history": 0.05, "time": 0.01}
-NOTHING = np.zeros(0, np.int64)
 
 
 def median_us(call: Callable[[int], Any], n: int) -> tuple[float, float]:
@@ -95,17 +94,8 @@ def stage_2(n_episodes: int, n_frames: int, n_calls: int) -> dict[str, Any]:
 
     def ours(n_candidates: int) -> Callable[[int], Any]:
         candidates = np.arange(min(n_candidates, n_episodes), dtype=np.int64)
-        search = (
-            index.firsts,
-            index.ends,
-            candidates,
-            np.zeros(len(candidates)),
-            NOTHING,
-            np.zeros(0),
-            0.0,
-            1,
-        )
-        return lambda i: nearest_frames(index.frames, queries[i % 64], *search)
+        added = np.zeros(len(candidates))
+        return lambda i: index.nearest(queries[i % 64], candidates, added)
 
     # The published rule as it reads: 10 numbers a subframe, the same demonstrations in one array.
     features = np.array([_published_features(e) for e in episodes])

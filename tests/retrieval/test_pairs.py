@@ -60,11 +60,13 @@ def test_fewer_episodes_than_matches_are_marked() -> None:
     assert len(pairs.refs(5)) == 2
 
 
-def test_draws_follow_the_weights() -> None:
-    pairs = find_pairs(MemoryView(TARGET[:1]), retriever(), k=3, allow_twin=False)
-    rows = np.full(4000, 7)
-    drawn = np.bincount(pairs.draw(rows, np.random.default_rng(0)), minlength=3) / 4000
-    assert drawn == pytest.approx(pairs.weight[7], abs=0.04)
+def test_some_frames_are_matched_as_they_are_among_all() -> None:
+    times = [[3, 7] for _ in TARGET]
+    some = find_pairs(MemoryView(TARGET), retriever(), k=2, times=times)
+    every = find_pairs(MemoryView(TARGET), retriever(), k=2)
+    rows = [i for i, (_, t) in enumerate(every.target.tolist()) if t in (3, 7)]
+    assert np.array_equal(some.target, every.target[rows])
+    assert np.array_equal(some.match, every.match[rows])
 
 
 def test_the_action_term_matches_what_comes_next() -> None:

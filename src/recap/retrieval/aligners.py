@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,40 +22,36 @@ from recap.types import F64, Episode, Frames, Requires
 Rows = NDArray[np.int64]
 
 
-class Aligner(Protocol):
+class Aligner(ABC):
     """A frozen dataclass, so that its fields are its fingerprint."""
 
     name: ClassVar[str]
-    in_world: ClassVar[bool]  # whether what is carried over is in the coordinates of the world
-    from_start: ClassVar[bool]  # whether it reads how the episode began
+    in_world: ClassVar[bool] = True  # whether what is carried over is in the coordinates of the world
+    from_start: ClassVar[bool] = False  # whether it reads how the episode began
+    servo_lag: int  # frames by which actions run ahead of the tool, where chunks are cut short; 0: none
 
     @property
     def requires(self) -> Requires:
-        """What a scene must have."""
-        ...
-
-    @property
-    def servo_lag(self) -> int:
-        """Frames by which actions run ahead of the tool, where chunks are cut short; 0: none."""
-        ...
+        """What a scene must have; without objects a chunk stays as it was recorded."""
+        return Requires()
 
     @property
     def retargeting(self) -> Retargeting | None:
         """How tools of other shapes are described, where shapes matter."""
-        ...
+        return None
 
-    def refuse(self, robot: RobotSpec, embodiment: str) -> None:
+    def refuse(self, robot: RobotSpec, embodiment: str) -> None:  # noqa: B027 - most serve every robot
         """Raise an InputError where it cannot serve such a robot."""
-        ...
 
     def n_symmetries(self, symmetry: int) -> int:
         """By how many equal poses a query is asked."""
-        ...
+        return 1
 
     def frame(self, frames: Frames, t: int) -> F64:
         """(3,) or (7,): the canonical frame at frame t, in the world."""
-        ...
+        return np.zeros(3)
 
+    @abstractmethod
     def carry(
         self, episode: Episode, rows: Rows, frames: Frames, t: int, robot: RobotSpec, lead: int
     ) -> tuple[F64, F64]:
@@ -64,56 +61,27 @@ class Aligner(Protocol):
             rows: consecutive, the last one held.
             lead: frames by which an action is ahead of where the tool is.
         """
-        ...
 
+    @abstractmethod
     def objects(self, frames: Frames, begin: int, end: int, frame: F64) -> tuple[F64, F64]:
         """Poses (t, d) of the objects and the goal (g,), in the canonical frame; of width 0 if not known."""
-        ...
 
     def carried_objects(self, episode: Episode, rows: Rows, frames: Frames, t: int) -> F64 | None:
         """(H, d) the objects as they would move with the chunk; None: as the demonstration shows them."""
-        ...
-
-    def action_term(self, robot: RobotSpec, horizon: int) -> Term:
-        """How the chunk to come is described for training."""
-        ...
-
-
-class _Unmoved:
-    """What aligners in the coordinates of the world have in common."""
-
-    in_world: ClassVar[bool] = True
-
-    @property
-    def requires(self) -> Requires:
-        """Nothing by name: without objects a chunk stays as it was recorded."""
-        return Requires()
-
-    @property
-    def retargeting(self) -> Retargeting | None:
-        """None: tools are described as they are."""
         return None
 
-    def n_symmetries(self, symmetry: int) -> int:
-        """One: the world has one frame."""
-        return 1
-
-    def frame(self, frames: Frames, t: int) -> F64:
-        """The world's."""
-        return np.zeros(3)
+    @abstractmethod
+    def action_term(self, robot: RobotSpec, horizon: int) -> Term:
+        """How the chunk to come is described for training."""
 
 
 @dataclass(frozen=True)
-class World(_Unmoved):
+class World(Aligner):
     """As the paper has it: the coordinates of the world, a chunk as it was recorded."""
 
     name: ClassVar[str] = "world"
-    from_start: ClassVar[bool] = False
     object_name: str = ""  # the object whose pose a policy is given, in a plane; empty: all, in space
     servo_lag: int = 0
-
-    def refuse(self, robot: RobotSpec, embodiment: str) -> None:
-        """It serves every robot."""
 
     def carry(
         self, episode: Episode, rows: Rows, frames: Frames, t: int, robot: RobotSpec, lead: int
@@ -127,22 +95,17 @@ class World(_Unmoved):
             return objects_of(frames, slice(begin, end)), np.zeros(0)
         return _planar_objects(frames, begin, end, self.object_name)
 
-    def carried_objects(self, episode: Episode, rows: Rows, frames: Frames, t: int) -> F64 | None:
-        """As they were shown."""
-        return None
-
     def action_term(self, robot: RobotSpec, horizon: int) -> Term:
         """The actions as they are."""
         return Actions(robot.act.size, horizon)
 
 
 @dataclass(frozen=True)
-class ObjectFrame:
+class ObjectFrame(Aligner):
     """Everything relative to an object: where it lies elsewhere, so does the chunk."""
 
     name: ClassVar[str] = "object"
     in_world: ClassVar[bool] = False
-    from_start: ClassVar[bool] = False
     object_name: str
     servo_lag: int = 0
 
@@ -150,11 +113,6 @@ class ObjectFrame:
     def requires(self) -> Requires:
         """The object."""
         return Requires((self.object_name,))
-
-    @property
-    def retargeting(self) -> Retargeting | None:
-        """None: tools are described as they are."""
-        return None
 
     def refuse(self, robot: RobotSpec, embodiment: str) -> None:
         """What is moved are positions, absolute ones, of as many numbers as the object's frame has."""
@@ -195,10 +153,6 @@ class ObjectFrame:
             return poses, goal
         return pose_into(frame, poses), pose_into(frame, goal)
 
-    def carried_objects(self, episode: Episode, rows: Rows, frames: Frames, t: int) -> F64 | None:
-        """As they were shown."""
-        return None
-
     def action_term(self, robot: RobotSpec, horizon: int) -> Term:
         """The actions in the object's frame."""
         return Actions(robot.act.size, horizon, frame=self.object_name)
@@ -225,7 +179,7 @@ class GoalFrame(ObjectFrame):
 
 
 @dataclass(frozen=True)
-class Parts(_Unmoved):
+class Parts(Aligner):
     """Arms in space: a demonstration is cut into parts, and each follows the object that it refers to."""
 
     name: ClassVar[str] = "parts"

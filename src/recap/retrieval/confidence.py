@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recap.retrieval.index import Index, nearest_frames
+from recap.retrieval.index import Index
 from recap.types import F64
 
 if TYPE_CHECKING:
@@ -47,25 +47,13 @@ def calibrate(retriever: Retriever, index: Index) -> Calibration:
     rng = np.random.default_rng(0)
     n = len(index.episode_ids)
     chosen = rng.permutation(n)[:N_CALIBRATION]
-    nothing = np.zeros(0, np.int64)
     distances = []
     for i in chosen:
         row = int(rng.integers(index.firsts[i], index.ends[i]))
         goal = None if np.isnan(index.goals[i]).any() else index.goals[i]
         exclude = frozenset((index.episode_ids[i], index.scene_ids[i]))
         candidates, _ = retriever.nearest_scenes(index, [index.scenes[i]], goal, 1, exclude)
-        _, found = nearest_frames(
-            index.frames,
-            index.frames[row],
-            index.firsts,
-            index.ends,
-            candidates,
-            np.zeros(len(candidates)),
-            nothing,
-            np.zeros(0),
-            0.0,
-            1,
-        )
+        _, found = index.nearest(index.frames[row], candidates, np.zeros(len(candidates)))
         distances.append(found[0])
     found_some = np.array([d for d in distances if np.isfinite(d)], np.float64)
     return Calibration(np.sort(found_some), n)

@@ -18,6 +18,7 @@ from recap.types import F32, F64, Descriptors, Episode
 
 I64 = NDArray[np.int64]
 EACH_BEGIN = -2  # a row to follow: where each episode begins
+AVOID_NONE = (np.zeros(0, np.int64), np.zeros(0), 0.0)
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,31 @@ class Index:
             return np.zeros(1, np.float32)
         return self.scene_layout.lay_out(first).ravel()
 
+    def moment(self, row: int) -> tuple[int, int]:
+        """The number of the episode that a row of `frames` is of, and its frame there."""
+        number = int(np.searchsorted(self.begins, row, side="right")) - 1
+        return number, row - int(self.begins[number])
+
+    def nearest(
+        self,
+        asked: F32,
+        candidates: I64,
+        added: F64,
+        n: int = 1,
+        avoid: tuple[I64, F64, float] = AVOID_NONE,
+        follow: tuple[int, float, float] = (-1, 0.0, 0.0),
+    ) -> tuple[I64, F64]:
+        """Stage 2 on a laid-out moment (D2,): the n nearest rows of the candidates, and their distances.
+
+        Args:
+            added: (c,) to the cost of each candidate.
+            avoid: rows, what is added near each, and how near that is.
+            follow: a row, how much nearer it counts, and how much less for each row away from it.
+        """
+        return nearest_frames(
+            self.frames, asked, self.firsts, self.ends, candidates, added, *avoid, n, *follow
+        )
+
 
 def build_index(
     descriptors: Descriptors,
@@ -200,9 +226,9 @@ def nearest_frames(
     avoid_add: F64,
     radius: float,
     n: int,
-    follow_row: int = -1,
-    follow_bonus: float = 0.0,
-    follow_fade: float = 0.0,
+    follow_row: int,
+    follow_bonus: float,
+    follow_fade: float,
 ) -> tuple[I64, F64]:
     """The n nearest rows among the candidates' episodes, and their distances with penalties, in order.
 

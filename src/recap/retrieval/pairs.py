@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from recap.features.describer import TermDescriber
 from recap.features.terms import Actions
 from recap.pool.view import PoolView
 from recap.retrieval.config import RetrievalConfig
-from recap.retrieval.index import nearest_frames
+from recap.retrieval.index import I64, Index
 from recap.retrieval.retriever import Retriever
 from recap.robot import RobotSpec
 from recap.types import F32, F64, FrameRef
@@ -37,12 +38,6 @@ class Pairs:
         """The matches of a row."""
         return [FrameRef(self.pool_ids[e], int(t)) for e, t in self.match[row] if e >= 0]
 
-    def draw(self, rows: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-        """One of each row's matches, by weight: its place among the k."""
-        passed = rng.random((len(rows), 1)) > np.cumsum(self.weight[rows], axis=1)
-        n_matches = (self.match[rows, :, 0] >= 0).sum(axis=1)
-        return np.asarray(np.minimum(passed.sum(axis=1), np.maximum(n_matches - 1, 0)))
-
 
 def with_action_term(
     describer: TermDescriber,
@@ -63,13 +58,20 @@ def with_action_term(
     return described, replace(config, name=f"{config.name}-training", weights=weights, scales=scales)
 
 
-def find_pairs(target: PoolView, retriever: Retriever, k: int = 3, allow_twin: bool = True) -> Pairs:
+def find_pairs(
+    target: PoolView,
+    retriever: Retriever,
+    k: int = 3,
+    allow_twin: bool = True,
+    times: Sequence[Sequence[int]] | None = None,
+) -> Pairs:
     """The k best moments of the pool for each target frame, at most one an episode.
 
     Args:
         target: demonstrations of the robot.
         retriever: over the pool, with a describer and config for training.
         allow_twin: whether the pool's demonstration of the same scene may be matched.
+        times: of each target episode, the frames that are asked about; none: all.
     """
     index = retriever.index()
     if not index.episode_ids:
@@ -79,20 +81,15 @@ def find_pairs(target: PoolView, retriever: Retriever, k: int = 3, allow_twin: b
         episode = target.episode(episode_id)
         terms = retriever.describer.describe(episode)
         asked = index.frame_layout.lay_out(terms)
-        first = {name: values[:1] for name, values in terms.items()}
-        scene = (
-            index.scene_layout.lay_out(first).ravel()
-            if index.scene_layout.factors
-            else np.zeros(1, np.float32)
-        )
+        scene = index.lay_out_scene({name: values[:1] for name, values in terms.items()})
         goal = None if episode.goal is None else episode.goal.astype(np.float64)
         exclude = {episode.id} | (set() if allow_twin else {episode.scene_id})
         candidates, added = retriever.nearest_scenes(
             index, [scene], goal, episode.symmetry, frozenset(exclude)
         )
-        for t in range(len(episode)):
+        for t in range(len(episode)) if times is None else times[number]:
             rows.append((number, t))
-            found, away = _best_of_each(retriever, asked[t], candidates, added, k)
+            found, away = _best_of_each(index, asked[t], candidates, added, k)
             matches.append(found)
             distances.append(away)
     apart = np.array(distances)  # (n, k)
@@ -115,24 +112,15 @@ def stand_out(ratios: F64) -> NDArray[np.bool_]:
 
 
 def _best_of_each(
-    retriever: Retriever, asked: F32, candidates: NDArray[np.int64], added: F64, k: int
+    index: Index, asked: F32, candidates: I64, added: F64, k: int
 ) -> tuple[list[tuple[int, int]], list[float]]:
     """The best moment of each of the k best episodes: neighbours in time would all be one match."""
-    index = retriever.index()
-    nothing, none = np.zeros(0, np.int64), np.zeros(0)
     found: list[tuple[int, int]] = []
     away: list[float] = []
-    left = candidates
     for _ in range(k):
-        row, distance = nearest_frames(
-            index.frames, asked, index.firsts, index.ends, left, added, nothing, none, 0.0, 1
-        )
-        if row[0] < 0:
-            found.append((-1, 0))
-            away.append(np.inf)
-            continue
-        episode = int(np.searchsorted(index.begins, row[0], side="right")) - 1
-        found.append((episode, int(row[0] - index.begins[episode])))
+        row, distance = index.nearest(asked, candidates, added)
+        found.append((-1, 0) if row[0] < 0 else index.moment(int(row[0])))
         away.append(float(distance[0]))
-        left, added = left[left != episode], added[left != episode]
+        others = candidates != found[-1][0]
+        candidates, added = candidates[others], added[others]
     return found, away

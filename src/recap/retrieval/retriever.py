@@ -13,7 +13,7 @@ from recap.errors import InputError
 from recap.pool.view import PoolSource, PoolView, QueryDescriber
 from recap.retrieval.confidence import Calibration, calibrate
 from recap.retrieval.config import RetrievalConfig, with_scales
-from recap.retrieval.index import EACH_BEGIN, I64, Index, build_index, nearest_frames, squared_distances
+from recap.retrieval.index import EACH_BEGIN, I64, Index, build_index, squared_distances
 from recap.retrieval.paths import PATH
 from recap.robot import RobotSpec
 from recap.types import F32, F64, Episode, FrameRef, Match, Moment, Query, Requires, Retrieval
@@ -203,20 +203,10 @@ class Retriever:
         if config.follow_bonus and follow is not None and follow.episode_id in index.rows_of:
             number = index.rows_of[follow.episode_id]
             follow_row = min(int(index.begins[number]) + follow.t, int(index.ends[number]) - 1)
-        return nearest_frames(
-            index.frames,
-            asked,
-            index.firsts,
-            index.ends,
-            candidates,
-            added,
-            avoid_rows,
-            np.array([add for _, add in avoid], np.float64),
-            config.stall_radius,
-            n,
-            follow_row,
-            config.follow_bonus,
-            config.follow_fade,
+        penalties = np.array([add for _, add in avoid], np.float64)
+        follows = (follow_row, config.follow_bonus, config.follow_fade)
+        return index.nearest(
+            asked, candidates, added, n, (avoid_rows, penalties, config.stall_radius), follows
         )
 
     def _confidence(self, index: Index, match: Match) -> float:
@@ -232,8 +222,8 @@ def _match(
     index: Index, asked: F32, row: int, distance: float, symmetry_index: int, led: Mapping[int, float]
 ) -> Match:
     """Args: led: path costs by episode, where the path is weighed."""
-    episode = int(np.searchsorted(index.begins, row, side="right")) - 1
-    ref = FrameRef(index.episode_ids[episode], row - int(index.begins[episode]))
+    episode, t = index.moment(row)
+    ref = FrameRef(index.episode_ids[episode], t)
     costs = index.frame_layout.split(index.frames[row] - asked)
     if led:
         costs[PATH] = led[episode]

@@ -13,11 +13,11 @@ from recap.errors import InputError
 from recap.features.describer import TermDescriber
 from recap.pool.view import PoolView
 from recap.retrieval.config import RetrievalConfig
-from recap.retrieval.index import nearest_frames, squared_distances
-from recap.retrieval.pairs import stand_out
+from recap.retrieval.index import squared_distances
+from recap.retrieval.pairs import find_pairs, stand_out
 from recap.retrieval.retriever import Retriever
 from recap.robot import RobotSpec
-from recap.types import F32, F64
+from recap.types import F64
 
 N_PERFECT = 200  # moments for which every chunk of the pool is tried
 MAX_POOL_FRAMES = 60_000  # searched for the perfect match
@@ -75,25 +75,26 @@ class Residuals:
             raise InputError(
                 f"retrieval '{config.name}' can use no demonstration of the pool: they lack what it reads"
             )
-        self.moments = _spread(target, n_moments)
+        times = _spread(target, n_moments)
+        self.moments = [(number, t) for number, mine in enumerate(times) for t in mine]
         self.episode_of = np.array([number for number, _ in self.moments])
         self.true, self.valid, held = self._chunks(target, target.episode_ids, self.moments)
         self.held, self.still = held, ""
         self._hold_still()
-        self.matches = {twin: self._match(describer, twin) for twin in (False, True)}
+        self.matches: dict[bool, list[tuple[int, int]]] = {}  # twin allowed -> as numbers of the index
         self.shown: dict[bool, F64] = {}  # twin allowed -> (n, H, a)
         self.offset: dict[bool, F64] = {}  # (n, 1, a) from where the match stood to where the robot is
-        for twin, rows in self.matches.items():
-            moments = [self._moment(int(row)) for row in rows]
-            actions, _, theirs = self._chunks(pool, self.index.episode_ids, moments)
+        for twin in (False, True):
+            match = find_pairs(target, self.retriever, 1, twin, times).match[:, 0]  # (n, 2)
+            if (match < 0).any():
+                raise InputError(
+                    "every demonstration of the pool has the target's own scene: give a pool with others"
+                )
+            self.matches[twin] = [(int(number), int(t)) for number, t in match]
+            actions, _, theirs = self._chunks(pool, self.index.episode_ids, self.matches[twin])
             self.shown[twin] = actions
             self.offset[twin] = self.rest - theirs[self.still] if self.still in theirs else 0 * self.rest
         self._pool_chunks: tuple[F64, I64] | None = None
-
-    def _moment(self, row: int) -> tuple[int, int]:
-        """The number of an episode of the index, and the frame."""
-        number = int(np.searchsorted(self.index.begins, row, side="right")) - 1
-        return number, row - int(self.index.begins[number])
 
     def _chunks(
         self, view: PoolView, ids: Sequence[str], moments: Sequence[tuple[int, int]]
@@ -134,42 +135,6 @@ class Residuals:
                 self.still, self.rest = name, self.held[name]
                 return
         self.still, self.rest = "no action", np.zeros_like(self.true[:, :1])
-
-    def _match(self, describer: TermDescriber, twin: bool) -> I64:
-        """The pool row that retrieval gives for each moment."""
-        rows = np.full(len(self.moments), -1, np.int64)
-        nothing, none = np.zeros(0, np.int64), np.zeros(0)
-        terms: dict[int, dict[str, F32]] = {}
-        for i, (number, t) in enumerate(self.moments):
-            episode = self.target.episode(self.target.episode_ids[number])
-            if number not in terms:
-                terms = {number: describer.describe(episode)}
-            asked = self.index.frame_layout.lay_out(
-                {n: v[t : t + 1] for n, v in terms[number].items()}
-            ).ravel()
-            hidden = {episode.id} | (set() if twin else {episode.scene_id})
-            first = {n: v[:1] for n, v in terms[number].items()}
-            goal = None if episode.goal is None or len(episode.goal) != 3 else episode.goal.astype(np.float64)
-            scene = self.index.lay_out_scene(first)
-            candidates, added = self.retriever.nearest_scenes(self.index, [scene], goal, 1, frozenset(hidden))
-            found, _ = nearest_frames(
-                self.index.frames,
-                asked,
-                self.index.firsts,
-                self.index.ends,
-                candidates,
-                added,
-                nothing,
-                none,
-                0.0,
-                1,
-            )
-            rows[i] = found[0]
-        if (rows < 0).any():
-            raise InputError(
-                "every demonstration of the pool has the target's own scene: give a pool with others"
-            )
-        return rows
 
     @property
     def n_paired(self) -> int:
@@ -229,7 +194,7 @@ class Residuals:
         if self._pool_chunks is None:
             n = int(self.index.ends[-1])
             rows = np.unique(np.linspace(0, n - 1, min(n, MAX_POOL_FRAMES)).astype(np.int64))
-            moments = [self._moment(int(row)) for row in rows]
+            moments = [self.index.moment(int(row)) for row in rows]
             chunks, _, held = self._chunks(self.pool, self.index.episode_ids, moments)
             self._pool_chunks = (
                 chunks - held[self.still] if self.still in held else chunks,
@@ -245,12 +210,11 @@ class Residuals:
         found = []
         for number in np.unique(self.episode_of):
             mine = self.episode_of == number
-            rows = self.matches[True][mine]
-            matched = np.array([self._moment(int(row))[0] for row in rows])
-            usual = int(np.bincount(matched).argmax())
+            matched = [self.matches[True][i] for i in np.flatnonzero(mine)]
+            usual = int(np.bincount([number for number, _ in matched]).argmax())
             value = float(np.sqrt(residual[mine].sum() / max(count[mine].sum(), 1.0)))
             ids = self.target.episode_ids[number], self.index.episode_ids[usual]
-            found.append(PairRow(*ids, value, value / still, _longest_run(rows), False))
+            found.append(PairRow(*ids, value, value / still, _longest_run(matched), False))
         ratios = np.array([pair.ratio for pair in found])
         found = [
             replace(pair, misaligned=bool(far)) for pair, far in zip(found, stand_out(ratios), strict=True)
@@ -269,16 +233,16 @@ class _Fixed:
         return self._view
 
 
-def _spread(view: PoolView, n_moments: int) -> list[tuple[int, int]]:
-    """Moments at even distances in every episode: at least four each, so that pairs can be ranked."""
+def _spread(view: PoolView, n_moments: int) -> list[list[int]]:
+    """Frames at even distances in every episode: at least four each, so that pairs can be ranked."""
     each = max(4, n_moments // len(view.episode_ids))
     found = []
-    for number, episode_id in enumerate(view.episode_ids):
+    for episode_id in view.episode_ids:
         length = len(view.episode(episode_id))
         n = min(each, length)
         # In the middle of equal parts: first and last frames, which hold still by themselves, count no more
         # than any other.
-        found += [(number, int(t)) for t in (np.arange(n) + 0.5) * length / n]
+        found.append([int(t) for t in (np.arange(n) + 0.5) * length / n])
     return found
 
 
@@ -286,9 +250,9 @@ def _rms(values: F64, valid: NDArray[np.bool_]) -> float:
     return float(np.sqrt(np.square(values)[valid].mean())) if valid.any() else 0.0
 
 
-def _longest_run(rows: I64) -> int:
+def _longest_run(moments: Sequence[tuple[int, int]]) -> int:
     longest = run = 1
-    for a, b in pairwise(rows.tolist()):
+    for a, b in pairwise(moments):
         run = run + 1 if a == b else 1
         longest = max(longest, run)
     return longest
