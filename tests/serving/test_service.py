@@ -168,8 +168,8 @@ def test_a_policy_knows_its_retrieval_and_its_embodiment() -> None:
     assert (said["policy"], said["retrieval"]) == ("pusht-small", "pusht-contact")
     assert said["options"] == {"pusher": "triangle"}
     assert said["option_names"] == ["block", "pusher"]
-    assert service.context({}).embodiment == "triangle"
-    assert service.context({"pusher": "disc"}).embodiment == "disc"
+    assert service.scene.context({}).embodiment == "triangle"
+    assert service.scene.context({"pusher": "disc"}).embodiment == "disc"
     assert replay_service().metadata()["options"] == {}
 
 

@@ -14,7 +14,7 @@ from aiohttp.typedefs import Handler
 
 from recap.errors import InputError
 from recap.serving.batching import Batcher
-from recap.serving.guard import make_guard, make_teller
+from recap.serving.guard import is_upgrade, make_guard, make_teller
 from recap.serving.policy_socket import PolicySocket
 from recap.serving.pool_routes import add_pool_routes
 from recap.serving.service import Reply, Request, Service
@@ -37,13 +37,17 @@ def build_app(service: Service) -> web.Application:
     )
     socket = PolicySocket(service, batcher)
     app[SERVICE], app[BATCHER] = service, batcher
+    page = (
+        f"recap serves {service.spec.agent.policy} ({service.fingerprint}). Robots connect to this address "
+        "by websocket, on the openpi protocol.\n/healthz  /metrics  /api/pool\n"
+    )
 
     async def root(request: web.Request) -> web.StreamResponse:
-        if request.headers.get("Upgrade", "").lower() == "websocket":
+        if is_upgrade(request):
             return await socket.handle(request)
         if PAGE in request.app:
             return await request.app[PAGE](request)
-        return web.Response(text=_plain_page(service))
+        return web.Response(text=page)
 
     async def health(request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -113,10 +117,3 @@ def run(app: web.Application, spec: ServeSpec, ready: Callable[[int], None]) -> 
 
     sys.setswitchinterval(SWITCH_S)
     asyncio.run(main())
-
-
-def _plain_page(service: Service) -> str:
-    return (
-        f"recap serves {service.spec.agent.policy} ({service.fingerprint}). Robots connect to this address "
-        "by websocket, on the openpi protocol.\n/healthz  /metrics  /api/pool\n"
-    )

@@ -37,7 +37,7 @@ def make_guard(service: Service) -> Middleware:
             return refusal(403, why)
         if spec.token is not None and request.path not in OPEN_PATHS:
             given = request.query.get("token", "")
-            if request.method == "GET" and _same(given, spec.token) and not _is_upgrade(request):
+            if request.method == "GET" and _same(given, spec.token) and not is_upgrade(request):
                 there = web.HTTPSeeOther(str(request.rel_url.without_query_params("token")))
                 there.set_cookie(COOKIE, spec.token, httponly=True, samesite="Strict")
                 raise there
@@ -54,10 +54,9 @@ def make_teller(service: Service) -> Middleware:
     place = getattr(service.pool, "uri", None)
 
     def line(error: BaseException) -> str:
+        """Without the place of the pool, which is nobody's affair."""
         text = one_line(error)
-        return (
-            text.replace(f"pool {place}", "the pool") if place else text
-        )  # where it lies is nobody's affair
+        return text.replace(f"pool {place}", "the pool") if place else text
 
     @web.middleware
     async def tell(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -108,5 +107,6 @@ def _same(given: str, token: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode("utf-8", "replace"))
 
 
-def _is_upgrade(request: web.Request) -> bool:
+def is_upgrade(request: web.Request) -> bool:
+    """Whether it asks for a websocket."""
     return request.headers.get("Upgrade", "").lower() == "websocket"

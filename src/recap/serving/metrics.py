@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,7 +17,8 @@ class Counter:
     kind = "counter"
 
     def __init__(self, name: str, help: str) -> None:
-        self.name, self.help, self.value = name, help, 0
+        self.name, self.help = name, help
+        self.value: float = 0
 
     def add(self, n: int = 1) -> None:
         """Count n more."""
@@ -26,24 +26,17 @@ class Counter:
 
     def lines(self) -> list[str]:
         """As text."""
-        return [f"{self.name} {self.value}"]
+        return [f"{self.name} {_number(self.value)}"]
 
 
-class Gauge:
+class Gauge(Counter):
     """A level."""
 
     kind = "gauge"
 
-    def __init__(self, name: str, help: str) -> None:
-        self.name, self.help, self.value = name, help, 0.0
-
     def set(self, value: float) -> None:
         """It is that now."""
-        self.value = float(value)
-
-    def lines(self) -> list[str]:
-        """As text."""
-        return [f"{self.name} {_number(self.value)}"]
+        self.value = value
 
 
 class Summary:
@@ -113,15 +106,14 @@ class Metrics:
     def render(self) -> str:
         """All of it, as text."""
         lines: list[str] = []
+        metric: Counter | Summary
         for metric in vars(self).values():
             lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"]
-            lines += _lines(metric)
+            lines += metric.lines()
         return "\n".join([*lines, ""])
 
 
-def _lines(metric: Counter | Gauge | Summary) -> Sequence[str]:
-    return metric.lines()
-
-
 def _number(value: float) -> str:
+    if isinstance(value, int):
+        return str(value)
     return "NaN" if value != value else f"{value:.9g}"

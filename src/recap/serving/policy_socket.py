@@ -86,7 +86,7 @@ class PolicySocket:
             message = decode_map(data, self.service.spec.limits.max_message_bytes)
             fresh = read_reset(message)
             if fresh is not None:
-                self.service.check_options(fresh.options)
+                self.service.scene.check(fresh.options)
                 session.fresh = fresh
             if fresh is not None and STATE not in message:
                 await self._send(socket, encode({"reset": True}))

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from recap.errors import InputError
 from recap.pool.store import Pool
@@ -41,15 +42,15 @@ def add_pool_routes(app: web.Application, service: Service, refresh: Callable[[]
     router, one = app.router, "/api/pool/{id:[^/]+}"  # aiohttp's own pattern knows no braces in a name
     router.add_get("/api/pool", routes.list)
     router.add_post("/api/pool", routes.add)
-    router.add_get("/api/pool/versions", routes.versions)
-    router.add_get("/api/pool/diff", routes.diff)
+    router.add_get("/api/pool/versions", routes.as_json(routes.versions))
+    router.add_get("/api/pool/diff", routes.as_json(routes.diff))
     router.add_post("/api/pool/tags", routes.tag)
     router.add_post("/api/pool/rollback", routes.roll_back)
-    router.add_get(one, routes.show)
+    router.add_get(one, routes.as_json(routes.show))
     router.add_delete(one, routes.remove)
     router.add_get(f"{one}/video", routes.video)
     router.add_get(f"{one}/thumbnail", routes.thumbnail)
-    router.add_get(f"{one}/trajectory", routes.trajectory)
+    router.add_get(f"{one}/trajectory", routes.as_json(routes.trajectory))
     app.on_cleanup.append(routes.close)
 
 
@@ -69,6 +70,14 @@ class PoolRoutes:
         """Remove what was made for looking at."""
         self._threads.shutdown(cancel_futures=True)
         self._films.close()
+
+    def as_json(self, work: Callable[[web.Request], dict[str, Any]]) -> Handler:
+        """A handler that does the work in a thread and sends what it returns."""
+
+        async def handle(request: web.Request) -> web.Response:
+            return web.json_response(await self._thread(lambda: work(request)))
+
+        return handle
 
     async def list(self, request: web.Request) -> web.Response:
         """Episodes, newest first, by filters and page."""
@@ -97,84 +106,60 @@ class PoolRoutes:
 
         return web.json_response(await self._thread(work))
 
-    async def show(self, request: web.Request) -> web.Response:
+    def show(self, request: web.Request) -> dict[str, Any]:
         """One episode."""
+        episode = self._episode(request)
+        return {
+            **_row(episode, self._tags()),
+            "fps": episode.fps,
+            "action_space": episode.action_space,
+            "cameras": [*episode.images],
+            "objects": {name: int(poses.shape[1]) for name, poses in episode.objects.items()},
+        }
 
-        def work() -> dict[str, Any]:
-            episode = self._episode(request)
-            return {
-                **_row(episode, self._tags()),
-                "fps": episode.fps,
-                "action_space": episode.action_space,
-                "cameras": list(episode.images),
-                "objects": {name: int(poses.shape[1]) for name, poses in episode.objects.items()},
-            }
-
-        return web.json_response(await self._thread(work))
-
-    async def trajectory(self, request: web.Request) -> web.Response:
+    def trajectory(self, request: web.Request) -> dict[str, Any]:
         """Its numbers, step by step."""
-
-        def work() -> dict[str, Any]:
-            episode = self._episode(request)
-            return {
-                "fps": episode.fps,
-                "timestamps": episode.timestamps.tolist(),
-                "proprio": episode.proprio.tolist(),
-                "actions": episode.actions.tolist(),
-                "objects": {name: poses.tolist() for name, poses in episode.objects.items()},
-                "goal": None if episode.goal is None else episode.goal.tolist(),
-            }
-
-        return web.json_response(await self._thread(work))
+        episode = self._episode(request)
+        return {
+            "fps": episode.fps,
+            "timestamps": episode.timestamps.tolist(),
+            "proprio": episode.proprio.tolist(),
+            "actions": episode.actions.tolist(),
+            "objects": {name: poses.tolist() for name, poses in episode.objects.items()},
+            "goal": None if episode.goal is None else episode.goal.tolist(),
+        }
 
     async def video(self, request: web.Request) -> web.StreamResponse:
         """Its film as MP4, with ranges."""
-
-        def work() -> Any:
-            return self._films.path(self._episode(request), request.query.get("camera"))
-
-        return web.FileResponse(await self._thread(work), headers={"Content-Type": "video/mp4"})
+        camera = request.query.get("camera")
+        path = await self._thread(lambda: self._films.path(self._episode(request), camera))
+        return web.FileResponse(path, headers={"Content-Type": "video/mp4"})
 
     async def thumbnail(self, request: web.Request) -> web.Response:
         """A frame as PNG: `t`, by default the first."""
-        t = _number(request.query.get("t", "0"), "t", 0, 2**31)
+        camera, t = request.query.get("camera"), _number(request.query.get("t", "0"), "t", 0, 2**31)
+        drawn = await self._thread(lambda: thumbnail(self._episode(request), camera, t))
+        return web.Response(body=drawn, content_type="image/png")
 
-        def work() -> bytes:
-            return thumbnail(self._episode(request), request.query.get("camera"), t)
-
-        return web.Response(body=await self._thread(work), content_type="image/png")
-
-    async def versions(self, request: web.Request) -> web.Response:
+    def versions(self, request: web.Request) -> dict[str, Any]:
         """Every version, oldest first, and what it changed."""
+        view = self.service.pool.view()
+        known = self.service.store.versions() if self.service.is_writable else []
+        rows = [{**asdict(v), "time": None if v.time is None else v.time.isoformat()} for v in known]
+        return {"head": view.version, "versions": rows}
 
-        def work() -> dict[str, Any]:
-            view = self.service.pool.view()
-            if not self.service.is_writable:
-                return {"head": view.version, "versions": []}
-            rows = [
-                {**asdict(v), "time": None if v.time is None else v.time.isoformat()}
-                for v in self.service.store.versions()
-            ]
-            return {"head": view.version, "versions": rows}
-
-        return web.json_response(await self._thread(work))
-
-    async def diff(self, request: web.Request) -> web.Response:
+    def diff(self, request: web.Request) -> dict[str, Any]:
         """What lies between two versions."""
         if "from" not in request.query or "to" not in request.query:
             raise InputError("a difference needs two versions: give ?from=A&to=B")
-        old, new = request.query["from"], request.query["to"]
-        return web.json_response(asdict(await self._thread(lambda: self.service.store.diff(old, new))))
+        return asdict(self.service.store.diff(request.query["from"], request.query["to"]))
 
     async def add(self, request: web.Request) -> web.Response:
         """A LeRobot v3 zip, or one episode on the wire format."""
-        store = self.service.store
         if self._uploads.locked():
             return refusal(503, "busy: other uploads are running; try again soon")
         async with self._uploads:
-            limits, complete = self.service.spec.limits, self.service.complete
-            version, ids = await add_upload(request, store, limits, self._threads, complete)
+            version, ids = await add_upload(request, self.service, self._threads)
         self.service.metrics.changes.add(bool(ids))
         return web.json_response({"version": version, "added": ids}, status=201 if ids else 200)
 
@@ -193,12 +178,9 @@ class PoolRoutes:
         body = await _body(request, {"name": str, "version": (int, str), "move": bool})
         if not body.get("name"):
             raise InputError('a tag needs a name: send {"name": "before-friday"}')
-
-        def work() -> dict[str, Any]:
-            move = body.get("move", False)
-            return {"version": self.service.store.tag(body["name"], body.get("version"), move=move)}
-
-        return web.json_response(await self._thread(work))
+        store, move = self.service.store, body.get("move", False)
+        version = await self._thread(lambda: store.tag(body["name"], body.get("version"), move=move))
+        return web.json_response({"version": version})
 
     async def roll_back(self, request: web.Request) -> web.Response:
         """Make a new version equal to an old one: {"version", "expect"?}."""
@@ -234,11 +216,12 @@ class PoolRoutes:
     def _unusable(self, view: PoolView) -> dict[str, str]:
         """Demonstrations that lack what retrieval reads, and what that is."""
         found: dict[str, tuple[Episode, str]] = {}
-        there = set(view.episode_ids)
+        there, why_unusable = set(view.episode_ids), self.service.agent.retriever.why_unusable
         for name in [name for name in self.service.unusable if name in there][:MAX_UNUSABLE]:
             episode, known = view.episode(name), self._reasons.get(name)
-            same = known is not None and known[0] is episode
-            found[name] = known if known and same else (episode, self.service.why_unusable(episode))
+            if known is None or known[0] is not episode:
+                known = episode, why_unusable(episode) or "it can be used by now"
+            found[name] = known
         self._reasons = found
         return {name: reason for name, (_, reason) in found.items()}
 

@@ -17,7 +17,6 @@ from recap import config as configs
 from recap.agent import RetrievalAgent, refuse_other_robot
 from recap.assembly import assemble_agent, load_policy, policy_config
 from recap.errors import InputError, RecapError
-from recap.features.estimators import RECORDED, estimator_of, with_poses
 from recap.pool.opening import open_pool
 from recap.pool.store import Pool
 from recap.pool.view import PoolSource
@@ -27,9 +26,10 @@ from recap.retrieval.subtrajectories import in_demonstration
 from recap.robot import RobotSpec, infer_robot, load_robot
 from recap.serving.metrics import Metrics
 from recap.serving.observations import Look, Reset
+from recap.serving.scene import Scene
 from recap.serving.spec import ServeSpec
 from recap.suites import Options, PoseEstimator
-from recap.types import F64, NO_CONTEXT, Episode, Observation, Retrieval, TaskContext
+from recap.types import F64, Observation, Retrieval
 from recap_client.limits import ActionLimits, limit_actions
 from recap_client.messages import IMAGE, STATE
 
@@ -85,12 +85,18 @@ class Service:
         self.robot = self._robot()
         if pool.view().episode_ids:
             refuse_other_robot(self.robot, pool.view())
+        whom = "" if policy is None else policy.config.embodiment  # known from its training
+        implied = {} if self.suite is None else self.suite.embodied(whom)
+        self.scene = Scene(self.suite, self.robot, {**implied, **spec.options})
         self.metrics = Metrics()
         self.agent = self.new_agent(source or pool)
         config = self.agent.retriever.config
         self.joints = self.agent.joints  # of a robot that sends and takes joints
         self.sent = self.robot if self.joints is None else self.joints.robot  # what its messages hold
-        self.look = Look(self.sent, self.agent.requires, self._estimates(), _only_task(pool))
+        tasks = {pool.view().episode(name).task for name in pool.view().episode_ids}
+        only_task = tasks.pop() if len(tasks) == 1 else ""  # what a client need not send
+        needs = self.agent.requires
+        self.look = Look(self.sent, needs, self.scene.estimates(needs), only_task)
         self.chunk_size = config.chunk_size
         self.limits = self._limits(self.robot)
         lasts_ms = 1000 * self.agent.n_action_steps / self.robot.control_hz
@@ -111,7 +117,10 @@ class Service:
         pool = open_pool(place, given if own is None else own.robot)
         policy = load_policy(spec.agent)
         if policy is not None:
-            _set_threads(spec.n_threads)
+            import torch
+
+            # Leave a core to the event loop: threads that wait for each other hold everything up.
+            torch.set_num_threads(spec.n_threads or max(1, (os.cpu_count() or 1) - 1))
         # A view of its own: a writer that waits for its turn must not hold up the policy.
         source = Pool.open(pool.uri) if isinstance(pool, Pool) else pool
         service = cls(spec, pool, policy, source)
@@ -143,37 +152,6 @@ class Service:
         columns = tuple((at.start, at.stop, step) for at, step in robot.max_steps)
         return ActionLimits(*robot.act.bounds, columns, robot.action_mode == "delta")
 
-    def _estimates(self) -> bool:
-        """Whether poses that are not sent can be found in an image."""
-        named = [self.robot.objects.get(name) for name in self.agent.requires.objects]
-        found = any(o is not None and o.source != RECORDED for o in named)
-        if found and self.suite is None:
-            estimator_of(self.robot)  # refuses a source that cannot be used before anything connects
-        return found
-
-    def _estimator(self, options: Options) -> PoseEstimator | None:
-        return estimator_of(self.robot) if self.suite is None else self.suite.estimator(options)
-
-    def context(self, options: Options) -> TaskContext:
-        """What observations do not show."""
-        if self.suite is None:
-            return NO_CONTEXT
-        merged = {**self.suite_options(), **options}
-        self.suite.check(merged)
-        return self.suite.context(merged)
-
-    def check_options(self, options: Options | None) -> None:
-        """Refuse what a reset asks for where the world does not have it."""
-        if options and self.suite is None:
-            raise InputError("this server has no options: send reset without them")
-        if options and self.suite is not None:
-            self.suite.check(options)
-
-    def suite_options(self) -> Options:
-        """The spec's options; whom a policy drives is known from its training."""
-        embodiment = "" if self.policy is None else self.policy.config.embodiment
-        return {**({} if self.suite is None else self.suite.embodied(embodiment)), **self.spec.options}
-
     @property
     def store(self) -> Pool:
         """The pool to change; an InputError where what is served is a snapshot."""
@@ -202,7 +180,7 @@ class Service:
             source or self.pool,
             self.policy,
             robot=self.robot,
-            context=self.context(options or {}),
+            context=self.scene.context(options or {}),
             suite=self.suite,
         )
 
@@ -233,7 +211,7 @@ class Service:
             "poses_from_images": self.look.estimates,
             "control_hz": robot.control_hz,
             "budget_ms": self.budget_ms,
-            "options": dict(self.suite_options()),
+            "options": dict(self.scene.options),
             "option_names": [] if self.suite is None else sorted(self.suite.options),
             "reaction": self.spec.agent.reaction,
             "min_confidence": self.spec.agent.min_confidence,
@@ -280,10 +258,6 @@ class Service:
             self._index = index
         self.metrics.pool_unusable.set(len(self.unusable))
 
-    def why_unusable(self, episode: Episode) -> str:
-        """What such a demonstration lacks."""
-        return self.agent.retriever.why_unusable(episode) or "it can be used by now"
-
     def new_session(self) -> Session:
         """A place for a new connection."""
         self._n_sessions += 1
@@ -296,13 +270,13 @@ class Service:
         except Exception:
             if len(requests) == 1:
                 raise
-        return [self._alone(request) for request in requests]  # whatever is wrong is wrong with one of them
-
-    def _alone(self, request: Request) -> Reply | Exception:
-        try:
-            return self._serve([request])[0]
-        except Exception as error:
-            return error
+        replies: list[Reply | Exception] = []
+        for request in requests:  # whatever is wrong is wrong with one of them
+            try:
+                replies += self._serve([request])
+            except Exception as error:
+                replies.append(error)
+        return replies
 
     def _serve(self, requests: Sequence[Request]) -> list[Reply]:
         started = time.perf_counter()
@@ -329,13 +303,12 @@ class Service:
         if fresh is None:
             session.steps += self.agent.n_action_steps if request.executed is None else request.executed
             return
-        self.check_options(fresh.options)
+        self.scene.check(fresh.options)
         session.options = {**session.options, **(fresh.options or {})}
-        options = {**self.suite_options(), **session.options}
         if self.look.estimates:
-            session.estimator = self._estimator(options)
+            session.estimator = self.scene.estimator(session.options)
         seed = session.n_episodes if fresh.seed is None else fresh.seed
-        self.agent.reset(session.slot, _Seeded(seed), self.context(session.options))
+        self.agent.reset(session.slot, _Seeded(seed), self.scene.context(session.options))
         session.fresh, session.steps = None, 0
         session.n_episodes += 1
 
@@ -345,35 +318,11 @@ class Service:
         if np.isnan(given.time_s):
             given = replace(given, time_s=request.session.steps / self.robot.control_hz)
         given = self.agent.in_tool_space(given)
-        if estimator is not None and given.images and self._lacks(given) is not None:
+        if estimator is not None and given.images and self.look.requires.missing(given.objects, given.goal):
             found = estimator.estimate(given)
             objects = {**found.objects, **given.objects}  # what was sent goes before what was seen
             given = replace(given, objects=objects, goal=found.goal if given.goal is None else given.goal)
         return given
-
-    def complete(self, episode: Episode) -> Episode:
-        """An uploaded demonstration with the poses that retrieval reads, found in its images if not sent."""
-        needs = self.look.requires
-        if not self.look.estimates or not episode.images:
-            return episode
-        if needs.missing(episode.objects, episode.goal) is None:
-            return episode
-        if self.suite is None:
-            return with_poses(episode, self.robot)
-        known = {name: episode.attributes[name] for name in self.suite.options if name in episode.attributes}
-        estimator = self.suite.estimator({**self.suite_options(), **known})
-        seen = [estimator.estimate(observation_at(episode, t)) for t in range(len(episode))]
-        found = {
-            name: np.array([o.objects[name] for o in seen], np.float32)
-            for name in needs.objects
-            if all(name in o.objects for o in seen)
-        }
-        goal = seen[0].goal if episode.goal is None else episode.goal
-        goal = None if goal is None else np.asarray(goal, np.float32)
-        return replace(episode, objects={**found, **episode.objects}, goal=goal)
-
-    def _lacks(self, seen: Observation) -> str | None:
-        return self.look.requires.missing(seen.objects, seen.goal)
 
     def _reply(
         self, request: Request, seen: Observation, chunk: F64 | None, spent: Mapping[str, float]
@@ -387,7 +336,8 @@ class Service:
         if self.joints is not None:
             actions, reach, n_slowed = self._in_joints(None if held else actions, request.observation)
             n_limited = max(n_limited, n_slowed)
-        found = self.agent.retrieval(request.session.slot) if self._lacks(seen) is None else None
+        lacks = self.look.requires.missing(seen.objects, seen.goal)
+        found = None if lacks else self.agent.retrieval(request.session.slot)
         confidence = 0.0 if found is None else float(found.confidence)
         if found is not None:
             self.metrics.pool_version.set(found.pool_version)
@@ -438,20 +388,6 @@ class _Seeded:
     """What an agent asks of a trial."""
 
     seed: int
-
-
-def _only_task(pool: PoolSource) -> str:
-    """The instruction of a pool that has but one: what a client need not send."""
-    view = pool.view()
-    tasks = {view.episode(episode_id).task for episode_id in view.episode_ids}
-    return tasks.pop() if len(tasks) == 1 else ""
-
-
-def _set_threads(n: int | None) -> None:
-    """Leave a core to the event loop: threads that wait for each other hold everything up."""
-    import torch
-
-    torch.set_num_threads(n or max(1, (os.cpu_count() or 1) - 1))
 
 
 def one_line(error: BaseException) -> str:

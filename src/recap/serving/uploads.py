@@ -10,8 +10,9 @@ import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
+from dataclasses import fields
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -21,13 +22,14 @@ from aiohttp import web
 
 from recap.errors import InputError, RecapError, WireError
 from recap.kinematics import tool_space
-from recap.pool.content import check_episode
+from recap.pool.content import TEXTS, check_episode
 from recap.pool.importers import open_source
 from recap.pool.importers.checks import check_dataset
 from recap.pool.importers.resample import resample
 from recap.pool.layout import refuse_other_layout
 from recap.pool.store import Pool
 from recap.serving.limits import Limits
+from recap.serving.service import Service
 from recap.types import Episode
 from recap.video import video_size
 from recap_client.wire import decode_map
@@ -38,24 +40,12 @@ CHUNK = 2**16
 MAX_SIDE = 4096  # px of a film
 MAX_NAME = 500  # characters of an id
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-TEXTS = ("id", "scene_id", "task", "embodiment", "action_space", "source")
-KEYS = frozenset(
-    (*TEXTS, "fps", "timestamps", "proprio", "actions", "objects", "goal", "images", "success", "attributes")
-)
+KEYS = {field.name for field in fields(Episode)} - {"cut_from"}
 
 
-async def add_upload(
-    request: web.Request,
-    pool: Pool,
-    limits: Limits,
-    threads: Executor,
-    complete: Callable[[Episode], Episode] = lambda episode: episode,
-) -> tuple[int, list[str]]:
-    """Take in an upload; the version that has it, and the ids that are new in it.
-
-    Args:
-        complete: adds what a demonstration lacks, where that can be found out.
-    """
+async def add_upload(request: web.Request, service: Service, threads: Executor) -> tuple[int, list[str]]:
+    """Take in an upload; the version that has it, and the ids that are new in it."""
+    pool, limits, look = service.store, service.spec.limits, service.look
     kind = request.content_type
     if kind not in (*ZIP_TYPES, *WIRE_TYPES):
         raise InputError(f"an upload of {kind} is not known: send application/zip, or application/msgpack")
@@ -72,10 +62,13 @@ async def add_upload(
             if kind in ZIP_TYPES:
                 episodes = _zipped(file, folder / "unpacked", name, limits)
             else:
-                episodes = [read_episode(file.read_bytes(), limits)]
+                message = decode_map(file.read_bytes(), limits.max_upload_bytes)
+                episodes = [episode_of(message, limits.max_frames)]
             for episode in episodes:
                 check_episode(episode)
-            return _add(list(map(complete, episodes)), pool, skip)
+            if look.estimates:
+                episodes = [service.scene.complete(episode, look.requires) for episode in episodes]
+            return _add(episodes, pool, skip)
         except RecapError as error:
             # The folder is ours and means nothing to whoever sent the upload.
             raise InputError(str(error).replace(f"{folder}/", "")) from error
@@ -111,13 +104,8 @@ async def _receive(request: web.Request, out: BinaryIO, limits: Limits) -> None:
         out.write(data)
 
 
-def read_episode(data: bytes, limits: Limits) -> Episode:
-    """One episode on the wire format."""
-    return episode_of(decode_map(data, limits.max_upload_bytes), limits.max_frames)
-
-
 def episode_of(message: Mapping[str, Any], max_frames: int = Limits.max_frames) -> Episode:
-    """One episode, checked by its keys; missing times follow from `fps`."""
+    """One episode of a message, checked by its keys; missing times follow from `fps`."""
     for key in sorted(set(message) - KEYS):
         raise WireError(f"the episode has an unknown key '{key[:40]}': send {', '.join(sorted(KEYS))}")
     for key in ("id", "task", "embodiment", "fps", "proprio", "actions"):
@@ -133,24 +121,22 @@ def episode_of(message: Mapping[str, Any], max_frames: int = Limits.max_frames) 
     proprio = _array(message, "proprio", 2)
     if not 0 < len(proprio) <= max_frames:
         raise WireError(f"the episode has {len(proprio)} steps: send 1 to {max_frames}")
-    times = message.get("timestamps")
-    goal = message.get("goal")
+    times = np.arange(len(proprio)) / float(fps)
+    if message.get("timestamps") is not None:
+        times = _array(message, "timestamps", 1, np.float64)
+    objects, films = _map(message, "objects"), _map(message, "images")
     success = message.get("success", True)
     if not isinstance(success, bool | np.bool_):
         raise WireError("'success' is neither true nor false: send one")
     return Episode(
         **texts,
         fps=float(fps),
-        timestamps=np.arange(len(proprio)) / float(fps)
-        if times is None
-        else _array(message, "timestamps", 1, np.float64),
+        timestamps=times,
         proprio=proprio,
         actions=_array(message, "actions", 2),
-        objects={
-            name: _array(objects, name, 2) for objects in [_map(message, "objects")] for name in objects
-        },
-        goal=None if goal is None else _array(message, "goal", 1),
-        images={name: _film(films, name) for films in [_map(message, "images")] for name in films},
+        objects={name: _array(objects, name, 2) for name in objects},
+        goal=None if message.get("goal") is None else _array(message, "goal", 1),
+        images={name: _film(films, name) for name in films},
         success=bool(success),
         attributes=_map(message, "attributes"),
     )
@@ -188,16 +174,13 @@ def _zipped(file: Path, folder: Path, name: str | None, limits: Limits) -> list[
     found = _root(folder)
     if name is None:
         # One that lies at the top of its zip has no name: what it holds gives it one.
-        name = f"upload-{_digest(file)[:12]}" if found == folder else found.name
+        with file.open("rb") as packed:
+            digest = hashlib.file_digest(packed, "sha256").hexdigest()
+        name = f"upload-{digest[:12]}" if found == folder else found.name
     root = found.rename(folder.parent / name)
     _check_tables(root, limits)
     _check_films(root)
     return list(open_source(root, format="lerobot"))
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as source:
-        return hashlib.file_digest(source, "sha256").hexdigest()
 
 
 def _add(episodes: list[Episode], pool: Pool, skip: bool) -> tuple[int, list[str]]:
@@ -225,15 +208,7 @@ def unpack(file: Path, folder: Path, limits: Limits) -> None:
             left = limits.max_unpacked_bytes
             for member, path in _members(archive.infolist(), limits):
                 left -= _unpack_member(archive, member, folder / path, left)
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        NotImplementedError,
-        EOFError,
-        OSError,
-        RuntimeError,
-        ValueError,
-    ) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         raise InputError(f"the zip cannot be read ({type(error).__name__}): pack it again") from error
 
 
