@@ -183,22 +183,21 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _table(found: Check) -> RenderableType:
     from rich.console import Group
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    from recap.evaluation.tables import number_table
+
     ratios = ("retrieved\n/ still", "corrected\n/ still \\[95 %]")
     names = ("chunk", "still", "retrieved", "corrected", "as\npaired", "perfect", *ratios)
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
+    rows = []
     for row in found.rows:
         numbers = (row.still, row.residual, row.corrected, row.paired, row.perfect)
         ratio = f"{row.corrected_ratio:.2f} \\[{row.low:.2f}, {row.high:.2f}]"
-        table.add_row(str(row.horizon), *(f"{x:.3g}" for x in numbers), f"{row.ratio:.2f}", ratio)
+        rows.append([str(row.horizon), *(f"{x:.3g}" for x in numbers), f"{row.ratio:.2f}", ratio])
     note = (
         f"RMS in units of the actions over {found.n_moments} moments; holding still: {found.still}. "
         "Corrected: moved to begin where the robot is. As paired: with the scene's twin, as training has it."
     )
-    return Group(table, "", note)
+    return Group(number_table(names, rows, 1), "", note)
 
 
 def _list_pairs(found: Check, worst: int) -> None:

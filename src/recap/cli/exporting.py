@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from recap.cli.pool_look import opened
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recap.pool.robotwin_write import Layout
-    from recap.pool.view import PoolView
+    from recap.types import Episode
 
 FORMATS = ("lerobot", "robotwin")
 
@@ -40,27 +41,35 @@ def export(uri: str, folder: Path, format_: str, task: str | None, config: str, 
       recap pool export pools/mine data/press --task "press the button"
       recap pool export pools/arms RoboTwin/data --format robotwin --config ur5_clean
     """
-    from recap.cli.terminal import progress_bar
+    from recap.cli.terminal import progress_bar, say
     from recap.errors import InputError, one_of
-    from recap.pool.store import Pool
 
     one_of("format", format_, FORMATS)
-    view = Pool.open(uri).view()
-    if not len(view):
+    episodes = list(opened(uri))
+    if not episodes:
         raise InputError(f"pool {uri} is empty: recap pool add {uri} DATASET first")
     with progress_bar("episodes") as progress:
-        write = partial(_write_lerobot if format_ == "lerobot" else _write_robotwin, task)
-        if format_ != "lerobot":
-            write = partial(write, config, layout)
-        folders, n = write(view, folder, lambda n: progress(n, len(view)))
-    click.echo(f"Dataset: {folder} ({n} demonstrations)")
+        n_all = len(episodes)
+        if format_ == "lerobot":
+            folders = [folder]
+            episodes = _write_lerobot(episodes, task, folder, lambda n: progress(n, n_all))
+        else:
+            from recap.pool.robotwin_write import has_joints, write_tasks
+
+            folders = write_tasks(
+                episodes, folder, config, task=task, layout=layout, progress=lambda n: progress(n, n_all)
+            )
+            if not all(map(has_joints, episodes)):
+                say("Tool poses alone: the pool has no joint angles, which RoboTwin's scripts read")
+    click.echo(f"Dataset: {folder} ({len(episodes)} demonstrations)")
     for each in folders:
         click.echo(f"Next: recap pool add OTHER_POOL {each}")
 
 
 def _write_lerobot(
-    task: str | None, view: PoolView, folder: Path, report: Callable[[int], None]
-) -> tuple[list[Path], int]:
+    episodes: list[Episode], task: str | None, folder: Path, report: Callable[[int], None]
+) -> list[Episode]:
+    """Write those of the task, or all, and return them."""
     import tempfile
 
     from recap.errors import InputError, RunDirectoryError, did_you_mean
@@ -68,7 +77,6 @@ def _write_lerobot(
 
     if folder.exists():
         raise RunDirectoryError(f"{folder} exists already: give another DIR, or remove it first")
-    episodes = [view.episode(name) for name in view.episode_ids]
     if task is not None:
         names = {str(name): None for e in episodes for name in (e.attributes.get("task_key"), e.task) if name}
         if task not in names:
@@ -80,19 +88,4 @@ def _write_lerobot(
             stage_episode(Path(staging), index, episode)
             report(index + 1)
         assemble(Path(staging), len(episodes), folder)
-    return [folder], len(episodes)
-
-
-def _write_robotwin(
-    task: str | None, config: str, layout: Layout, view: PoolView, folder: Path, report: Callable[[int], None]
-) -> tuple[list[Path], int]:
-    from recap.pool.robotwin_write import has_joints, write_tasks
-
-    episodes = [view.episode(name) for name in view.episode_ids]
-    folders = write_tasks(episodes, folder, config, task=task, layout=layout, progress=report)
-    if not all(map(has_joints, episodes)):
-        click.echo(
-            "Tool poses alone: the pool has no joint angles, which RoboTwin's ACT and DP scripts read",
-            err=True,
-        )
-    return folders, len(episodes)
+    return episodes

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from recap.cli.importing import parse_mapping
+from recap.cli.pool_look import opened
 
 if TYPE_CHECKING:
     from recap.pool.importers import Source
@@ -38,9 +39,8 @@ def follow(uri: str, dataset: Path, maps: Sequence[str], robot: str | None, ever
     """
     from recap.cli.pool import transform_of
     from recap.pool.importers import open_source
-    from recap.pool.store import Pool
 
-    store, mapping = Pool.open(uri), parse_mapping(maps)
+    store, mapping = opened(uri), parse_mapping(maps)
     transform = transform_of(store, robot)
     done: set[int] = set()
 

@@ -92,12 +92,15 @@ def evaluate_offline(
 def _tables(result: Offline) -> RenderableType:
     from rich.console import Group
 
+    from recap.evaluation.tables import number_table
+
     heads = [f"{name}\n{unit}" for name, unit in result.units.items()]
-    means = {m: [f"{e[0]:.3g}" for e in found.values()] for m, found in result.features.items()}
+    by_feature = {m: [f"{e[0]:.3g}" for e in found.values()] for m, found in result.features.items()}
+    errors = [[method, _shown(error), *by_feature[method]] for method, error in result.errors.items()]
     parts: list[Any] = [
         f"{result.policy} on {len(result.episodes)} demonstrations of {result.target}: {result.n_moments} "
         f"chunks of {result.chunk_size} actions, one every {result.every}; retrieval {result.retrieval}\n",
-        _table(["", "error", *heads], [[m, _shown(e), *means[m]] for m, e in result.errors.items()]),
+        number_table(["", "error", *heads], errors),
         NOTE,
     ]
     if result.difference is not None:
@@ -107,43 +110,21 @@ def _tables(result: Offline) -> RenderableType:
         parts.append(f"Matches of the right task: {_shown(result.same_task)}; their phase is off by {off}.")
     if result.confidence:
         names = [name for name in result.errors if any(name in b["errors"] for b in result.confidence)]
-        bins = [
-            [
-                f"{b['low']:g} to {b['high']:g}",
-                f"{b['n']}",
-                f"{b['share']:.0%}",
-                f"{b['high'] - b['low']:.0%}",
-            ]
-            + [f"{b['errors'][name]:.3g}" if b["n"] else "–" for name in names]
-            for b in result.confidence
-        ]
-        heads = [
-            "confidence",
-            "moments",
-            "share",
-            "as in\nthe pool",
-            *(f"error of\n{name}" for name in names),
-        ]
-        parts += ["", _table(heads, bins)]
+        bins = []
+        for b in result.confidence:
+            counts = [f"{b['n']}", f"{b['share']:.0%}", f"{b['high'] - b['low']:.0%}"]
+            means = [f"{b['errors'][name]:.3g}" if b["n"] else "–" for name in names]
+            bins.append([f"{b['low']:g} to {b['high']:g}", *counts, *means])
+        heads = ["confidence", "moments", "share", "as in\nthe pool", *(f"error of\n{n}" for n in names)]
+        parts += ["", number_table(heads, bins)]
     elif result.same_task is not None:
         parts.append("No confidence: the pool is too small to calibrate it.")
     if result.descriptors is not None:
         terms = [[row["term"], *(_shown(row[key]) for key in RANKS)] for row in result.descriptors["rows"]]
-        parts += ["", _table(["descriptor", *RANKS.values()], terms)]
+        parts += ["", number_table(["descriptor", *RANKS.values()], terms)]
         parts += [f"Tasks in the pool: {result.descriptors['n_tasks']}. {RANKS_NOTE}"]
     return Group(*parts, "", *result.notes)
 
 
 def _shown(estimate: Sequence[float] | None) -> str:
     return "–" if estimate is None else "{:.3g} \\[{:.3g}, {:.3g}]".format(*estimate)
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for number, name in enumerate(heads):
-        table.add_column(name, justify="right" if number else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    return table

@@ -10,7 +10,7 @@ import click
 from recap.cli.exporting import export
 from recap.cli.follow import follow
 from recap.cli.importing import inspect, parse_mapping
-from recap.cli.pool_look import diff, list_, print_rows, show, stats
+from recap.cli.pool_look import diff, list_, opened, print_rows, show, stats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -107,9 +107,8 @@ def add(
     from recap.pool.importers.checks import check_dataset, damage_findings
     from recap.pool.importers.pairing import check_rule, column_of, paired
     from recap.pool.importers.resample import resample, resize
-    from recap.pool.store import Pool
 
-    column, store = column_of(check_rule(pair_by)), Pool.open(uri)
+    column, store = column_of(check_rule(pair_by)), opened(uri)
     with progress_bar("reading") as progress:
         source = open_source(
             dataset,
@@ -173,9 +172,7 @@ def remove(uri: str, ids: Sequence[str]) -> None:
     Example:
       recap pool rm pools/mine pusht/disc/-45/100000
     """
-    from recap.pool.store import Pool
-
-    store = Pool.open(uri)
+    store = opened(uri)
     was = store.version
     version = store.remove(list(ids))
     click.echo(f"Removed {len(set(ids))} episodes: version {version} has {len(store)}")
@@ -194,9 +191,7 @@ def tag(uri: str, name: str | None, version: str | None, move: bool) -> None:
     Example:
       recap pool tag pools/mine before-triangle
     """
-    from recap.pool.store import Pool
-
-    store = Pool.open(uri)
+    store = opened(uri)
     if name is None:
         print_rows(("tag", "version"), sorted(store.tags().items()), 0)
         return
@@ -214,9 +209,7 @@ def rollback(uri: str, version: str) -> None:
     Example:
       recap pool rollback pools/mine before-triangle
     """
-    from recap.pool.store import Pool
-
-    store = Pool.open(uri)
+    store = opened(uri)
     was = store.version
     now = store.rollback(version)
     click.echo(f"Version {now} is equal to {version}: {len(store)} episodes")
@@ -232,9 +225,7 @@ def compact(uri: str) -> None:
     Example:
       recap pool compact pools/mine
     """
-    from recap.pool.store import Pool
-
-    store = Pool.open(uri)
+    store = opened(uri)
     before = store.stats()["n_fragments"]
     version = store.compact()
     click.echo(f"Version {version}: {before} fragments before, {store.stats()['n_fragments']} now")
@@ -256,9 +247,7 @@ def verify(uri: str, repair: bool, policy: str | None) -> int:
       recap pool verify pools/mine --repair
       recap pool verify pools/mine --policy pusht-nano
     """
-    from recap.pool.store import Pool
-
-    store = Pool.open(uri)
+    store = opened(uri)
     if policy is not None:
         _name_unusable(store, policy)
     report = store.verify()
@@ -320,9 +309,7 @@ def pack(uri: str, out: Path, no_images: bool) -> None:
     Example:
       recap pool pack pools/mine --out mine.safetensors
     """
-    from recap.pool.store import Pool
-
-    store = Pool.open(uri)
+    store = opened(uri)
     store.pack(out, images=not no_images)
     size = out.stat().st_size / 1e6
     click.echo(f"Packed: {out} ({len(store)} episodes, {size:.1f} MB, version {store.version})")

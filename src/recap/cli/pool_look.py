@@ -10,7 +10,14 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recap.types import Episode
+    from recap.pool.store import Pool
+
+
+def opened(uri: str) -> Pool:
+    """A pool that exists; what reads it is imported only now."""
+    from recap.pool.store import Pool
+
+    return Pool.open(uri)
 
 
 @click.command("ls")
@@ -26,51 +33,33 @@ def list_(uri: str, version: str | None, history: bool, limit: int) -> None:
       recap pool ls pools/mine --limit 10
       recap pool ls pools/mine --versions
     """
-    from recap.pool.store import Pool
-
-    store = Pool.open(uri)
+    store = opened(uri)
     if history:
-        rows = [
-            [
-                v.version,
-                f"{v.time:%Y-%m-%d %H:%M:%S}" if v.time else "?",
-                v.op,
-                f"+{v.n_added}",
-                f"-{v.n_removed}",
-                ", ".join(v.tags),
-            ]
-            for v in reversed(store.versions())
-        ]
+        rows: list[list[Any]] = []
+        for v in reversed(store.versions()):
+            time = f"{v.time:%Y-%m-%d %H:%M:%S}" if v.time else "?"
+            rows.append([v.version, time, v.op, f"+{v.n_added}", f"-{v.n_removed}", ", ".join(v.tags)])
         print_rows(("version", "time (UTC)", "change", "added", "removed", "tags"), rows, limit)
         click.echo(f"Next: recap pool diff {uri} A B, or recap pool rollback {uri} V")
         return
     ids = store.ids(version)
     shown = ids[: limit or None]
-    rows = [[name] for name in shown]
-    header: tuple[str, ...] = ("episode",)
     if version is None:
-        header = ("episode", "task", "embodiment", "frames", "success", "cameras")
         read = store.get if len(shown) <= 100 else store.view().episode  # one by one is slow for many
-        rows = [_facts(read(name)) for name in shown]
-    print_rows(header, rows, 0)
-    click.echo(
-        f"{len(shown)} of {len(ids)} episodes, version {store.version if version is None else version}"
-    )
+        rows = []
+        for e in map(read, shown):
+            success = "yes" if e.success else "no"
+            rows.append([e.id, e.task, e.embodiment, len(e), success, ", ".join(e.images)])
+        print_rows(("episode", "task", "embodiment", "frames", "success", "cameras"), rows, 0)
+    else:
+        print_rows(("episode",), [[name] for name in shown], 0)
+    at = store.version if version is None else version
+    click.echo(f"{len(shown)} of {len(ids)} episodes, version {at}")
     click.echo(f"Next: recap pool show {uri} EPISODE")
 
 
-def _facts(episode: Episode) -> list[Any]:
-    return [
-        episode.id,
-        episode.task,
-        episode.embodiment,
-        len(episode),
-        "yes" if episode.success else "no",
-        ", ".join(episode.images),
-    ]
-
-
 def print_rows(header: Sequence[str], rows: Sequence[Sequence[Any]], limit: int) -> None:
+    """A table of words; a limit of 0 shows all rows."""
     from rich.table import Table
     from rich.text import Text
 
@@ -99,9 +88,8 @@ def show(uri: str, episode_id: str, camera: str | None, out: Path | None) -> Non
       recap pool show pools/mine demo/17 --out strip.png
     """
     from recap.errors import InputError, one_of
-    from recap.pool.store import Pool
 
-    episode = Pool.open(uri).get(episode_id)
+    episode = opened(uri).get(episode_id)
     if out is not None and out.suffix not in (".png", ".mp4"):
         raise InputError(f"cannot write {out}: give a name that ends in .png or .mp4")
     shapes = {"proprio": episode.proprio.shape, "actions": episode.actions.shape}
@@ -144,9 +132,7 @@ def diff(uri: str, a: str, b: str | None) -> None:
     Example:
       recap pool diff pools/mine before-triangle
     """
-    from recap.pool.store import Pool
-
-    store = Pool.open(uri)
+    store = opened(uri)
     found = store.diff(a, store.version if b is None else b)
     for sign, names in (("+", found.added), ("-", found.removed), ("~", found.changed)):
         for name in names:
@@ -166,9 +152,7 @@ def stats(uri: str, as_json: bool) -> None:
     """
     import json
 
-    from recap.pool.store import Pool
-
-    found = Pool.open(uri).stats()
+    found = opened(uri).stats()
     if as_json:
         click.echo(json.dumps(found, indent=1, ensure_ascii=False))
         return

@@ -33,6 +33,7 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
     """
     from recap.cli.terminal import show
     from recap.errors import InputError
+    from recap.evaluation.tables import number_table
     from recap.pictures import write_png
     from recap.pool.opening import open_pool
     from recap.retrieval import explain as explaining
@@ -60,8 +61,12 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
     name = retrieval or next((found for found in asked if found), "world")
     describer, config = find_retrieval(name, getattr(view, "robot", None) or infer_robot(first))
     explanation = explaining.explain(Retriever(source, describer, config), view, ref, matches)
-    show(_table(explanation))
-    found = explanation.retrieval
+    found, terms = explanation.retrieval, explanation.terms
+    rows = [
+        [f"{m.ref.episode_id}:{m.ref.t}", f"{m.distance:.4g}", *(f"{m.costs[term]:.4g}" for term in terms)]
+        for m in found.matches
+    ]
+    show(number_table(("match", "distance", *terms), rows))
     timings = ", ".join(f"{name} {ms:.2f} ms" for name, ms in found.timings_ms.items())
     click.echo(f"Confidence {found.confidence:.3f}, pool version {found.pool_version}; {timings}")
     if explain:
@@ -73,18 +78,3 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
             write_png(out, picture)
             click.echo(f"Picture: {out} (the query first, then its matches)")
     return 0
-
-
-def _table(explanation: object) -> object:
-    from rich.table import Table
-
-    from recap.retrieval.explain import Explanation
-
-    assert isinstance(explanation, Explanation)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("match", "distance", *explanation.terms):
-        table.add_column(name, justify="left" if name == "match" else "right", no_wrap=True)
-    for match in explanation.retrieval.matches:
-        costs = [f"{match.costs[term]:.4g}" for term in explanation.terms]
-        table.add_row(f"{match.ref.episode_id}:{match.ref.t}", f"{match.distance:.4g}", *costs)
-    return table

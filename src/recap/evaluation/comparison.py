@@ -13,6 +13,7 @@ from recap.evaluation.settings import Differences, differences, settings_text
 from recap.evaluation.spec import EvalSpec, threshold_key
 from recap.evaluation.statistics import PairedDifference, paired_difference
 from recap.evaluation.summary import succeeded
+from recap.evaluation.tables import number_table
 from recap.evaluation.worlds import SUCCESS
 from recap.types import EpisodeResult
 
@@ -101,22 +102,15 @@ def compare(
 def render_comparison(comparison: Comparison) -> RenderableType:
     """The comparison for a terminal of 80 columns, or a file."""
     from rich.console import Group as Lines
-    from rich.table import Table
 
+    columns = ("task", "n", "A", "B", "B − A", "both", "only A", "only B", "neither")
     parts: list[Any] = ["", *_settings(comparison)]
     for threshold, rows in comparison.thresholds.items():
         above = "" if threshold == threshold_key(SUCCESS) else f" > {threshold}"
         parts.append(f"\nSuccess{above} in per cent, B − A with its 95 % interval over start seeds")
-        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-        table.add_column("task", no_wrap=True)
-        for column in ("n", "A", "B", "B − A", "both", "only A", "only B", "neither"):
-            table.add_column(column, justify="right", no_wrap=True)
-        first_group = next(name for name in rows if name in GROUPS)
-        for name, pairs in rows.items():
-            if name == first_group:
-                table.add_row()
-            table.add_row(*_row(name, pairs))
-        parts.append(table)
+        tasks = [_row(name, pairs) for name, pairs in rows.items() if name not in GROUPS]
+        groups = [_row(name, pairs) for name, pairs in rows.items() if name in GROUPS]
+        parts.append(number_table(columns, [*tasks, [], *groups], 1))
     parts.append("")
     if comparison.n_unpaired:
         parts.append(f"Episodes left out because the other run lacks them: {comparison.n_unpaired}.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from recap.evaluation.spec import EvalSpec, threshold_key
 from recap.evaluation.statistics import Interval, rate_interval, seed_table, wilson
+from recap.evaluation.tables import number_table
 from recap.evaluation.worlds import SUCCESS
 from recap.types import EpisodeResult
 
@@ -131,23 +132,18 @@ def _group(name: str, results: Sequence[EpisodeResult], thresholds: Iterable[str
 def render_summary(summary: Summary) -> RenderableType:
     """The summary for a terminal of 80 columns, or a file."""
     from rich.console import Group as Lines
-    from rich.table import Table
 
     thresholds = list(summary.groups[-1].rates)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("task", no_wrap=True)
-    for threshold in thresholds:
-        above = "" if threshold == threshold_key(SUCCESS) else f" > {threshold}"
-        table.add_column(f"success{above} [95 %]", justify="right", no_wrap=True)
-    table.add_column("errors", justify="right")
-    table.add_column("mean steps", justify="right", no_wrap=True)
-    for i, group in enumerate([*summary.tasks, *summary.groups]):
-        if i == len(summary.tasks):
-            table.add_row()
-        name = summary.titles.get(group.name, group.name) if i < len(summary.tasks) else group.name
+    above = {t: "" if t == threshold_key(SUCCESS) else f" > {t}" for t in thresholds}
+    heads = ("task", *(f"success{above[t]} [95 %]" for t in thresholds), "errors", "mean steps")
+
+    def row(name: str, group: Group) -> list[str]:
         steps = "–" if math.isnan(group.mean_steps) else f"{group.mean_steps:.0f}"
-        table.add_row(name, *(str(group.rates[t]) for t in thresholds), str(group.n_errors), steps)
-    return Lines(table, "", *_notes(summary))
+        return [name, *(str(group.rates[t]) for t in thresholds), str(group.n_errors), steps]
+
+    tasks = [row(summary.titles.get(group.name, group.name), group) for group in summary.tasks]
+    groups = [row(group.name, group) for group in summary.groups]
+    return Lines(number_table(heads, [*tasks, [], *groups]), "", *_notes(summary))
 
 
 def _notes(summary: Summary) -> Iterable[str]:
