@@ -13,19 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
-from recap.errors import DatasetError, InputError, did_you_mean
+from recap.errors import InputError, did_you_mean
 from recap.features.images import unit_rows
-from recap.features.pretrained import (
-    Dtype,
-    check_device,
-    digest_settings,
-    digest_tokenizer,
-    digest_weights,
-    find_model,
-    load_model,
-    load_tokenizer,
-    read_config,
-)
+from recap.features.pretrained import Dtype, PublishedNetwork, digest_settings
 from recap.types import F32
 
 WORDS_REVISION = 1  # raise it when the same words come to give other numbers
@@ -129,15 +119,12 @@ class ContentWords(HashedWords):
             yield from self._weighed(word, 1.0)
 
 
-class SentenceEncoder:
+class SentenceEncoder(PublishedNetwork):
     """Any encoder with its tokenizer from a directory or by its hub name; mean of the tokens' last states.
 
     Args:
-        path_or_name: a directory with config.json, model.safetensors and a tokenizer, or a hub name.
         max_tokens: a longer text is cut.
         batch_size: texts at a time.
-        device: `cpu`, `cuda`, `cuda:1`; it is no part of the fingerprint.
-        dtype: `bfloat16` only on a GPU; it is part of the fingerprint.
     """
 
     def __init__(
@@ -150,26 +137,18 @@ class SentenceEncoder:
     ) -> None:
         if min(max_tokens, batch_size) < 1:
             raise InputError(f"max_tokens {max_tokens} and batch_size {batch_size}: give 1 or more")
-        directory = find_model(path_or_name, "sentence encoder")
-        config = read_config(directory, (), "sentence encoder")
-        if config.get("is_encoder_decoder"):
-            raise DatasetError(
-                f"{directory} is not a sentence encoder: it also decodes ({config['model_type']})"
-            )
-        self._torch, self._dtype = check_device(device, dtype, "a sentence encoder")
-        self.batch_size, self.device = batch_size, device
-        self.fingerprint = digest_settings(
-            {
-                "encoder": "sentence",
-                "config": config,
-                "weights": digest_weights(directory),
-                "tokenizer": digest_tokenizer(directory),
-                "settings": (max_tokens, dtype),
-            }
+        super().__init__(
+            path_or_name,
+            "sentence encoder",
+            (),
+            "AutoModel",
+            {"encoder": "sentence", "settings": (max_tokens, dtype)},
+            device=device,
+            dtype=dtype,
+            unused=("pooler.",),  # on top, and many checkpoints lack it
+            reads=True,
         )
-        # The pooler on top is not used, and many checkpoints lack it.
-        self._model = load_model(directory, "AutoModel", device, self._dtype, unused=("pooler.",))
-        self._tokenizer = load_tokenizer(directory)
+        self.batch_size = batch_size
         self.max_tokens = min(max_tokens, int(self._tokenizer.model_max_length))
         self.dim = int(self._model.config.hidden_size)
 

@@ -171,6 +171,49 @@ def check_device(device: str, dtype: str, what: str) -> tuple[Any, Any]:
     return torch, getattr(torch, dtype)
 
 
+class PublishedNetwork:
+    """A published network that describes or finds something, ready to run.
+
+    Args:
+        path_or_name: a directory with config.json, weights as safetensors and perhaps a tokenizer, or a hub
+            name.
+        what: it should be, for errors.
+        kinds: of network that it may be, by `model_type`; none: any that only encodes.
+        class_name: of transformers.
+        settings: what else decides its numbers, by name, for the fingerprint.
+        device: `cpu`, `cuda`, `cuda:1`; it is no part of the fingerprint.
+        dtype: `bfloat16` only on a GPU; it is part of the fingerprint.
+        unused: beginnings of the names of weights that may be missing.
+        reads: whether it has a tokenizer.
+    """
+
+    def __init__(
+        self,
+        path_or_name: str | Path,
+        what: str,
+        kinds: Sequence[str],
+        class_name: str,
+        settings: Mapping[str, Any],
+        *,
+        device: str,
+        dtype: Dtype,
+        unused: Sequence[str] = (),
+        reads: bool = False,
+    ) -> None:
+        directory = find_model(path_or_name, what)
+        config = read_config(directory, kinds, what)
+        if config.get("is_encoder_decoder"):
+            raise DatasetError(f"{directory} is not a {what}: it also decodes ({config['model_type']})")
+        self.device = device
+        self._torch, self._dtype = check_device(device, dtype, what)
+        facts = {"config": config, "weights": digest_weights(directory), **settings}
+        if reads:
+            facts["tokenizer"] = digest_tokenizer(directory)
+        self.fingerprint = digest_settings(facts)
+        self._model = load_model(directory, class_name, device, self._dtype, unused)
+        self._tokenizer: Any = load_tokenizer(directory) if reads else None
+
+
 def load_model(
     directory: Path,
     class_name: str,

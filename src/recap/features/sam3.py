@@ -11,17 +11,7 @@ from numpy.typing import NDArray
 
 from recap.errors import InputError
 from recap.features.images import check_frames, normalise, resample, resize
-from recap.features.pretrained import (
-    Dtype,
-    check_device,
-    digest_settings,
-    digest_tokenizer,
-    digest_weights,
-    find_model,
-    load_model,
-    load_tokenizer,
-    read_config,
-)
+from recap.features.pretrained import Dtype, PublishedNetwork
 from recap.types import F32, F64, U8
 
 HALF = (0.5, 0.5, 0.5)  # mean and deviation of the pixels SAM3 was trained on
@@ -53,15 +43,12 @@ def _sigmoid(value: float) -> float:
     return float(0.5 * (1 + np.tanh(0.5 * value)))  # never overflows
 
 
-class Sam3Objects:
+class Sam3Objects(PublishedNetwork):
     """Finds each named object by a phrase, the best instance of it.
 
     Args:
-        path_or_name: a directory with SAM3 and its tokenizer, or a hub name.
         prompts: object -> the phrase that describes it, such as {"block": "grey T-shaped block"}.
         threshold: an instance must score more than this, 0..1.
-        device: `cpu`, `cuda`, `cuda:1`; it is no part of the fingerprint.
-        dtype: `bfloat16` only on a GPU; it is part of the fingerprint.
     """
 
     def __init__(
@@ -78,30 +65,27 @@ class Sam3Objects:
             )
         if not 0 <= threshold < 1:
             raise InputError(f"threshold {threshold} is not a score: give 0 to 1, such as 0.3")
-        directory = find_model(path_or_name, "SAM3 model")
-        # The published checkpoint is the video model, which holds the image model as its detector.
-        config = read_config(directory, ("sam3", "sam3_video"), "SAM3 model")
-        self._torch, self._dtype = check_device(device, dtype, "SAM3")
-        self.prompts, self.threshold, self.device = dict(prompts), threshold, device
-        self.fingerprint = digest_settings(
-            {
-                "finder": "sam3",
-                "config": config,
-                "weights": digest_weights(directory),
-                "tokenizer": digest_tokenizer(directory),
-                "settings": (sorted(self.prompts.items()), threshold, dtype),
-            }
+        super().__init__(
+            path_or_name,
+            "SAM3 model",
+            # The published checkpoint is the video model, which holds the image model as its detector.
+            ("sam3", "sam3_video"),
+            "Sam3Model",
+            {"finder": "sam3", "settings": (sorted(prompts.items()), threshold, dtype)},
+            device=device,
+            dtype=dtype,
+            reads=True,
         )
-        self._model = load_model(directory, "Sam3Model", device, self._dtype)
+        self.prompts, self.threshold = dict(prompts), threshold
         self._size = int(self._model.config.image_size)
-        self._tokens = self._tokenised(load_tokenizer(directory))
+        self._tokens = self._tokenised()
 
-    def _tokenised(self, tokenizer: Any) -> dict[str, Any]:
+    def _tokenised(self) -> dict[str, Any]:
         """Object -> input_ids and attention_mask, padded to the length SAM3 was trained with."""
         length = int(self._model.config.text_config.max_position_embeddings)
         tokens = {}
         for name, phrase in self.prompts.items():
-            given = tokenizer(phrase, padding="max_length", max_length=length, return_tensors="pt")
+            given = self._tokenizer(phrase, padding="max_length", max_length=length, return_tensors="pt")
             if given["input_ids"].shape[1] > length:
                 raise InputError(
                     f"the phrase for '{name}' is too long for SAM3: keep it under {length} tokens"

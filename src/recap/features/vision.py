@@ -11,15 +11,7 @@ import numpy as np
 
 from recap.errors import InputError, did_you_mean, one_of
 from recap.features.images import IMAGENET_MEAN, IMAGENET_STD, in_batches, normalise, resize, unit_rows
-from recap.features.pretrained import (
-    Dtype,
-    check_device,
-    digest_settings,
-    digest_weights,
-    find_model,
-    load_model,
-    read_config,
-)
+from recap.features.pretrained import Dtype, PublishedNetwork, digest_settings, find_model, read_config
 from recap.plugins import plugins
 from recap.types import F32, U8
 
@@ -132,18 +124,15 @@ class PatchEncoder:
         return fit
 
 
-class DinoEncoder:
+class DinoEncoder(PublishedNetwork):
     """DINOv3 (ViT) from a directory or by its hub name.
 
     Args:
-        path_or_name: a directory with config.json and model.safetensors, or a hub name.
         token: `cls`, or `mean` of the patch tokens.
         size: pixels a side that the network sees, a multiple of its patch size.
         mean: of the pixels it was trained on.
         std: of the pixels it was trained on.
         batch_size: frames at a time.
-        device: `cpu`, `cuda`, `cuda:1`; it is no part of the fingerprint.
-        dtype: `bfloat16` only on a GPU; it is part of the fingerprint.
     """
 
     def __init__(
@@ -160,20 +149,18 @@ class DinoEncoder:
         one_of("token", token, ("cls", "mean"))
         if batch_size < 1:
             raise InputError(f"batch_size {batch_size} is too small: give 1 or more")
-        directory = find_model(path_or_name, f"{self.LABEL} model")
-        config = read_config(directory, self.TYPES, f"{self.LABEL} model")
-        self._torch, self._dtype = check_device(device, dtype, self.LABEL)
-        self.token, self.size, self.batch_size, self.device = token, size, batch_size, device
-        self.mean, self.std = mean, std
-        self.fingerprint = digest_settings(
-            {
-                "encoder": self.NAME,
-                "config": config,
-                "weights": digest_weights(directory),
-                "settings": (token, size, mean, std, dtype),
-            }
+        super().__init__(
+            path_or_name,
+            f"{self.LABEL} model",
+            self.TYPES,
+            self.CLASS,
+            {"encoder": self.NAME, "settings": (token, size, mean, std, dtype)},
+            device=device,
+            dtype=dtype,
+            unused=self.UNUSED,
         )
-        self._model = load_model(directory, self.CLASS, device, self._dtype, self.UNUSED)
+        self.token, self.size, self.batch_size = token, size, batch_size
+        self.mean, self.std = mean, std
         self.dim = int(self._model.config.hidden_size)
         patch = self._model.config.patch_size
         if size < 1 or any(size % p for p in (patch if isinstance(patch, list | tuple) else (patch,))):
