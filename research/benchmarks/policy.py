@@ -65,7 +65,6 @@ def run_gpu(options: argparse.Namespace) -> None:
         "ours": "equal up to rounding: modulation once a slot, cross-attention to one token as a constant",
         "mfu_goal": "6·parameters·tokens over 989 TFLOP/s, without attention and without what is recomputed",
         "mfu_executed": "three times the forward's products, attention included, over 989 TFLOP/s",
-        "random weights": "the error of computing given slots once says little about a trained network",
     }
 
     def phase(name: str, needs: float, call: Callable[[], None]) -> None:

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from recap.policies.config import NetworkConfig, PolicyConfig
-from recap.policies.lean import fast_attention
 from recap.policies.lean_sampling import LeanSampler
 from recap.policies.network import build_network
 from recap.policies.wam import WorldActionModel
@@ -186,12 +185,3 @@ def inference(bench: Bench, config: PolicyConfig, label: str, *, peers: bool = F
 
     attempt("chunk of 5, ours", 30, lambda: ours(N_STEPS))
     attempt("chunk of 1 step, ours", 10, lambda: ours(1, check=False))
-
-    def once() -> dict[str, Any]:
-        few = len(original.denoised) * tokens // len(original.layout.slots)
-        later = bench.ceilings.floor_ms(forward_flops(network, few, tokens, lean=True), n_bytes)
-        with fast_attention():
-            captured = bench.capture(lambda: sampler.walk(batch, noise, N_STEPS, given_once=True))
-        return timed(captured, lean_floor + (N_STEPS - 1) * later)
-
-    attempt("chunk of 5, ours, given slots once (NOT exact)", 15, once)

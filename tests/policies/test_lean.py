@@ -127,17 +127,6 @@ def test_other_solvers_go_the_usual_way() -> None:
     assert torch.equal(found["action"], model.sample(batch, noise, config)["action"])
 
 
-def test_what_a_given_slot_holds_matters_at_every_step_but_when_it_is_computed_once() -> None:
-    _, model = stock_and_lean()
-    batch, noise = random_batch(model, 1), model.draw_noise(1, None, CPU)
-    sampler = LeanSampler(model, torch.float32)
-    with torch.inference_mode():
-        exact, once = (sampler.walk(batch, noise, 3, given_once=flag)["action"] for flag in (False, True))
-        same = (sampler.walk(batch, noise, 1, given_once=flag)["action"] for flag in (False, True))
-        assert torch.equal(*same)
-    assert far(once, exact) > 1e-4
-
-
 def test_chunks_one_by_one_are_the_chunks_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     _, model = stock_and_lean()
     batch, noise = random_batch(model, 3), model.draw_noise(3, None, CPU)

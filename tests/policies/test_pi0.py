@@ -25,6 +25,7 @@ from recap.policies.pi0 import (
     published_tokenizer,
     tokenized_ids,
 )
+from recap.policies.vla import VisionLanguageActionModel
 
 EXPERT = "paligemma_with_expert.gemma_expert.model.layers.0.mlp.up_proj.weight"
 
@@ -67,10 +68,10 @@ def test_a_published_tokenizer_says_begin_text_and_end_of_line(tmp_path: Path) -
     inner.add_tokens(["\n"])
     made = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<bos>", unk_token="<unk>")
     made.save_pretrained(tmp_path)
-    tokenizer = published_tokenizer(str(tmp_path))
-    assert tokenized_ids(["push block"], tokenizer, PI0_DEBUG)[0].tolist() == [1, 2, 3, 5] + [NO_WORD] * 4
+    tokenizer, said = published_tokenizer(str(tmp_path)), VisionLanguageActionModel.said("push block")
+    assert tokenized_ids([said], tokenizer, PI0_DEBUG)[0].tolist() == [1, 2, 3, 5] + [NO_WORD] * 4
     with pytest.raises(DatasetError, match="has an id 5 and the network 4 words: use its own"):
-        tokenized_ids(["push disc"], tokenizer, replace(PI0_DEBUG, n_words=4))
+        tokenized_ids(["push disc\n"], tokenizer, replace(PI0_DEBUG, n_words=4))
     with pytest.raises(InputError, match="tokenizer '/nowhere' does not exist"):
         published_tokenizer("/nowhere")
 

@@ -76,17 +76,15 @@ def lean_block(
     modulation: tuple[Tensor, ...],
     cross: Tensor,
     rotation: tuple[Tensor, Tensor],
-    past: tuple[Tensor, Tensor] | None,
     n_heads: int,
     n_kept: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """A block: its tokens, the same normalised for what follows, and its keys and values.
+) -> tuple[Tensor, Tensor]:
+    """A block: its tokens, and the same normalised for what follows.
 
     Args:
         x: (B, S, C), and `normed` for this block.
         modulation: (B, T, 3C) of self-attention, cross-attention and MLP, and of what follows.
         cross: (B, 1, C) what cross-attention gives to every token.
-        past: keys and values of tokens before these.
         n_kept: slots, the last ones, that are needed after the attention.
     """
     qkv, norm_q, norm_k, out, up, down = weights
@@ -99,13 +97,12 @@ def lean_block(
     q, k = _rotate(_rms(q, norm_q), *rotation), _rotate(_rms(k, norm_k), *rotation)
     q, x = q[..., -n_kept * per_slot :, :], x[:, -n_kept * per_slot :]
     first, second, third, following = (m[:, -n_kept:] for m in modulation)
-    keys, values = (k, v) if past is None else (torch.cat([past[0], k], 2), torch.cat([past[1], v], 2))
-    found = functional.scaled_dot_product_attention(q, keys, values).transpose(1, 2).flatten(2, 3)
+    found = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2, 3)
     x = x + _spread(first[..., 2 * c :], x) * functional.linear(found, out)
     x = x + _spread(second[..., 2 * c :], x) * cross
     made = functional.linear(linear_gelu(_modulated(x, third), up), down)
     x = x + _spread(third[..., 2 * c :], x) * made
-    return x, _modulated(x, following), k, v
+    return x, _modulated(x, following)
 
 
 @dataclass(frozen=True)
@@ -234,41 +231,30 @@ class LeanSampler:
                 found = self.walk(own, start, n_steps)
         return _Graph(graph.replay, own, start, found)
 
-    def walk(
-        self, batch: Batch, noise: dict[str, Tensor], n_steps: int, *, given_once: bool = False
-    ) -> dict[str, Tensor]:
-        """Euler steps from noise; `given_once` computes given slots in the first step only: not exact."""
+    def walk(self, batch: Batch, noise: dict[str, Tensor], n_steps: int) -> dict[str, Tensor]:
+        """Euler steps from noise."""
         model, n_given = self.model, self.n_given
         steps = torch.linspace(1, 0, n_steps + 1).tolist()
         frames, given, levels = model.assemble(batch, noise, torch.ones(len(batch), device=self.one.device))
         modulation, last = self._modulations(levels, steps[:-1])
         crosses = self._crosses(batch)
-        rotation = self.rotation
         fixed = self._embed(frames[:, :, :n_given], given[:, :n_given])
-        per_slot = fixed.shape[1] // n_given
         moving = dict(noise)
-        pasts: list[tuple[Tensor, Tensor]] = []
         for i, (at, following) in enumerate(pairwise(steps)):
-            again = given_once and i > 0
-            first = n_given if again else 0
-            turned = (rotation[0][first * per_slot :], rotation[1][first * per_slot :])
-            here = [*modulation[:, i, :, first:], last[i, :, first:]]
-            x, normed = self._enter(moving, fixed[:, :0] if again else fixed, here[0])
+            here = [*modulation[:, i], last[i]]
+            x, normed = self._enter(moving, fixed, here[0])
             for j, weights in enumerate(self.weights):
                 final = j == len(self.weights) - 1
-                x, normed, k, v = self.block(
+                x, normed = self.block(
                     x,
                     normed,
                     weights,
                     tuple(here[3 * j : 3 * j + 4]),
                     crosses[j],
-                    turned,
-                    pasts[j] if again else None,
+                    self.rotation,
                     self.n_heads,
                     len(model.denoised) if final else here[0].shape[1],
                 )
-                if given_once and i == 0:
-                    pasts.append((k[:, :, : n_given * per_slot], v[:, :, : n_given * per_slot]))
             for name, velocity in self._leave(normed).items():
                 moving[name] = moving[name] + (following - at) * velocity
         return moving

@@ -43,9 +43,9 @@ class SlotModel(nn.Module, ABC):
         self.layout: Layout = build_layout(config)
         self.deviations: dict[str, Tensor] = {}  # image slot -> (c, 1, 1) of its change: see `scale_of`
 
-    @staticmethod
+    @classmethod
     @abstractmethod
-    def task_encoder(config: PolicyConfig) -> TaskEncoder:
+    def task_encoder(cls, config: PolicyConfig) -> TaskEncoder:
         """What turns instructions into the `text` of a batch."""
 
     @property

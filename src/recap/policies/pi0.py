@@ -178,12 +178,10 @@ def hashed_ids(tasks: Sequence[str], config: Pi0NetworkConfig) -> Tensor:
     return _padded(rows, config.n_text_tokens)
 
 
-def tokenized_ids(
-    tasks: Sequence[str], tokenizer: Any, config: Pi0NetworkConfig, form: str = "{}\n"
-) -> Tensor:
-    """Ids (n, L) of a published tokenizer, in the form π0 was trained on: begin, text, end of line."""
-    texts = [f"{tokenizer.bos_token or ''}{form.format(task)}" for task in tasks]
-    rows: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"]
+def tokenized_ids(texts: Sequence[str], tokenizer: Any, config: Pi0NetworkConfig) -> Tensor:
+    """Ids (n, L) of a published tokenizer, after the mark of a beginning."""
+    begun = [f"{tokenizer.bos_token or ''}{text}" for text in texts]
+    rows: list[list[int]] = tokenizer(begun, add_special_tokens=False)["input_ids"]
     for row in rows:
         if max(row, default=0) >= config.n_words:
             raise DatasetError(

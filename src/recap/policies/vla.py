@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,18 +65,19 @@ class VisionLanguageActionModel(SlotModel):
             widths["retrieved_action"] = config.action_dim + 1  # each with whether the demonstration had it
             self.ports.update({name: nn.Linear(w, self.sizes.prefix_dim) for name, w in widths.items()})
 
-    @staticmethod
-    def task_encoder(config: PolicyConfig) -> TaskEncoder:
+    @classmethod
+    def task_encoder(cls, config: PolicyConfig) -> TaskEncoder:
         """Ids of words (n, L); -1 after the end."""
         sizes = _sizes(config)
         if config.text == "words":
             return lambda tasks: hashed_ids(tasks, sizes)
         tokenizer = published_tokenizer(config.text)
+        return lambda tasks: tokenized_ids([cls.said(task) for task in tasks], tokenizer, sizes)
 
-        def encode(tasks: Sequence[str]) -> Tensor:
-            return tokenized_ids(tasks, tokenizer, sizes)
-
-        return encode
+    @staticmethod
+    def said(task: str) -> str:
+        """An instruction in the form that the published network was trained on."""
+        return f"{task}\n"
 
     @property
     def n_tokens(self) -> int:
@@ -169,25 +169,16 @@ class Pi05ActionModel(VisionLanguageActionModel):
 
     state_token = False
     build = staticmethod(Pi05)
-    form = "Task: {}, State:"  # as it was trained
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__(config)
         self._state_words: tuple[Tensor, Tensor] | None = None
 
     @staticmethod
-    def task_encoder(config: PolicyConfig) -> TaskEncoder:
-        """Ids of the instruction's words as they stand before the state (n, L); -1 after the end."""
-        sizes = _sizes(config)
-        if config.text == "words":
-            return lambda tasks: hashed_ids(tasks, sizes)
-        tokenizer = published_tokenizer(config.text)
-
-        def encode(tasks: Sequence[str]) -> Tensor:
-            plain = [task.strip().replace("_", " ").replace("\n", " ") for task in tasks]
-            return tokenized_ids(plain, tokenizer, sizes, Pi05ActionModel.form)
-
-        return encode
+    def said(task: str) -> str:
+        """As it stands before the state."""
+        plain = task.strip().replace("_", " ").replace("\n", " ")
+        return f"Task: {plain}, State:"
 
     @property
     def n_tokens(self) -> int:

@@ -39,8 +39,8 @@ class WorldActionModel(SlotModel):
             make_lean(network, self.layout.n_tokens // len(self.layout.slots))
         self.network = network
 
-    @staticmethod
-    def task_encoder(config: PolicyConfig) -> TaskEncoder:
+    @classmethod
+    def task_encoder(cls, config: PolicyConfig) -> TaskEncoder:
         """One token an instruction, (n, 1, d), padded to the network's width; of a file all, (n, L, d)."""
         width = text_width(_sizes(config))
         if config.text == UNREAD:
