@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -87,10 +88,17 @@ ALLOWED = {
 WORLD_WORDS = re.compile(r"(?i:pusht|dualarm|\bpushers?\b|\bviperx\b|\bur5e\b|\btriangle\b)|\bBOARD")
 
 
-def imports(file: Path, package: str) -> set[str]:
-    """Modules that a file imports of a package when it runs, dotted."""
+@cache
+def parsed(file: Path) -> ast.Module:
+    """Its code; each file is read once for all tests."""
+    return ast.parse(file.read_text("utf-8"))
+
+
+@cache
+def imported(file: Path) -> frozenset[str]:
+    """Modules of ours that a file imports when it runs, dotted."""
     found = set()
-    code = ast.parse(file.read_text("utf-8"))
+    code = parsed(file)
     typing = [n for n in ast.walk(code) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n.test)]
     unused = {id(inner) for node in typing for inner in ast.walk(node)}
     for node in ast.walk(code):
@@ -99,9 +107,14 @@ def imports(file: Path, package: str) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            inner = node.module == package
+            inner = node.module in PACKAGES
             found |= {f"{node.module}.{alias.name}" for alias in node.names} if inner else {node.module}
-    return {name for name in found if name.split(".")[0] == package}
+    return frozenset(name for name in found if name.split(".")[0] in PACKAGES)
+
+
+def imports(file: Path, package: str) -> set[str]:
+    """Those of one package."""
+    return {name for name in imported(file) if name.split(".")[0] == package}
 
 
 def part(file: Path) -> str:
@@ -139,7 +152,7 @@ def test_the_library_knows_no_world() -> None:
     """No comparison with a world's name, no board, tool or robot of ours: examples in help texts apart."""
     found = []
     for file in FILES:
-        code = ast.parse(file.read_text("utf-8"))
+        code = parsed(file)
         texts = {id(node.value) for node in ast.walk(code) if isinstance(node, ast.Expr)}  # docstrings
         for node in ast.walk(code):
             word = None
@@ -155,7 +168,7 @@ def test_the_library_knows_no_world() -> None:
 
 def test_nothing_is_pickled_or_evaluated() -> None:
     for file in (file for package in PACKAGES for file in files_of(package)):
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        for node in ast.walk(parsed(file)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id not in ("eval", "exec"), file
             if isinstance(node, (ast.Import, ast.ImportFrom)):
