@@ -201,7 +201,7 @@ def test_compaction_changes_files_and_nothing_else(pool: Pool) -> None:
 
 
 def test_many_small_adds_are_compacted_on_the_way(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recap.pool.store.N_SMALL", 4)
+    monkeypatch.setattr("recap.pool.compaction.N_SMALL", 4)
     for i in range(10):
         pool.add([toy_episode(f"e{i}")])
     assert pool.stats()["n_fragments"] < 5

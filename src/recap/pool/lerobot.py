@@ -1,5 +1,6 @@
 """LeRobotDataset v3 as demonstrations are kept and exchanged; `recap.pool.importers` reads it."""
 
-from recap.pool.lerobot_write import Sizes, alike, assemble, stage_episode, staged_indices
+from recap.pool.lerobot_stage import alike, stage_episode, staged_indices
+from recap.pool.lerobot_write import Sizes, assemble
 
 __all__ = ["Sizes", "alike", "assemble", "stage_episode", "staged_indices"]

@@ -109,10 +109,9 @@ def read_tasks(root: Path) -> dict[int, str]:
             return {int(record["task_index"]): str(record["task"]) for record in _lines(lines)}
         if not table.is_file():
             return {}
-        records = pq.read_table(
-            table
-        ).to_pylist()  # pandas keeps an index without a name in __index_level_0__
-        return {int(r["task_index"]): str(r.get("task", r.get("__index_level_0__", ""))) for r in records}
+        records = pq.read_table(table).to_pylist()
+        nameless = "__index_level_0__"  # as pandas keeps an index without a name
+        return {int(r["task_index"]): str(r.get("task", r.get(nameless, ""))) for r in records}
 
 
 def width_of(feature: Feature) -> int:
@@ -161,14 +160,9 @@ def _row(root: Path, info: Mapping[str, Any], record: Mapping[str, Any], older: 
     for key in (key for key, feature in info["features"].items() if feature["dtype"] == "video"):
         place = {**(chunk or _place(record, f"videos/{key}")), "video_key": key}
         path = inside(root, info["video_path"].format(**place))
-        first, end = (
-            (0.0, length / fps)
-            if older
-            else (
-                record[f"videos/{key}/from_timestamp"],
-                record[f"videos/{key}/to_timestamp"],
-            )
-        )
+        first, end = 0.0, length / fps
+        if not older:
+            first, end = (record[f"videos/{key}/{at}_timestamp"] for at in ("from", "to"))
         films[key] = Film(path, round(first * fps), round((end - first) * fps), older)
     tasks = record.get("tasks")
     tasks = [tasks] if isinstance(tasks, str) else tasks

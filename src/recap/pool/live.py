@@ -10,7 +10,8 @@ from typing import Any
 from recap.errors import DatasetError, InputError
 from recap.pool.derived import Derived
 from recap.pool.files import Files
-from recap.pool.salvage import find_rows, logical_state, read_seals
+from recap.pool.salvage import find_rows
+from recap.pool.seals import logical_state, read_seals
 from recap.pool.table import Damage, Table, log
 from recap.pool.view import Describer
 from recap.robot import RobotSpec, read_robot

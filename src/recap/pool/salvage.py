@@ -16,33 +16,11 @@ from typing import Any
 
 from recap.pool.files import Files, open_files, sha256
 from recap.pool.schema import Row, rows_of
-from recap.pool.table import Damage, Seal, read_seal, reading, stored_count, stored_table
+from recap.pool.seals import Seal, rows_by_file
+from recap.pool.table import Damage, reading, stored
 
 _TIMEOUT_S = 60
 _N_DEATHS = 64  # child processes that one file may crash before it is given up
-
-
-def read_seals(files: Files) -> dict[int, Seal]:
-    """Every seal that is intact, by version."""
-    found = {}
-    for name in files.names("seals"):
-        stem = name.removeprefix("seals/").removesuffix(".json")
-        seal = read_seal(files, int(stem)) if stem.isdecimal() else None
-        if seal is not None:
-            found[seal.version] = seal
-    return found
-
-
-def logical_state(seals: Mapping[int, Seal], version: int) -> dict[str, str] | None:
-    """Id -> hash of a version by the seals alone, in order of adding; None where one is missing."""
-    state: dict[str, str] = {}
-    for number in range(1, version + 1):
-        if number not in seals:
-            return None
-        for name in seals[number].removed:
-            state.pop(name, None)
-        state.update(seals[number].added)
-    return state
 
 
 def find_rows(
@@ -50,7 +28,7 @@ def find_rows(
 ) -> dict[str, tuple[Row, int]]:
     """Intact rows for id -> hash, with their place in the order; `data_files` are always read."""
     found: dict[str, tuple[Row, int]] = {}
-    held = {name: rows for seal in seals.values() for name, rows in seal.rows.items()}
+    held = rows_by_file(seals)
     digests = {name: digest for seal in seals.values() for name, digest in seal.files.items()}
     # Intact files first: damaged ones are slow to read.
     intact = [name for name in held if _is_intact(files, name, digests.get(name))]
@@ -76,7 +54,7 @@ def _stored_rows(files: Files, name: str, intact: bool) -> list[tuple[Row, int]]
     """Every row of a data file that can be decoded, with its place in the order."""
     tables: list[Any] = []
     if intact:
-        tables = [stored_table(files, name)]
+        tables = [stored(files, name).read_all().to_table()]
     elif files.exists(name):
         tables = _read_apart(files, name)
     return [pair for t in tables for pair in zip(rows_of(t), t["seq"].to_pylist(), strict=True)]
@@ -108,10 +86,10 @@ def _read_here(folder: Path, name: str, start: int) -> None:
     import pyarrow as pa
 
     files = open_files(str(folder))
-    for row in range(start, stored_count(files, name)):
+    for row in range(start, stored(files, name).num_rows()):
         (folder / "begun").write_text(str(row))
         with suppress(Damage), reading(name):
-            table = stored_table(files, name, row)
+            table = stored(files, name).take_rows([row]).to_table()
             if rows_of(table)[0].intact:
                 partial = folder / f".{row:08d}"
                 with pa.ipc.new_file(partial, table.schema) as out:

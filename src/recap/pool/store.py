@@ -27,21 +27,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recap import config as configs
 from recap.errors import DatasetError, InputError, did_you_mean
 from recap.kinematics import tool_space
+from recap.pool.compaction import compact, is_due
 from recap.pool.content import check_episode, same_content
 from recap.pool.files import Files, open_files, sealed, sha256, unsealed
+from recap.pool.history import Diff, Version, difference, history
 from recap.pool.layout import refuse_other_layout
 from recap.pool.live import ROBOT, LiveView, Loader
 from recap.pool.memory import MemoryPool
-from recap.pool.schema import Row, table_of, take_apart
-from recap.pool.table import Conflict, Damage, Index, Table, read_seal
+from recap.pool.schema import table_of, take_apart
+from recap.pool.table import Conflict, Damage, Index, Table
 from recap.robot import RobotSpec
 from recap.types import Episode
 
@@ -52,30 +52,6 @@ if TYPE_CHECKING:
 MARK, MARKED = "pool.json", b'{"format": "recap-pool", "version": 1}\n'
 N_AT_ONCE = 16  # episodes of a commit of a long import
 N_ATTEMPTS = 200  # of a commit, on a store whose writers do not wait for each other
-N_SMALL = 64  # as many small fragments are put together by the next add
-SMALL = 1024  # rows; fragments of fewer are put together
-DELETED = 0.1  # and those with a larger share of deleted rows
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """One version, and how it came to be."""
-
-    version: int
-    time: datetime | None  # None where its writer died and its transaction is lost
-    op: str  # create, add, remove, rollback, compact, repair
-    n_added: int
-    n_removed: int
-    tags: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Diff:
-    """How two versions differ."""
-
-    added: tuple[str, ...]
-    removed: tuple[str, ...]
-    changed: tuple[str, ...]
 
 
 class Pool:
@@ -223,8 +199,7 @@ class Pool:
             return self.table.append(dataset, fragment)
 
         version = self._commit(step)
-        small = [f for f in self.table.head().get_fragments() if f.metadata.num_rows < SMALL]
-        if len(small) >= N_SMALL:
+        if is_due(self.table.head()):
             with suppress(DatasetError, OSError):  # the episodes are in; the next writer tries again
                 self.compact()
         return version
@@ -273,7 +248,7 @@ class Pool:
 
     def compact(self) -> int:
         """Put small fragments together and leave deleted rows out of the newest version's files."""
-        return self._commit(lambda dataset: _compact(self.table, dataset))
+        return self._commit(lambda dataset: compact(self.table, dataset))
 
     def tag(self, name: str, version: int | str | None = None, *, move: bool = False) -> int:
         """Give a version a name; a name that is in use is moved only by `move`."""
@@ -316,28 +291,11 @@ class Pool:
 
     def versions(self) -> list[Version]:
         """Every version, oldest first, and what it changed."""
-        names: dict[int, list[str]] = {}
-        for name, number in self.tags().items():
-            names.setdefault(number, []).append(name)
-        found = []
-        for number in self.table.versions():
-            seal = read_seal(self.files, number)
-            op = seal.op if seal is not None else self.table.message(number)
-            n_added = len(seal.added) if seal is not None else int(op.get("n", 0)) * (op.get("op") == "add")
-            n_removed = len(seal.removed) if seal else int(op.get("n", 0)) * (op.get("op") == "remove")
-            when = datetime.fromisoformat(op["time"]) if "time" in op else None
-            tags = tuple(sorted(names.get(number, [])))
-            found.append(Version(number, when, str(op.get("op", "?")), n_added, n_removed, tags))
-        return found
+        return history(self.files, self.table, self.tags())
 
     def diff(self, a: int | str, b: int | str) -> Diff:
         """What `b` has that `a` has not, and the other way round."""
-        old, new = ({key.id: key.sha256 for key in self._whole_index(v).keys} for v in (a, b))
-        return Diff(
-            added=tuple(name for name in new if name not in old),
-            removed=tuple(name for name in old if name not in new),
-            changed=tuple(name for name in new if name in old and new[name] != old[name]),
-        )
+        return difference(self._whole_index(a), self._whole_index(b))
 
     def verify(self) -> Report:
         """Check every byte of every file against our own hashes; changes nothing."""
@@ -420,42 +378,3 @@ class Pool:
         ids = self.ids()
         near = did_you_mean(episode_id, ids) if 0 < len(ids) <= 20 else "recap pool ls shows what it has"
         return InputError(f"pool {self.uri} has no episode {episode_id!a}: {near}")
-
-
-def _compact(table: Table, dataset: Any) -> Any:
-    """Commit the longest run of small neighbours as one fragment; what is damaged is never copied."""
-    run = max(_small_runs(table, dataset), key=len)
-    if len(run) < 2 and not any(meta.num_deletions for meta, _ in run):
-        return dataset
-    pairs = sorted((pair for _, pairs in run for pair in pairs), key=lambda pair: pair[1])
-    new = table.write(dataset, table_of([row for row, _ in pairs], [seq for _, seq in pairs]))
-    return table.rewrite(dataset, [meta for meta, _ in run], new)
-
-
-def _small_runs(table: Table, dataset: Any) -> list[list[tuple[Any, list[tuple[Row, int]]]]]:
-    """Neighbouring fragments to put together, with their rows and the place of each in the order."""
-    run: list[tuple[Any, list[tuple[Row, int]]]] = []
-    runs = [run]
-    for fragment in dataset.get_fragments():
-        meta = fragment.metadata
-        rows = None
-        if meta.num_rows < SMALL or meta.num_deletions > DELETED * meta.physical_rows:
-            rows = _whole_rows(table, dataset, meta.id)
-        if rows is None:  # large enough, or damaged
-            run = []
-            runs.append(run)
-        else:
-            run.append((meta, rows))
-    return runs
-
-
-def _whole_rows(table: Table, dataset: Any, fragment: int) -> list[tuple[Row, int]] | None:
-    """The rows of a fragment, if every one is intact."""
-    seqs = {key.id: key.seq for key in table.index(dataset).keys if key.fragment == fragment}
-    try:
-        rows = table.fragment_rows(dataset, fragment)
-    except Damage:
-        return None
-    if len(rows) != len(seqs) or any(row.id not in seqs or not row.intact for row in rows):
-        return None
-    return [(row, seqs[row.id]) for row in rows]

@@ -4,9 +4,7 @@ Every commit is strict: it succeeds only on top of the version it was prepared f
 Lance's `Merge`, which conflicts with every other change; a plain `Append` would let two processes add the
 same id. Only this module uses Lance's API.
 
-Lance checks nothing it reads. So each version has a seal, kept outside of Lance: the hashes of the files it
-brought, and what it changed. A seal lets `verify` find any changed byte, name the episodes of a file that
-can no longer be read, and lets `repair` do a lost commit again.
+Lance checks nothing it reads, so each version is sealed: see `recap.pool.seals`.
 """
 
 from __future__ import annotations
@@ -24,8 +22,9 @@ from functools import cached_property
 from typing import Any
 
 from recap.errors import DatasetError
-from recap.pool.files import Files, sealed, sha256, unsealed
+from recap.pool.files import Files, sealed, sha256
 from recap.pool.schema import KEYS, SCHEMA, Row, rows_of
+from recap.pool.seals import Seal, read_seal, seal_name
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -45,32 +44,6 @@ _LAST = 2**64 - 1  # manifests are named so that the newest sorts first
 
 class Damage(Exception):  # noqa: N818
     """Lance could not read something, or a file has changed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Seal:
-    """What one version brought."""
-
-    version: int
-    op: Mapping[str, Any]  # what was asked for
-    added: Mapping[str, str]  # id -> sha256
-    removed: tuple[str, ...]
-    rows: Mapping[str, Mapping[str, str]]  # new data file -> id -> sha256 of its rows
-    files: Mapping[str, str]  # name -> sha256
-
-
-def seal_name(version: int) -> str:
-    """The file of a version's seal."""
-    return f"seals/{version:010d}.json"
-
-
-def read_seal(files: Files, version: int) -> Seal | None:
-    """The seal of a version; None where it is missing or damaged itself."""
-    try:
-        body = unsealed(files.read(seal_name(version)))
-    except (FileNotFoundError, ValueError):
-        return None
-    return Seal(**body | {"removed": tuple(body["removed"])}) if body.get("version") == version else None
 
 
 def new_op(name: str, **details: int) -> dict[str, Any]:
@@ -122,9 +95,7 @@ def reading(what: str) -> Iterator[None]:
 def _is_passing(error: BaseException) -> bool:
     """Whether an error is one of the network or the system, and says nothing about the data."""
     text = str(error).lower()
-    if (
-        "error performing" in text and "not found" not in text
-    ):  # how Lance reports a store that cannot be reached
+    if "error performing" in text and "not found" not in text:  # Lance, of a store that cannot be reached
         return True
     system = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EINTR)
     return isinstance(error, OSError) and error.errno in system
@@ -408,15 +379,9 @@ def fragment_files(meta: Any) -> list[str]:
     return names
 
 
-def stored_count(files: Files, data_file: str) -> int:
-    """The number of rows in a data file's header."""
-    return int(LanceFileReader(f"{files.uri}/{data_file}", storage_options=files.options).num_rows())
-
-
-def stored_table(files: Files, data_file: str, row: int | None = None) -> Any:
-    """All rows of a data file, or one, deleted ones included; only of a file that is not damaged."""
-    reader = LanceFileReader(f"{files.uri}/{data_file}", storage_options=files.options)
-    return (reader.read_all() if row is None else reader.take_rows([row])).to_table()
+def stored(files: Files, data_file: str) -> Any:
+    """Lance's reader of a data file, for all rows in it, deleted ones included."""
+    return LanceFileReader(f"{files.uri}/{data_file}", storage_options=files.options)
 
 
 def written_in(name: str, fragment: int) -> int:

@@ -14,10 +14,11 @@ from typing import Any
 from recap.errors import DatasetError
 from recap.pool.blobs import blob_name
 from recap.pool.files import Files, is_intact, sealed, sha256, unsealed
-from recap.pool.salvage import find_rows, logical_state, read_seals
+from recap.pool.salvage import find_rows
 from recap.pool.schema import Row, table_of
+from recap.pool.seals import Seal, logical_state, read_seals, rows_by_file, seal_name
 from recap.pool.store import MARK, MARKED, Pool
-from recap.pool.table import FOLDER, Conflict, Damage, Seal, Table, fragment_files, manifest_name, seal_name
+from recap.pool.table import FOLDER, Conflict, Damage, Table, fragment_files, manifest_name
 
 HINT = f"{FOLDER}/_versions/latest_version_hint.json"  # Lance's own, rewritten in place; only a hint
 
@@ -252,7 +253,7 @@ def _rescue(
     good: set[str],
 ) -> list[tuple[Row, int]]:
     """Find the rows of damaged fragments wherever they are still whole, and name the others."""
-    held = {name: rows for seal in seen.seals.values() for name, rows in seal.rows.items()}
+    held = rows_by_file(seen.seals)
     of_fragment = {n: {**by_fragment.get(n, {}), **held.get(names[0], {})} for n, names in suspects.items()}
     expected = state
     if expected is None:  # without all seals: what Lance still reads, else all that was ever in the file
@@ -349,9 +350,7 @@ def _repair(pool: Pool, seen: Survey) -> tuple[dict[str, str], list[int]]:
     target = {key.id: key.sha256 for key in table.index(head).keys if key.fragment not in seen.suspects}
     target.update({name: row.sha256 for name, (row, _) in seen.rescued.items()})
     for version in redone:
-        for name in seen.seals[version].removed:
-            target.pop(name, None)
-        target.update(seen.seals[version].added)
+        seen.seals[version].apply(target)
     _bring(table, seen, head, {name: d for name, d in target.items() if name not in seen.lost})
     return dict(seen.lost), redone
 

@@ -1,0 +1,57 @@
+"""Small fragments of a pool's newest version put together, and deleted rows left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recap.pool.schema import Row, table_of
+from recap.pool.table import Damage, Table
+
+N_SMALL = 64  # as many small fragments are put together by the next add
+SMALL = 1024  # rows; fragments of fewer are put together
+DELETED = 0.1  # and those with a larger share of deleted rows
+
+
+def is_due(dataset: Any) -> bool:
+    """Whether there are so many small fragments that reading is slow."""
+    small = [f for f in dataset.get_fragments() if f.metadata.num_rows < SMALL]
+    return len(small) >= N_SMALL
+
+
+def compact(table: Table, dataset: Any) -> Any:
+    """Commit the longest run of small neighbours as one fragment; what is damaged is never copied."""
+    run = max(_small_runs(table, dataset), key=len)
+    if len(run) < 2 and not any(meta.num_deletions for meta, _ in run):
+        return dataset
+    pairs = sorted((pair for _, pairs in run for pair in pairs), key=lambda pair: pair[1])
+    new = table.write(dataset, table_of([row for row, _ in pairs], [seq for _, seq in pairs]))
+    return table.rewrite(dataset, [meta for meta, _ in run], new)
+
+
+def _small_runs(table: Table, dataset: Any) -> list[list[tuple[Any, list[tuple[Row, int]]]]]:
+    """Neighbouring fragments to put together, with their rows and the place of each in the order."""
+    run: list[tuple[Any, list[tuple[Row, int]]]] = []
+    runs = [run]
+    for fragment in dataset.get_fragments():
+        meta = fragment.metadata
+        rows = None
+        if meta.num_rows < SMALL or meta.num_deletions > DELETED * meta.physical_rows:
+            rows = _whole_rows(table, dataset, meta.id)
+        if rows is None:  # large enough, or damaged
+            run = []
+            runs.append(run)
+        else:
+            run.append((meta, rows))
+    return runs
+
+
+def _whole_rows(table: Table, dataset: Any, fragment: int) -> list[tuple[Row, int]] | None:
+    """The rows of a fragment, if every one is intact."""
+    seqs = {key.id: key.seq for key in table.index(dataset).keys if key.fragment == fragment}
+    try:
+        rows = table.fragment_rows(dataset, fragment)
+    except Damage:
+        return None
+    if len(rows) != len(seqs) or any(row.id not in seqs or not row.intact for row in rows):
+        return None
+    return [(row, seqs[row.id]) for row in rows]

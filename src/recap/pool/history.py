@@ -1,0 +1,59 @@
+"""The versions of a pool: how each came to be, and how two of them differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from recap.pool.files import Files
+from recap.pool.seals import read_seal
+from recap.pool.table import Index, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version, and how it came to be."""
+
+    version: int
+    time: datetime | None  # None where its writer died and its transaction is lost
+    op: str  # create, add, remove, rollback, compact, repair
+    n_added: int
+    n_removed: int
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """How two versions differ."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+
+
+def history(files: Files, table: Table, tags: Mapping[str, int]) -> list[Version]:
+    """Every version, oldest first, and what it changed."""
+    names: dict[int, list[str]] = {}
+    for name, number in tags.items():
+        names.setdefault(number, []).append(name)
+    found = []
+    for number in table.versions():
+        seal = read_seal(files, number)
+        op = seal.op if seal is not None else table.message(number)
+        n_added = len(seal.added) if seal is not None else int(op.get("n", 0)) * (op.get("op") == "add")
+        n_removed = len(seal.removed) if seal else int(op.get("n", 0)) * (op.get("op") == "remove")
+        when = datetime.fromisoformat(op["time"]) if "time" in op else None
+        named = tuple(sorted(names.get(number, [])))
+        found.append(Version(number, when, str(op.get("op", "?")), n_added, n_removed, named))
+    return found
+
+
+def difference(before: Index, after: Index) -> Diff:
+    """What the second has that the first has not, and the other way round."""
+    old, new = ({key.id: key.sha256 for key in index.keys} for index in (before, after))
+    return Diff(
+        added=tuple(name for name in new if name not in old),
+        removed=tuple(name for name in old if name not in new),
+        changed=tuple(name for name in new if name in old and new[name] != old[name]),
+    )

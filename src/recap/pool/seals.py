@@ -1,0 +1,71 @@
+"""Seals: for each version the hashes of the files it brought, and what it changed, kept outside of Lance.
+
+A seal lets `verify` find any changed byte and name the episodes of a file that can no longer be read, and
+lets `repair` do a lost commit again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recap.pool.files import Files, unsealed
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What one version brought."""
+
+    version: int
+    op: Mapping[str, Any]  # what was asked for
+    added: Mapping[str, str]  # id -> sha256
+    removed: tuple[str, ...]
+    rows: Mapping[str, Mapping[str, str]]  # new data file -> id -> sha256 of its rows
+    files: Mapping[str, str]  # name -> sha256
+
+    def apply(self, state: dict[str, str]) -> None:
+        """Make this version's change to id -> sha256."""
+        for name in self.removed:
+            state.pop(name, None)
+        state.update(self.added)
+
+
+def seal_name(version: int) -> str:
+    """The file of a version's seal."""
+    return f"seals/{version:010d}.json"
+
+
+def read_seal(files: Files, version: int) -> Seal | None:
+    """The seal of a version; None where it is missing or damaged itself."""
+    try:
+        body = unsealed(files.read(seal_name(version)))
+    except (FileNotFoundError, ValueError):
+        return None
+    return Seal(**body | {"removed": tuple(body["removed"])}) if body.get("version") == version else None
+
+
+def read_seals(files: Files) -> dict[int, Seal]:
+    """Every seal that is intact, by version."""
+    found = {}
+    for name in files.names("seals"):
+        stem = name.removeprefix("seals/").removesuffix(".json")
+        seal = read_seal(files, int(stem)) if stem.isdecimal() else None
+        if seal is not None:
+            found[seal.version] = seal
+    return found
+
+
+def logical_state(seals: Mapping[int, Seal], version: int) -> dict[str, str] | None:
+    """Id -> hash of a version by the seals alone, in order of adding; None where one is missing."""
+    state: dict[str, str] = {}
+    for number in range(1, version + 1):
+        if number not in seals:
+            return None
+        seals[number].apply(state)
+    return state
+
+
+def rows_by_file(seals: Mapping[int, Seal]) -> dict[str, Mapping[str, str]]:
+    """Data file -> id -> sha256 of its rows."""
+    return {name: rows for seal in seals.values() for name, rows in seal.rows.items()}
