@@ -35,7 +35,7 @@ MAY_IMPORT = {
 
 # Within the library: what a module or folder may import at run time, besides itself.
 BASE = {"types", "errors", "config", "lazy", "geometry", "geometry3", "compiled", "robot", "run_directory"}
-BASE |= {"robot_model", "kinematics"}
+BASE |= {"robot_model", "kinematics", "gate"}
 BASE |= {"workers", "video", "pictures", "pages", "suites", "plugins", "agent_config"}
 ALLOWED = {
     "types": set(),
@@ -48,6 +48,7 @@ ALLOWED = {
     "robot": {"types", "errors", "config", "geometry", "geometry3", "robot_model"},
     "robot_model": {"errors"},
     "kinematics": {"types", "errors", "geometry3", "robot", "robot_model"},
+    "gate": {"errors", "robot", "agent_config"},
     "suites": {"types", "errors"},
     "run_directory": {"errors"},
     "workers": {"errors"},
@@ -62,11 +63,13 @@ ALLOWED = {
     "retrieval": BASE | {"pool", "features"},
     "policies": BASE | {"features"},
     "latents": BASE | {"pool", "policies"},
+    "compatible": BASE | {"pool"},
+    "prediction": BASE | {"pool", "latents"},
     "assembly": BASE | {"pool", "features", "retrieval", "policies", "agent"},
-    "agent": BASE | {"pool", "features", "retrieval", "policies", "latents", "assembly"},
+    "agent": BASE | {"pool", "retrieval", "assembly", "compatible", "prediction"},
     "training": BASE | {"pool", "features", "retrieval", "policies"},
-    "evaluation": BASE | {"pool", "features", "retrieval", "policies", "agent", "assembly"},
-    "serving": BASE | {"pool", "features", "retrieval", "policies", "agent", "assembly"},
+    "evaluation": BASE | {"pool", "features", "retrieval", "policies", "agent", "assembly", "compatible"},
+    "serving": BASE | {"pool", "features", "retrieval", "policies", "agent", "assembly", "compatible"},
     "api": BASE | {"pool", "features", "policies", "assembly", "evaluation", "training"},
     "testing": BASE | {"features", "serving"},
     "cli": BASE

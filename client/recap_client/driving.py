@@ -14,7 +14,7 @@ from typing import Any
 
 from recap_client.client import PolicyClient
 from recap_client.dry import DryRobot
-from recap_client.errors import InputError, ServerError
+from recap_client.errors import InputError, ServerError, one_of
 from recap_client.options import named, named_numbers, named_ranges
 from recap_client.robot_loop import LoopReport, LoopSpec, RobotLoop
 from recap_client.robots import make_robot
@@ -47,6 +47,7 @@ class RunSpec:
             delay_s=given["delay_ms"] / 1000,
             patience_s=given["patience"],
             task=given["task"] or "",
+            gate=None if given["gate"] is None else one_of("gate", given["gate"], ("on", "off")) == "on",
         )
         return cls(
             robot=robot,
@@ -88,7 +89,7 @@ def drive(spec: RunSpec, film: Callable[[Any, float], None] | None = None) -> Lo
             how = spec.loop
             if spec.dry_run:
                 robot = DryRobot(robot, said)
-                how = replace(how, steps=how.steps or int(said["n_action_steps"]))
+                how = replace(how, steps=how.steps or int(said["n_action_steps"]), gate=False)
             client.reset(seed=spec.seed, options=getattr(robot, "options", None))
             loop = RobotLoop(robot, client, how, watch)
             held.pop_all()  # from here on the loop closes it
@@ -146,6 +147,8 @@ def _summarise(report: LoopReport) -> None:
         f"Misses: {report.misses} periods held for want of an action, {report.overruns} overran; "
         f"{report.limited} actions limited; jerk {report.jerk:.2f}"
     )
+    if report.gated:
+        print(f"Gate: {report.gated} periods waited for the robot to come to an action")
     if report.by_person:
         lost = f"; not kept: {report.not_kept}" if report.not_kept else ""
         print(f"Corrections: {report.corrections} in the pool, {report.by_person} periods by a person{lost}")

@@ -51,6 +51,7 @@ RUN_OPTIONS = (
     Option("speed", float, "Share of the speed limits.", "SHARE", 1.0),
     Option("limit", tuple, "Narrower limits of a feature of an action.", "FEATURE=LOW:HIGH"),
     Option("max-step", tuple, "A lower speed limit of a feature, a control period.", "FEATURE=N"),
+    Option("gate", str, "Go on when the robot has come to an action: on, off.", "WHEN", None, "the server's"),
     Option("rename", tuple, "LeRobot: a motor or camera of the robot, and its name here.", "THEIRS=OURS"),
     Option("same-units", bool, "LeRobot: send the robot's numbers as they are, whatever their unit."),
     Option("delay-ms", float, "Added to every reply, to try.", "MS", 0.0, "0"),

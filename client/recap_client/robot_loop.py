@@ -13,8 +13,9 @@ import numpy as np
 
 from recap_client.corrections import person_of
 from recap_client.errors import BusyError, InputError, ServerError, UnreachableError
+from recap_client.gate import Gate, Progress
 from recap_client.limits import F64, ActionLimits, action_spans, limit_actions
-from recap_client.messages import EXECUTED, MISSED, PROMPT, TIME, as_message, held_columns, position_in
+from recap_client.messages import EXECUTED, MISSED, PROMPT, STATE, TIME, as_message, held_columns, position_in
 from recap_client.realtime import N_BLEND, Answer, Asker, Infers, Latency, Timeline, ask_after
 
 
@@ -57,6 +58,7 @@ class LoopSpec:
     n_blend: int = N_BLEND
     delay_s: float = 0.0  # added to every reply, to see what a slow one does
     patience_s: float = 10.0  # how long a lost server is waited for, the robot holding
+    gate: bool | None = None  # whether an action is sent until the robot has come to it
 
     def __post_init__(self) -> None:
         if self.rate_hz is not None and not 0.1 <= self.rate_hz <= 1000:
@@ -79,6 +81,7 @@ class LoopReport:
     overruns: int = 0  # periods that took longer than they may
     replies: int = 0
     held: int = 0  # replies that wanted to stay
+    gated: int = 0  # periods in which an action was sent again, for the robot had not come to it
     failures: int = 0  # questions that got no reply: lost or busy
     limited: int = 0  # actions that were moved into the box or slowed down
     by_person: int = 0  # periods in which a person drove
@@ -101,8 +104,8 @@ class RobotLoop:
     """Drives a robot by a policy; `run` returns when it is over, and the robot then holds.
 
     Args:
-        robot: its `observe` is called when a question is due, or once a period where it has a `takeover`;
-            its `act` once a period.
+        robot: its `observe` is called when a question is due, or once a period where it has a `takeover` or
+            is gated; its `act` once a period.
         policy: asked from a thread of the loop's own; the caller closes it.
         watch: called after every period.
     """
@@ -131,6 +134,7 @@ class RobotLoop:
         # A step is a length a period: at a higher rate than the server's the same length would be faster.
         limits = limits.tightened(action_spans(said), self.spec.limits, self.spec.max_step)
         self.limits = limits.scaled(self.spec.speed * min(1.0, hz / self.rate_hz))
+        self._progress = Progress(Gate.read(said, self.spec.gate))
         self.timeline = Timeline(self.spec.n_blend)
         self.latency = Latency()
         self.report = LoopReport("running")
@@ -188,6 +192,8 @@ class RobotLoop:
             return begun
         due = time.monotonic()
         while True:
+            if self._person is not None or self._progress.gate is not None:
+                self._seen = self._look()
             if not self._follow_person(asker):
                 self._receive(asker, asker.poll())
                 if not asker.is_waiting and self._wants_to_ask():
@@ -210,7 +216,7 @@ class RobotLoop:
         person = self._person
         if person is None:
             return False
-        self._seen, drove = self._look(), person.is_driving
+        drove = person.is_driving
         wanted = person.action()
         if drove and wanted is None:
             person.hand_back()
@@ -222,6 +228,7 @@ class RobotLoop:
         if wanted.shape != (self._action_dim,):
             raise InputError(f"takeover() gave {wanted.shape}: give {self._action_dim} numbers, or None")
         asker.poll()  # an answer to what is past
+        self._progress.send(None)
         self._count(by_person=1)
         self._send(wanted)
         return True
@@ -286,6 +293,7 @@ class RobotLoop:
         self._count(replies=1, held=int(held))
         if held and self.timeline.last is not None:
             self.timeline.stay(len(chunk), self._still)  # where it is by now, not where it was when it asked
+            self._progress.send(None)
         else:
             self.timeline.join(chunk, answer.asked_at)
 
@@ -302,7 +310,13 @@ class RobotLoop:
     def _act(self) -> None:
         """One period: the next action within the limits, or one that holds."""
         assert self._at is not None
+        again = None if self._seen is None else self._progress.again(self._seen[STATE])
+        if again is not None:
+            self._count(gated=1)
+            self._send(again)
+            return
         wanted = self.timeline.take()
+        self._progress.send(None if wanted is None else np.clip(wanted, self.limits.low, self.limits.high))
         if wanted is None:
             self._count(misses=0 if self._resumes else 1)
             self.timeline.last = self._still  # what comes next blends from there

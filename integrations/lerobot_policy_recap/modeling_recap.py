@@ -38,8 +38,8 @@ class RecapPolicy(PreTrainedPolicy):  # type: ignore[misc]
 
     def select_action(self, batch: dict[str, Any], **_: Any) -> Tensor:
         """The next action of each environment: (B, A)."""
-        n = len(batch[KEY_STATE])
-        return torch.from_numpy(self.remote.actions(lambda: self._messages(batch), n))
+        states = batch[KEY_STATE].detach().cpu().numpy()
+        return torch.from_numpy(self.remote.actions(lambda: self._messages(batch), states))
 
     def predict_action_chunk(self, batch: dict[str, Any], **_: Any) -> Tensor:
         """A chunk for each environment: (B, H, A)."""

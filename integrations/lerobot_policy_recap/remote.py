@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from recap_client.client import PolicyClient
 from recap_client.errors import InputError, ServerError
+from recap_client.gate import Gate, Progress
 from recap_client.messages import EXECUTED, IMAGES, PROMPT, STATE
 
 KEY_STATE, KEY_IMAGE, KEY_IMAGES = "observation.state", "observation.image", "observation.images."
@@ -41,40 +42,52 @@ class RemotePolicy:
         if not 1 <= self.n_action_steps <= self.chunk_size:
             self.close()
             raise InputError(f"n_action_steps is {n_action_steps}: give 1 to {self.chunk_size}")
+        self._gate = Gate.read(said)
         self._coming: list[deque[NDArray[np.float32]]] = []
-        self._executed = 0  # actions that were taken of the last chunk
+        self._progress: list[Progress] = []
+        self._executed: list[int] = []  # actions that were taken of the last chunk
         self._episode = 0
         self._is_fresh = True
 
     def reset(self) -> None:
         """Begin a new episode in every environment; the server is told with the first observation."""
-        self._coming, self._executed, self._is_fresh = [], 0, True
+        self._coming, self._executed, self._is_fresh = [], [], True
 
     def close(self) -> None:
         """Leave the server."""
         for client in self.clients:
             client.close()
 
-    def actions(self, observe: Any, n: int) -> NDArray[np.float32]:
-        """The next action of each of n environments: (n, a).
+    def actions(self, observe: Any, states: NDArray[Any]) -> NDArray[np.float32]:
+        """The next action of each of n environments: (n, a); where the server gates, perhaps the last again.
 
         Args:
             observe: called for the messages, one an environment, when new chunks are due.
+            states: (n, s) as observed now.
         """
-        if len(self._coming) != n or not all(self._coming):
-            chunks = self.chunks(observe(), self._executed if self._coming else None)
+        n = len(states)
+        if len(self._coming) != n:
+            self._coming, self._executed = [deque() for _ in range(n)], []
+            self._progress = [Progress(self._gate) for _ in range(n)]
+        held: list[Any] = [progress.again(s) for progress, s in zip(self._progress, states, strict=True)]
+        if any(again is None and not coming for again, coming in zip(held, self._coming, strict=True)):
+            chunks = self.chunks(observe(), self._executed or None)
             self._coming = [deque(chunk[: self.n_action_steps]) for chunk in chunks]
-            self._executed = 0
-        self._executed += 1
-        return np.stack([coming.popleft() for coming in self._coming])
+            self._executed, held = [0] * n, [None] * n
+        for i in range(n):
+            if held[i] is None:
+                held[i] = self._coming[i].popleft()
+                self._progress[i].send(np.asarray(held[i], np.float64))
+                self._executed[i] += 1
+        return np.stack(held).astype(np.float32)
 
     def chunks(
-        self, messages: Sequence[Mapping[str, Any]], executed: int | None = None
+        self, messages: Sequence[Mapping[str, Any]], executed: Sequence[int] | None = None
     ) -> NDArray[np.float32]:
         """A chunk for each message: (n, chunk_size, a).
 
         Args:
-            executed: how many actions of the last chunk were carried out; none: as the server expects.
+            executed: how many actions of its last chunk each carried out; none: as the server expects.
         """
         while len(self.clients) < len(messages):
             self.clients.append(self._connect())
@@ -84,11 +97,10 @@ class RemotePolicy:
                 client.reset(seed=self.seed + self._episode + number)
             self._episode += len(clients)
             self._is_fresh, executed = False, None
-        more = {} if executed is None else {EXECUTED: executed}
+        if executed is not None:
+            messages = [{**m, EXECUTED: n} for m, n in zip(messages, executed, strict=True)]
         with ThreadPoolExecutor(len(messages)) as pool:  # at once, so that the server can batch them
-            replies = pool.map(
-                lambda pair: pair[0].infer({**pair[1], **more}), zip(clients, messages, strict=True)
-            )
+            replies = pool.map(lambda client, message: client.infer(message), clients, messages)
             chunks = np.stack([np.asarray(reply["actions"], np.float32) for reply in replies])
         if chunks.shape != (len(messages), self.chunk_size, self.action_dim) or not np.isfinite(chunks).all():
             raise ServerError(f"policy server {self.url} sends chunks of {chunks.shape}, or not finite")

@@ -183,7 +183,7 @@ def run_cpu(options: argparse.Namespace) -> None:
 
             def cold(fresh: Callable[[], None] = fresh, agent: RetrievalAgent = agent) -> None:
                 fresh()
-                agent._latents.forget()
+                agent.predictor.latents.forget()
 
             def chunk(i: int, agent: RetrievalAgent = agent, slots: Sequence[int] = slots) -> None:
                 first = i % n_groups * len(slots)

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recap.assembly import Matching, Reaction
+from recap.compatible import check_retriever, refuse_other_robot
 from recap.errors import InputError
 from recap.kinematics import Reach, joint_space
-from recap.latents import RetrievedLatents
 from recap.pool.view import PoolView
+from recap.prediction import Given, Predictor
 from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.retriever import Retriever
 from recap.retrieval.used import UsedMatches
-from recap.robot import RobotSpec, difference, infer_robot
+from recap.robot import RobotSpec, infer_robot
 from recap.types import (
     F32,
     F64,
@@ -34,6 +35,7 @@ from recap.types import (
     Retrieval,
     TaskContext,
 )
+from recap_client.gate import Gate, Progress
 
 if TYPE_CHECKING:
     import torch
@@ -59,6 +61,7 @@ class _Episode:
 
     first: Observation
     used: UsedMatches
+    progress: Progress
     window: deque[Observation] = field(default_factory=lambda: deque(maxlen=N_WINDOW))
     queue: deque[F64] = field(default_factory=deque)
     chunk: F64 | None = None  # (H, a) in the world, the whole of what was last planned
@@ -67,16 +70,10 @@ class _Episode:
     led_to: FrameRef | None = None  # where in its demonstration the last chunk ends, as far as it is executed
     stopped: bool = False
 
-
-@dataclass(frozen=True)
-class _Ready:
-    """An episode that has what the policy is to be given."""
-
-    slot: int
-    episode: _Episode
-    found: Retrieval
-    given: Conditioning
-    view: PoolView  # that it was found in; another slot may already look into a newer one
+    def drop(self) -> None:
+        """Forget what was to be sent."""
+        self.queue.clear()
+        self.progress.send(None)
 
 
 class RetrievalAgent:
@@ -94,9 +91,8 @@ class RetrievalAgent:
             on its weights alone, and replay always stays.
         matching: `random` or `none` in place of the retrieved match, to see what the match is worth.
         residual: False acts out what was retrieved whatever the policy says, to see what the policy is worth.
-        residual_halflife: distance of a match at which the residual counts half. A policy errs by about as
-            much wherever it is, what is retrieved by how far it is: nearer matches are left alone, farther
-            ones are corrected. 0: the residual always counts whole.
+        residual_halflife: distance of a match at which the residual counts half; 0: it always counts whole.
+        gate: holds an action until the robot has come to it; None: a chunk advances with every step.
         noise_seed: another one gives the same trials other noise.
     """
 
@@ -113,6 +109,7 @@ class RetrievalAgent:
         matching: Matching = "retrieved",
         residual: bool = True,
         residual_halflife: float = 0.0,
+        gate: Gate | None = None,
         noise_seed: int = 0,
     ) -> None:
         chunk_size = retriever.config.chunk_size
@@ -129,10 +126,8 @@ class RetrievalAgent:
         self.reaction = reaction
         self.min_confidence = min_confidence
         self.matching = matching
-        self.residual = residual
-        if not 0 <= residual_halflife < np.inf:
-            raise InputError(f"residual_halflife {residual_halflife} is no distance: give 0 or more")
-        self.residual_halflife = residual_halflife
+        self.predictor = Predictor(policy, residual, residual_halflife)
+        self.gate = gate
         self.noise_seed = noise_seed
         self.image_size: int | None = None
         self.joints = joint_space(self._robot)
@@ -145,7 +140,6 @@ class RetrievalAgent:
         self._contexts: dict[int, TaskContext] = {}
         self._excluded: dict[int, frozenset[str]] = {}
         self.timings_ms: Mapping[str, float] = {}  # of the last planning, all slots together
-        self._latents = RetrievedLatents()
         self._checked: PoolView | None = None
 
     def reset(
@@ -215,13 +209,18 @@ class RetrievalAgent:
         A robot with a kinematic model may be observed in joints; its actions are then in joints.
         """
         waiting: list[tuple[int, _Episode]] = []
+        held: dict[int, F64] = {}
         seen = [self.in_tool_space(observation) for observation in observations]
         for slot, observation in zip(slots, seen, strict=True):
             episode = self.see(slot, observation)
-            if episode is not None and not episode.queue and not episode.stopped:
+            known = self._episodes.get(slot)
+            again = None if known is None else known.progress.again(observation.proprio)
+            if again is not None:
+                held[slot] = again
+            elif episode is not None and not episode.queue and not episode.stopped:
                 waiting.append((slot, episode))
         self._plan(waiting)
-        actions = [self._next(s, o) for s, o in zip(slots, seen, strict=True)]
+        actions = [held[s] if s in held else self._next(s, o) for s, o in zip(slots, seen, strict=True)]
         each = zip(slots, actions, observations, seen, strict=True)
         return np.array([self._sent(*one) for one in each], np.float64)
 
@@ -256,7 +255,7 @@ class RetrievalAgent:
             episode = self.see(slot, observation)
             planned.append(episode)
             if episode is not None:
-                episode.queue.clear()
+                episode.drop()
                 episode.chunk = None
                 episode.used.take_back(1 - min(n / self.n_action_steps, 1.0))
                 if episode.led_to is not None and episode.plan is not None:
@@ -271,7 +270,7 @@ class RetrievalAgent:
         """Someone else acts: remember what is seen, and drop what was planned."""
         episode = self.see(slot, self.in_tool_space(observation))
         if episode is not None:
-            episode.queue.clear()
+            episode.drop()
             episode.led_to = None
 
     def see(self, slot: int, observation: Observation) -> _Episode | None:
@@ -280,22 +279,30 @@ class RetrievalAgent:
         if self.requires.missing(observation.objects, observation.goal) is not None:
             return None
         if episode is None:
-            episode = self._episodes[slot] = _Episode(observation, UsedMatches(self.retriever.config))
+            used = UsedMatches(self.retriever.config)
+            episode = self._episodes[slot] = _Episode(observation, used, Progress(self.gate))
         episode.window.append(observation)
         if episode.retrieval is not None and self.retriever.is_stale(episode.retrieval):
-            episode.queue.clear()  # the pool has changed: what came in may fit better
+            episode.drop()  # the pool has changed: what came in may fit better
         return episode
+
+    def n_held(self, slot: int) -> int:
+        """In how many steps of its episode the gate held the chunk."""
+        episode = self._episodes.get(slot)
+        return 0 if episode is None else episode.progress.n_held
 
     def _next(self, slot: int, observation: Observation) -> F64:
         """The next action of the chunk; without one, because nothing was seen or it is too unsure, stay."""
         episode = self._episodes.get(slot)
-        if episode is None or not episode.queue:
-            return self.robot().hold(observation.proprio)
-        return episode.queue.popleft()
+        action = episode.queue.popleft() if episode is not None and episode.queue else None
+        if episode is not None:
+            episode.progress.send(action)
+        return self.robot().hold(observation.proprio) if action is None else action
 
     def _plan(self, waiting: Sequence[tuple[int, _Episode]]) -> None:
         """Retrieve for each, predict for all together, and queue the actions in the world."""
-        ready: list[_Ready] = []
+        ready: list[Given] = []
+        planned: list[_Episode] = []
         started = time.perf_counter()
         retrieves = self.policy is None or (self.policy.config.retrieval and self.matching != "none")
         if waiting:
@@ -309,19 +316,20 @@ class RetrievalAgent:
             nothing = not found.matches and self.policy is None
             if not (nothing or (unsure and self.reaction != "ignore")):
                 ready.append(self._condition(slot, episode, found))
+                planned.append(episode)
         retrieved = time.perf_counter()
-        ready = self._with_latents(ready)
-        chunks = self._predict(ready)
+        ready = self.predictor.with_latents(ready)
+        chunks = self.predictor.predict(ready)
         predicted = time.perf_counter()
         self.timings_ms = {
             "retrieval": 1000 * (retrieved - started),
             "policy": 1000 * (predicted - retrieved),
         }
-        for one, chunk in zip(ready, chunks, strict=True):
-            episode, found, given = one.episode, one.found, one.given
+        for episode, one, chunk in zip(planned, ready, chunks, strict=True):
+            found, given = one.found, one.given
             episode.plan = Plan(found, given, chunk)
             n = self.n_action_steps
-            if self._acts_out(given):
+            if self.predictor.acts_out(given):
                 n = min(n, int(given.valid[0].sum()))  # past its end a demonstration shows nothing
             episode.chunk = self.executed(given, chunk.actions)
             episode.queue.extend(episode.chunk[:n])
@@ -371,7 +379,7 @@ class RetrievalAgent:
         ref = FrameRef(index.episode_ids[episode], row - int(index.begins[episode]))
         return (Match(ref, np.inf, {}),)
 
-    def _condition(self, slot: int, episode: _Episode, found: Retrieval) -> _Ready:
+    def _condition(self, slot: int, episode: _Episode, found: Retrieval) -> Given:
         config = self.retriever.config
         number = found.matches[0].symmetry_index if found.matches else 0
         seen = [episode.window[-1]]
@@ -381,50 +389,7 @@ class RetrievalAgent:
         view = self.retriever.view_of(found)
         refs = [match.ref for match in found.matches[:1]]
         given = build_conditioning(view, refs, moment, len(seen) - 1, config, self.robot())
-        return _Ready(slot, episode, found, given, view)
-
-    def _with_latents(self, ready: Sequence[_Ready]) -> list[_Ready]:
-        """With the latents of what was retrieved, where the policy looks at it."""
-        if self.policy is None or not self.policy.config.sees or not self.policy.config.retrieval:
-            return list(ready)
-        shown = self._latents.show(self.policy, [(one.view, one.given) for one in ready])
-        return [replace(one, given=given) for one, given in zip(ready, shown, strict=True)]
-
-    def _predict(self, ready: Sequence[_Ready]) -> list[ActionChunk]:
-        if not ready:
-            return []
-        if self.policy is None:
-            return [_as_it_is(one.given) for one in ready]
-        chunks = self.policy.predict_action_chunk(
-            [one.episode.window[-1] for one in ready],
-            [one.given for one in ready],
-            [self._dice[one.slot] for one in ready],
-        )
-        if not self.residual:
-            pairs = zip(chunks, ready, strict=True)
-            return [_as_it_is(one.given) if self._acts_out(one.given) else chunk for chunk, one in pairs]
-        if self.residual_halflife:
-            return [self._weighed(chunk, one.found) for chunk, one in zip(chunks, ready, strict=True)]
-        return chunks
-
-    def _acts_out(self, given: Conditioning) -> bool:
-        """Whether what was retrieved is acted out as it is."""
-        return self.policy is None or not (self.residual or given.is_empty)
-
-    def _weighed(self, chunk: ActionChunk, found: Retrieval) -> ActionChunk:
-        """With as much of the residual as the distance of what it corrects is worth."""
-        distance = found.matches[0].distance if found.matches else np.inf
-        if not np.isfinite(distance):
-            return chunk
-        assert self.policy is not None
-        weight = distance**2 / (
-            distance**2 + self.residual_halflife**2
-        )  # of two estimates, by their variances
-        base = chunk.actions - chunk.residual
-        actions = self.policy.config.robot.act.project(base + weight * chunk.residual, base)
-        return replace(
-            chunk, actions=actions.astype(np.float32), residual=(actions - base).astype(np.float32)
-        )
+        return Given(episode.window[-1], found, given, view, self._dice.get(slot))
 
     def _check_pool(self) -> None:
         """A pool of another robot is refused before anything moves."""
@@ -433,34 +398,3 @@ class RetrievalAgent:
             return
         refuse_other_robot(self.policy.config.robot, view)
         self._checked = view
-
-
-def refuse_other_robot(robot: RobotSpec, view: PoolView, what: str = "pool") -> None:
-    """Demonstrations of another robot are refused by the feature that differs."""
-    described = getattr(view, "robot", None)
-    first = view.episode(view.episode_ids[0])
-    widths = first.actions.shape[1], first.proprio.shape[1]
-    if widths != (robot.act.size, robot.body.size):
-        raise InputError(
-            f"the {what} has {widths[0]}-D actions and {widths[1]}-D proprioception, robot '{robot.name}' "
-            f"{robot.act.size}-D and {robot.body.size}-D: it is of another robot",
-            code="robot.mismatch",
-        )
-    why = None if described is None else difference(robot, described)
-    if why is not None:
-        raise InputError(f"the {what} does not fit robot '{robot.name}': {why}", code="robot.mismatch")
-
-
-def check_retriever(policy: Policy, retriever: Retriever) -> None:
-    """Refuse a retrieval that describes or weighs otherwise than the policy was trained with."""
-    stamp, config = policy.stamp, retriever.config
-    if retriever.describer.fingerprint != stamp.describer or config.metric_fingerprint != stamp.config:
-        raise InputError(
-            f"the policy was trained with retrieval '{stamp.name}' and this is '{config.name}', or its "
-            "features or scales have changed: use the retrieval it was trained with",
-            code="policy.retrieval",
-        )
-
-
-def _as_it_is(given: Conditioning) -> ActionChunk:
-    return ActionChunk(given.actions[0], np.zeros_like(given.actions[0]))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from recap.errors import InputError, one_of
@@ -12,6 +13,7 @@ REPLAY, EXPERT, HOLD = "replay", "expert", "hold"
 Reaction: TypeAlias = Literal["ignore", "hold", "stop"]
 Matching: TypeAlias = Literal["retrieved", "random", "none"]
 REACTIONS = ("ignore", "hold", "stop")
+PATIENCE = 6  # of a progress gate
 MATCHINGS = ("retrieved", "random", "none")
 
 
@@ -39,6 +41,9 @@ class AgentConfig:
     temperature: float | None = None
     sampler: str | None = None
     device: str = "cpu"  # where a policy computes
+    gate: bool = False  # the next action waits until the robot is where the last one sent it
+    gate_patience: int = PATIENCE  # extra steps an action at most
+    gate_tolerance: Mapping[str, float] = field(default_factory=dict)  # feature -> other than the robot's own
     mask: str | None = None  # attention that is blocked: see `recap.policies.attention.Mask`
     noise_seed: int = 0  # another one gives other noise on the same trials
 
@@ -55,6 +60,8 @@ class AgentConfig:
             raise InputError(
                 f"min_confidence {self.min_confidence} is out of range: give 0 to 1, such as 0.05"
             )
+        if self.gate_patience < 0:
+            raise InputError(f"gate_patience {self.gate_patience} is out of range: give 0 or more")
         if not 0 <= self.residual_halflife < math.inf:
             raise InputError(
                 f"residual_halflife {self.residual_halflife} is no distance: give 0 or more, such as 15"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from recap.pool.view import PoolSource
     from recap.retrieval.config import RetrievalConfig
     from recap.robot import RobotSpec
+    from recap_client.gate import Gate
 
 
 def names_checkpoint(name: str) -> bool:
@@ -154,8 +155,29 @@ def assemble_agent(
         matching=config.matching,
         residual=config.residual,
         residual_halflife=config.residual_halflife,
+        gate=_gate(config, source, robot),
         noise_seed=config.noise_seed,
     )
+
+
+def _gate(config: AgentConfig, source: PoolSource, robot: RobotSpec | None) -> Gate | None:
+    """What the agent waits for, where it is to wait."""
+    if not config.gate:
+        return None
+    from recap.gate import gate_of
+
+    robot = robot or _inferred(source)
+    if robot is None:
+        raise InputError("the pool is empty and nothing says what the robot is: leave --gate out")
+    return gate_of(robot, config.gate_tolerance, config.gate_patience)
+
+
+def _inferred(source: PoolSource) -> RobotSpec | None:
+    """As the pool's first demonstration suggests."""
+    from recap.robot import infer_robot
+
+    view = source.view()
+    return infer_robot(view.episode(view.episode_ids[0])) if view.episode_ids else None
 
 
 def _retrieval(
@@ -167,13 +189,9 @@ def _retrieval(
 ) -> tuple[TermDescriber, RetrievalConfig]:
     """Describer and config: with the scales that a policy was trained with; else the retriever finds them."""
     from recap.retrieval.presets import find_retrieval
-    from recap.robot import infer_robot
 
     name = retrieval_name(config, suite, None if policy is None else policy.config)
-    view = source.view()
-    if robot is None and view.episode_ids:
-        robot = getattr(view, "robot", None) or infer_robot(view.episode(view.episode_ids[0]))
-    describer, retrieval = find_retrieval(name, robot, config.n_candidates)
+    describer, retrieval = find_retrieval(name, robot or _inferred(source), config.n_candidates)
     stamp = None if policy is None else policy.stamp
     if stamp is None and config.settings_of is not None:
         from recap.policies.checkpoint import read_stamp

@@ -41,20 +41,23 @@ class Kind:
         sizes: how many numbers there may be; none: any number.
         unit: unless a feature has its own.
         limits: unless a feature has its own.
+        tolerances: unit -> how far from its target a progress gate lets it be; none: not waited for.
     """
 
     letters: str
     sizes: tuple[int, ...] = ()
     unit: str = ""
     limits: tuple[float, float] | None = None
+    tolerances: Mapping[str, float] = field(default_factory=dict)
 
 
+LENGTHS = {"m": 0.005, "cm": 0.5, "mm": 5.0}
 KINDS: Mapping[str, Kind] = {
-    "position": Kind("XYZ", (2, 3), "m"),
-    "rotation6d": Kind("r", (6,)),
-    "angle": Kind("a", (), "rad"),
-    "gripper": Kind("g", (), "", (0.0, 1.0)),
-    "joint": Kind("J", (), "rad"),
+    "position": Kind("XYZ", (2, 3), "m", tolerances={**LENGTHS, "px": 5.0}),
+    "rotation6d": Kind("r", (6,), tolerances={"": 0.06}),  # rad
+    "angle": Kind("a", (), "rad", tolerances={"rad": 0.06, "deg": 3.4}),
+    "gripper": Kind("g", (), "", (0.0, 1.0)),  # it closes on things, and never comes to its target
+    "joint": Kind("J", (), "rad", tolerances={"rad": 0.03, "deg": 1.7, **LENGTHS}),
     "scalar": Kind("u"),
 }
 RELATIVE = str.maketrans("XYZJ", "xyzj")
@@ -314,6 +317,7 @@ class RobotSpec:
     action: tuple[Feature, ...] = ()  # none: as proprioception
     action_mode: ActionMode = "absolute"
     max_step: Mapping[str, float] = field(default_factory=dict)  # feature -> largest change a control period
+    gate_tolerance: Mapping[str, float] = field(default_factory=dict)  # feature -> of a progress gate
     cameras: Mapping[str, CameraSpec] = field(default_factory=dict)
     objects: Mapping[str, ObjectSpec] = field(default_factory=dict)
     goal: ObjectKind | None = None  # the kind of the pose that a task asks for
@@ -332,10 +336,11 @@ class RobotSpec:
             )
         object.__setattr__(self, "action", self.action or self.proprio)
         names = {feature.name for feature in self.action}
-        for name, step in self.max_step.items():
-            one_of("feature in max_step", name, sorted(names))
-            if not step > 0:
-                raise InputError(f"max_step of '{name}' is {step}: give more than 0")
+        for what in ("max_step", "gate_tolerance"):
+            for name, most in getattr(self, what).items():
+                one_of(f"feature in {what}", name, sorted(names))
+                if not most > 0:
+                    raise InputError(f"{what} of '{name}' is {most}: give more than 0")
         self.body  # noqa: B018 - refuses doubled names
         self.act  # noqa: B018
 

@@ -176,6 +176,7 @@ class EpisodeResult:
     metrics: Mapping[str, float]  # name -> the highest value in the episode
     first_step: Mapping[str, int | None]  # threshold -> first step past it
     error: str | None = None  # the traceback, when outcome is "error"
+    held: int = 0  # steps in which a progress gate held the chunk
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 WITH_CONFIG = ("config_file", "workers", "batch_size", "ray_address", "record", "retry_errors", "out")
 OFFLINE = ("offline", "policy", "target", "pool", "episodes", "record", "rrd", "json_only", "out", *HELP)
-OFFLINE = tuple(name for name in OFFLINE if name not in ("reaction", "min_confidence"))  # it always acts
+WITHOUT = ("reaction", "min_confidence", "gate", "gate_patience", "gate_tolerance")  # it always goes on
+OFFLINE = tuple(name for name in OFFLINE if name not in WITHOUT)
 
 
 @click.command("eval", cls=DottedCommand, prefix="env")

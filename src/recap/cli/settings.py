@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -12,7 +12,7 @@ import click
 
 from recap.agent_config import AgentConfig
 from recap.errors import InputError
-from recap_client.options import as_scalar, take_dotted
+from recap_client.options import as_scalar, named_numbers, take_dotted
 
 if TYPE_CHECKING:
     from recap.types import Scalar
@@ -33,6 +33,9 @@ HELP = {
     "temperature": "Of a policy's noise.  [default: its own]",
     "sampler": "Of a policy: euler or unipc.  [default: its own]",
     "device": "Where a policy computes.",
+    "gate": "Send the next action when the robot is where the last one sent it, not by the clock.",
+    "gate_patience": "Extra steps that the gate waits an action at most.",
+    "gate_tolerance": "Of the gate, in the feature's unit.  [default: the robot's, or 5 mm and 0.06 rad]",
     "mask": "Block a policy's attention: retrieved@3, sham@all.",
     "noise_seed": "Other noise, the same starts.",
 }
@@ -49,6 +52,8 @@ def agent_options(*left_out: str) -> Callable[[Callable[..., Any]], Callable[...
         def run(*args: Any, **kwargs: Any) -> Any:
             given = {field.name: kwargs.pop(field.name) for field in chosen}
             settings = {name: value for name, value in given.items() if value is not None}
+            if "gate_tolerance" in settings:
+                settings["gate_tolerance"] = named_numbers(settings["gate_tolerance"], "--gate-tolerance")
             return command(*args, agent=lambda policy: AgentConfig(policy, **settings), **kwargs)
 
         for field in reversed(chosen):
@@ -63,6 +68,8 @@ def _option(name: str, default: Any) -> Callable[[Any], Any]:
     options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     (kind, *_) = [option for option in options if option is not NoneType]
     flag = SHORT.get(name, name.replace("_", "-"))
+    if get_origin(kind) is not None and issubclass(get_origin(kind), Mapping):
+        return click.option(f"--{flag}", name, multiple=True, metavar="FEATURE=N", help=HELP[name])
     if kind is bool:
         return click.option(f"--{flag}/--no-{flag}", name, default=default, help=HELP[name])
     plain = str if get_origin(kind) is Literal else kind

@@ -234,7 +234,7 @@ def _robot_of(spec: EvalSpec) -> RobotSpec | None:
 
 def _retrieving(spec: EvalSpec) -> Agent:
     """Replay, or a policy, over the spec's pool."""
-    from recap.agent import refuse_other_robot
+    from recap.compatible import refuse_other_robot
     from recap.pool.opening import open_pool
     from recap.robot import difference
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from recap.assembly import REPLAY, AgentConfig, names_checkpoint
@@ -32,9 +32,11 @@ def command_of(spec: EvalSpec) -> str:
             words += [f"--env.{name}", _text(value)]
     for field in fields(AgentConfig):
         value, name = getattr(spec.agent, field.name), SHORT.get(field.name, field.name.replace("_", "-"))
-        if field.name == "policy" or value == field.default:
+        if field.name == "policy" or value == getattr(usual.agent, field.name):
             continue
-        if isinstance(value, bool):
+        if isinstance(value, Mapping):
+            words += [word for key, most in value.items() for word in (f"--{name}", f"{key}={_text(most)}")]
+        elif isinstance(value, bool):
             words.append(f"--{name}" if value else f"--no-{name}")
         else:
             words += [f"--{name}", _text(value)]

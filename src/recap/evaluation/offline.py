@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from recap.agent import Plan, RetrievalAgent, refuse_other_robot
+from recap.agent import Plan, RetrievalAgent
 from recap.assembly import AgentConfig, assemble_agent, load_policy, suite_of
+from recap.compatible import refuse_other_robot
 from recap.errors import InputError
 from recap.evaluation.agents import Trial
 from recap.features.describer import TermDescriber

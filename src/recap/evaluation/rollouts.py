@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from recap.errors import InputError
-from recap.evaluation.agents import Agent, Trial
+from recap.evaluation.agents import Agent, Trial, inner_agent
 from recap.evaluation.spec import EvalSpec, threshold_key
 from recap.suites import World
 from recap.types import EpisodeResult, Outcome
@@ -86,11 +86,11 @@ class _Attempt:
                 self.first_step[key] = self.steps
         return reached > self._thresholds[-1]
 
-    def result(self, outcome: Outcome, error: str | None = None) -> EpisodeResult:
+    def result(self, outcome: Outcome, error: str | None = None, held: int = 0) -> EpisodeResult:
         """What has come of it."""
         trial = self.trial
         return EpisodeResult(
-            trial.task, trial.seed, outcome, self.steps, dict(self.best), self.first_step, error
+            trial.task, trial.seed, outcome, self.steps, dict(self.best), self.first_step, error, held
         )
 
 
@@ -153,10 +153,11 @@ class _Batch:
             attempt = self.running[slot]
             if self.watch is not None:
                 self.watch(self._worlds[slot])
-            if attempt.see(reached):
-                finished.append((slot, attempt.result("success")))
-            elif ended.get(slot, False) or attempt.steps >= attempt.max_steps:
-                finished.append((slot, attempt.result("failure")))
+            solved = attempt.see(reached)
+            if solved or ended.get(slot, False) or attempt.steps >= attempt.max_steps:
+                held = getattr(inner_agent(self.agent), "n_held", lambda _: 0)(slot)
+                result = attempt.result("success" if solved else "failure", held=held)
+                finished.append((slot, result))
         for slot, _ in finished:
             del self.running[slot]
         return finished

@@ -29,6 +29,7 @@ def result_to_json(result: EpisodeResult) -> dict[str, Any]:
         "metrics": dict(result.metrics),
         "first_step": dict(result.first_step),
     }
+    entry |= {"held": result.held} if result.held else {}
     return entry if result.error is None else {**entry, "error": result.error}
 
 
@@ -45,6 +46,7 @@ def result_from_json(entry: Mapping[str, Any]) -> EpisodeResult:
         metrics={str(k): float(v) for k, v in dict(entry["metrics"]).items()},
         first_step=passed,
         error=entry.get("error"),
+        held=int(entry.get("held", 0)),
     )
 
 

@@ -26,6 +26,7 @@ def agent_settings(agent: RetrievalAgent) -> dict[str, Any]:
     policy = agent.policy
     found: dict[str, Any] = {"n_action_steps": agent.n_action_steps, "reaction": agent.reaction}
     found["min_confidence"] = agent.min_confidence
+    found["gate"] = False if agent.gate is None else _plain([list(agent.gate.parts), agent.gate.patience])
     if policy is None or policy.config.retrieval:
         retriever = agent.retriever
         config = asdict(retriever.config)
@@ -38,8 +39,8 @@ def agent_settings(agent: RetrievalAgent) -> dict[str, Any]:
     else:
         found["retrieval"] = "none"
     if policy is not None:
-        found["policy.residual"] = agent.residual
-        found["policy.residual_halflife"] = agent.residual_halflife
+        found["policy.residual"] = agent.predictor.residual
+        found["policy.residual_halflife"] = agent.predictor.halflife
         found |= {f"policy.{key}": value for key, value in asdict(policy.config.sampling).items()}
     return found
 

@@ -58,6 +58,7 @@ class Group:
     n_errors: int
     mean_steps: float  # of the episodes that were no errors
     free: dict[str, list[str]]  # threshold -> the episodes that start past it, as "+45:48"
+    mean_held: float = 0.0  # steps of an episode in which a progress gate held the chunk
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -66,6 +67,7 @@ class Group:
             "errors": self.n_errors,
             "mean_steps": None if math.isnan(self.mean_steps) else self.mean_steps,
             "already_past_at_start": self.free,
+            **({"mean_held": self.mean_held} if self.mean_held else {}),
         }
 
 
@@ -126,7 +128,8 @@ def _group(name: str, results: Sequence[EpisodeResult], thresholds: Iterable[str
         rates[threshold] = Rate(k, len(valid), interval)
         free[threshold] = [f"{r.task}:{r.seed}" for r in results if r.first_step[threshold] == 0]
     steps = sum(r.steps for r in valid) / len(valid) if valid else math.nan
-    return Group(name, rates, len(results) - len(valid), steps, free)
+    held = sum(r.held for r in valid) / len(valid) if valid else 0.0
+    return Group(name, rates, len(results) - len(valid), steps, free, held)
 
 
 def render_summary(summary: Summary) -> RenderableType:
@@ -155,5 +158,7 @@ def _notes(summary: Summary) -> Iterable[str]:
             yield f"Free successes at {threshold}, already past it at the start: {len(free)} ({some})."
     if summary.n_errors:
         yield f"Episodes that ended in an error: {summary.n_errors}; they are in no rate above."
+    if everything.mean_held:
+        yield f"Held by the progress gate: {everything.mean_held:.0f} steps an episode on average."
     speed = f", {summary.n_run / summary.wall_s:.1f} a second" if summary.n_run and summary.wall_s else ""
     yield f"Ran {summary.n_run} episodes in {summary.wall_s:.1f} s{speed}."

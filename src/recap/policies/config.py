@@ -317,4 +317,5 @@ class PolicyConfig:
         backbone = one_of("backbone", str(known.pop("backbone", "")), tuple(NETWORK_KINDS))
         kind: Any = NETWORK_KINDS[backbone]
         known["network"] = configs.read(kind, known.get("network"), "the policy's network", complete=True)
+        known["robot"] = configs.read(RobotSpec, known.get("robot"), "the policy's robot")  # has defaults
         return configs.read(cls, known, "the policy's config", complete=True)

@@ -1,0 +1,40 @@
+"""What does not belong together is refused before anything moves: pool and robot, policy and retrieval."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recap.errors import InputError
+from recap.pool.view import PoolView
+from recap.robot import RobotSpec, difference
+
+if TYPE_CHECKING:
+    from recap.policies.policy import Policy
+    from recap.retrieval.retriever import Retriever
+
+
+def refuse_other_robot(robot: RobotSpec, view: PoolView, what: str = "pool") -> None:
+    """Demonstrations of another robot are refused by the feature that differs."""
+    described = getattr(view, "robot", None)
+    first = view.episode(view.episode_ids[0])
+    widths = first.actions.shape[1], first.proprio.shape[1]
+    if widths != (robot.act.size, robot.body.size):
+        raise InputError(
+            f"the {what} has {widths[0]}-D actions and {widths[1]}-D proprioception, robot '{robot.name}' "
+            f"{robot.act.size}-D and {robot.body.size}-D: it is of another robot",
+            code="robot.mismatch",
+        )
+    why = None if described is None else difference(robot, described)
+    if why is not None:
+        raise InputError(f"the {what} does not fit robot '{robot.name}': {why}", code="robot.mismatch")
+
+
+def check_retriever(policy: Policy, retriever: Retriever) -> None:
+    """Refuse a retrieval that describes or weighs otherwise than the policy was trained with."""
+    stamp, config = policy.stamp, retriever.config
+    if retriever.describer.fingerprint != stamp.describer or config.metric_fingerprint != stamp.config:
+        raise InputError(
+            f"the policy was trained with retrieval '{stamp.name}' and this is '{config.name}', or its "
+            "features or scales have changed: use the retrieval it was trained with",
+            code="policy.retrieval",
+        )
