@@ -61,6 +61,9 @@ OF_THE_AGENT = some(
     device=st.sampled_from(["cpu", "cuda", "cuda:1"]),
     mask=st.sampled_from(["retrieved@3", "sham@all"]),
     noise_seed=st.integers(-3, 10**9),
+    gate=st.booleans(),
+    gate_patience=st.integers(0, 20),
+    gate_tolerance=st.dictionaries(st.sampled_from(["position", "left.rotation"]), st.floats(1e-3, 50)),
 )
 OF_THE_RUN = some(
     seeds=st.lists(st.integers(0, 10**6), min_size=1, max_size=4, unique=True).map(tuple),

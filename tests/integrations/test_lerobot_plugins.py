@@ -125,6 +125,28 @@ def test_actions_come_a_chunk_at_a_time_and_a_reset_begins_anew(
     policy.remote.close()
 
 
+def test_where_the_server_gates_each_environment_waits_for_its_own_robot(
+    registered: dict[str, dict[str, type]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    with served(replay_service(agent={"gate": True, "gate_patience": 3})) as server:
+        policy = policy_for(server, n_action_steps=3)
+    executed: list[Any] = []
+    chunk = np.repeat(100.0 * np.arange(1, 9)[:, None], 2, axis=1).astype(np.float32)
+    monkeypatch.setattr(
+        policy.remote, "chunks", lambda _, done=None: executed.append(done) or np.stack([chunk, chunk])
+    )
+    given, taken = batch(2), []
+    given["observation.state"] *= 0
+    for _ in range(6):
+        taken.append([float(action[0]) for action in policy.select_action(given)])
+        given["observation.state"][0] = torch.full((2,), taken[-1][0] - 3)  # the other never moves
+    assert taken == [[100, 100], [200, 100], [300, 100], [100, 100], [200, 100], [300, 100]]
+    assert executed == [None, [3, 1]], "who has come to the end of its chunk is planned for, with all others"
+    policy.remote.close()
+
+
 def test_what_does_not_fit_the_server_is_named(
     server: Served, registered: dict[str, dict[str, type]]
 ) -> None:

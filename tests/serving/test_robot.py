@@ -1,5 +1,6 @@
 """The control loop: its rate is kept, its limits hold, and whatever happens it ends at rest."""
 
+import itertools
 import re
 import socket
 import subprocess
@@ -141,6 +142,55 @@ def test_no_target_leaves_the_box_or_the_speed_whatever_the_server_says(
     assert (path <= 400).all()
     assert np.linalg.norm(np.diff(path, axis=0), axis=1).max() <= max_step + 1e-9
     assert loop.report.limited > 10
+
+
+class Slow(Recorder):
+    """A robot that comes a third of the way in a period."""
+
+    at = np.array([256.0, 256.0])
+
+    def observe(self) -> Mapping[str, Any]:
+        return {"observation/state": self.at}
+
+    def act(self, action: F64) -> None:
+        super().act(action)
+        self.at = self.at + (action - self.at) / 3
+
+
+def strides(message: Mapping[str, Any]) -> F64:
+    """A walk to the right in steps that a slow robot does not make in a period."""
+    return np.asarray(message["observation/state"]) + np.arange(1, 9)[:, None] * [12.0, 0.0]
+
+
+GATE = {"on": True, "patience": 6, "parts": [["position", 0, 2, 5.0]]}
+
+
+def test_a_gated_robot_has_come_to_an_action_before_the_next_is_sent() -> None:
+    policy = Scripted(strides, gate=GATE)
+    loop, robot = driven(policy, Slow(), n_blend=0)
+    path, at = np.array(robot.acted[:-1]), np.array([256.0, 256.0])
+    for before, after in itertools.pairwise(path):
+        at = at + (before - at) / 3
+        assert np.array_equal(before, after) or np.linalg.norm(before - at) <= 5.0
+    again = sum(np.array_equal(a, b) for a, b in itertools.pairwise(path))
+    assert loop.report.gated + loop.report.misses == again
+    assert loop.report.gated > 10
+    assert sum(m["executed"] for m in policy.sent) + loop.report.gated + loop.report.misses <= 30
+    off, _ = driven(Scripted(strides, gate=GATE), Slow(), n_blend=0, gate=False)
+    assert off.report.gated == 0
+
+
+def test_a_gated_robot_that_follows_perfectly_is_driven_as_without() -> None:
+    loop, robot = driven(Scripted(onward, gate=GATE), n_blend=0)
+    assert loop.report.gated == 0
+    with pytest.raises(InputError, match="leave --gate out"):
+        RobotLoop(robot, Scripted(onward), LoopSpec(gate=True))
+
+
+def test_an_action_beyond_the_largest_step_is_sent_until_it_is_reached() -> None:
+    loop, robot = driven(Scripted(lambda _: np.full((8, 2), 400.0), gate=GATE), steps=8)
+    assert np.linalg.norm(robot.acted[-1] - 400.0) < 1e-6
+    assert loop.report.gated == 3, "204 px by 60 a period"
 
 
 def test_limits_of_ones_own_only_tighten() -> None:

@@ -68,7 +68,7 @@ def _option(name: str, default: Any) -> Callable[[Any], Any]:
     options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     (kind, *_) = [option for option in options if option is not NoneType]
     flag = SHORT.get(name, name.replace("_", "-"))
-    if get_origin(kind) is not None and issubclass(get_origin(kind), Mapping):
+    if get_origin(kind) is Mapping:
         return click.option(f"--{flag}", name, multiple=True, metavar="FEATURE=N", help=HELP[name])
     if kind is bool:
         return click.option(f"--{flag}/--no-{flag}", name, default=default, help=HELP[name])
