@@ -9,7 +9,9 @@ import toy_agents
 
 from recap.evaluation.agents import HoldAgent, PerEpisode, Trial, make_agent
 from recap.evaluation.rollouts import run_trials
+from recap.evaluation.run_directory import result_from_json, result_to_json
 from recap.evaluation.spec import EvalSpec
+from recap.evaluation.summary import summarise
 from recap.types import F64, EpisodeResult, Observation
 from specs import pusht_spec
 
@@ -115,3 +117,13 @@ def test_an_episode_that_is_over_at_its_start_is_never_lost() -> None:
     spec = replace(SPEC, thresholds=(0.5, 0.85), tasks=("+45",), seeds=(500, 48, 503))
     results = {r.seed: r.outcome for r in run_trials(BreaksAtOnce(), spec, spec.trials(), 3)}
     assert results == {48: "success", 500: "error", 503: "error"}
+
+
+def test_an_episode_says_in_how_many_steps_the_gate_held() -> None:
+    spec = pusht_spec("replay", angles=(-30.0,), seeds=(500, 501), max_steps=24, gate=True, gate_patience=1)
+    gated = run(spec, 2)
+    assert all(0 < r.held <= 12 for r in gated.values()), "at most every other step"
+    assert all(r.held == 0 for r in run(spec.with_agent(gate=False), 2).values())
+    assert {key: result_from_json(result_to_json(r)) for key, r in gated.items()} == gated
+    summary = summarise(spec, list(gated.values()))
+    assert summary.groups[-1].to_json()["mean_held"] == np.mean([r.held for r in gated.values()])
