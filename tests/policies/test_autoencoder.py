@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 from recap.errors import DatasetError, InputError
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder, latent_statistics, to_bytes, to_pixels
 from recap.policies.config import ImageConfig
-from recap.training.autoencoder import frozen_latents, load_autoencoder, psnr, train_autoencoder, unclamped
+from recap.training.autoencoder import load_autoencoder, psnr, train_autoencoder, unclamped
+from recap.training.latent_files import frozen_latents
 from recap.types import U8
 from toy_policy import toy_encoder
 

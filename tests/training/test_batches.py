@@ -10,11 +10,10 @@ import torch
 
 from recap.policies.model import Batch
 from recap.policies.vectors import letters_of
-from recap.training.autoencoder import frozen_latents
 from recap.training.batches import NO_AUGMENT, BatchSource, _mirror_table
 from recap.training.config import AugmentConfig, TrainConfig
 from recap.training.data import TrainingData, build_data
-from recap.training.variants import Variants
+from recap.training.latent_files import Variants, frozen_latents
 from recap.types import F32, Episode
 from toy_policy import demonstrations, toy_encoder
 

@@ -16,9 +16,10 @@ from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.presets import find_retrieval
 from recap.training.batches import NO_AUGMENT, BatchSource
 from recap.training.config import TrainConfig
-from recap.training.data import TrainingData, build_data, statistics_of, training_retrieval
+from recap.training.data import TrainingData, build_data, training_retrieval
 from recap.training.motion import Motion
 from recap.training.presets import preset
+from recap.training.statistics import statistics_of
 from recap.types import F64, Episode, FrameRef
 from recap_worlds.dualarm.robot import TWO_ARMS
 from toy_policy import demonstrations

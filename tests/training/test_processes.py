@@ -22,7 +22,7 @@ from recap.policies.checkpoint import from_pretrained
 from recap.training import trainer
 from recap.training.config import TrainConfig
 from recap.training.data import TrainingData
-from recap.training.plan import describe_plan
+from recap.training.networks import describe_plan
 from recap.training.presets import preset
 from recap.training.records import read_metrics
 from recap.training.trainer import train

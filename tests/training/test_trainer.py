@@ -19,12 +19,10 @@ from recap.run_directory import hold_run_directory
 from recap.training import trainer
 from recap.training.config import TrainConfig
 from recap.training.data import TrainingData, load_data
-from recap.training.networks import compile_blocks
-from recap.training.plan import describe_plan
+from recap.training.networks import compile_blocks, cosine, describe_plan
 from recap.training.presets import preset
 from recap.training.processes import Stopped
 from recap.training.records import read_metrics
-from recap.training.schedule import cosine
 from recap.training.trainer import Outcome, train
 
 Configure = Callable[..., TrainConfig]

@@ -21,7 +21,7 @@ from recap.policies.policy import VlaPolicy
 from recap.training.batches import NO_AUGMENT, BatchSource
 from recap.training.config import TrainConfig
 from recap.training.data import TrainingData, load_data
-from recap.training.plan import describe_plan
+from recap.training.networks import describe_plan
 from recap.training.presets import preset
 from recap.training.records import read_metrics
 from recap.training.trainer import train

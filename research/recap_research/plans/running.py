@@ -14,8 +14,9 @@ from typing import Any
 from recap.errors import RunDirectoryError
 from recap.run_directory import read_json, write_whole
 from recap.training.config import TrainConfig
-from recap.training.data import demonstrations, spread, statistics_of, where
+from recap.training.data import demonstrations, spread, where
 from recap.training.data_cache import TrainingData
+from recap.training.statistics import statistics_of
 from recap_research.plans.contents import write_contents
 from recap_research.plans.ledger import Ledger, beginning_s, data_kind, kind_key, layout_of
 from recap_research.plans.plan import POOLS, Log, Plan, Run, checkpoint_of
@@ -208,7 +209,7 @@ class _Trainer:
             return
         import torch
 
-        from recap.training.autoencoder import save_autoencoder, train_autoencoder
+        from recap.training.autoencoder import train_autoencoder
 
         cuda = torch.cuda.is_available() and self.device != "cpu"
         clock = _Clock(f"autoencoder of {run.name}", self.log, lambda: self.rollouts.gather(0))
@@ -223,7 +224,7 @@ class _Trainer:
             report=lambda done: clock.tick("autoencoder", done, n),
         )
         partial = Path(given).with_name(f"{Path(given).name}.partial")
-        save_autoencoder(encoder, partial)
+        encoder.network.save_pretrained(partial)
         partial.rename(given)
         self.ledger.note(
             run=f"autoencoder {Path(given).name}",

@@ -292,7 +292,7 @@ def _show_plan(config: TrainConfig) -> None:
     from rich.table import Table
 
     from recap.cli.terminal import show
-    from recap.training.plan import describe_plan
+    from recap.training.networks import describe_plan
 
     plan = describe_plan(config, int(os.environ.get("WORLD_SIZE", "1")))
     table = Table(title=f"{config.preset}: what would be trained", title_justify="left", show_header=False)

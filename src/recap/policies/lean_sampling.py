@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any, cast
 
 import torch
@@ -192,9 +193,9 @@ class LeanSampler:
         """A large network has its hands full with one chunk, and one graph serves any number of them."""
         rows = []
         for i in range(len(batch)):
-            values = {name: value[i : i + 1] for name, value in batch.values.items()}
-            one = Batch(values, batch.present[i : i + 1], batch.text[i : i + 1])
-            rows.append(self._replay(one, {k: v[i : i + 1] for k, v in noise.items()}, n_steps))
+            one = slice(i, i + 1)
+            own = {name: value[one] for name, value in noise.items()}
+            rows.append(self._replay(batch.each(itemgetter(one)), own, n_steps))
         return (
             rows[0] if len(rows) == 1 else {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
         )
@@ -214,9 +215,7 @@ class LeanSampler:
         return {name: value.clone() for name, value in graph.found.items()}
 
     def _capture(self, batch: Batch, noise: dict[str, Tensor], n_steps: int) -> _Graph:
-        own = Batch(
-            {k: v.clone() for k, v in batch.values.items()}, batch.present.clone(), batch.text.clone()
-        )
+        own = batch.each(torch.clone)
         start = {name: value.clone() for name, value in noise.items()}
         with fast_attention():
             side = torch.cuda.Stream()  # type: ignore[no-untyped-call]

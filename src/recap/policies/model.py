@@ -29,6 +29,18 @@ class Batch:
     def __len__(self) -> int:
         return len(self.text)
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All that it holds."""
+        weight = [] if self.weight is None else [self.weight]
+        return [*self.values.values(), self.present, self.text, *weight]
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """With the same done to every tensor."""
+        values = {name: change(value) for name, value in self.values.items()}
+        weight = None if self.weight is None else change(self.weight)
+        return Batch(values, change(self.present), change(self.text), weight)
+
 
 class SlotModel(nn.Module, ABC):
     """A network with its table of slots; flow and loss are the same for every network."""

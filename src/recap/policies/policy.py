@@ -212,9 +212,8 @@ class TrainedPolicy(ABC):
                 values[slot.name] = self.statistics.normalise(slot.name, torch.from_numpy(np.stack(rows)))
         if config.sees:
             values |= self._latents(observations, given)
-        device = self.device
         text = torch.cat([self._encoded(o.task) for o in observations])
-        return Batch({k: v.to(device) for k, v in values.items()}, present.to(device), text.to(device))
+        return Batch(values, present, text).each(lambda value: value.to(self.device))
 
     def _latents(
         self, observations: Sequence[Observation], given: Sequence[Conditioning]

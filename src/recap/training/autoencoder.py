@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from accelerate import Accelerator
 from torch import Tensor, nn
 
 from recap.errors import InputError
@@ -21,12 +22,14 @@ from recap.policies.autoencoder import (
 )
 from recap.policies.checkpoint import from_pretrained
 from recap.suites import shipped_policies
-from recap.training.schedule import cosine
-from recap.training.variants import Variants
+from recap.training.config import TrainConfig
+from recap.training.data_cache import TrainingData
+from recap.training.networks import cosine
+from recap.training.stages import Stages
+from recap.training.tables import whole_folder
 from recap.types import U8
 
 PAPER = 0.9  # brighter than this it is white
-AT_ONCE = 1024  # pictures that are encoded together
 INK = 4.0  # how much more a pixel counts that is not paper: most of a board is
 
 
@@ -119,9 +122,46 @@ def psnr(a: U8, b: U8) -> float:
     return float(10 * np.log10(255.0**2 / max(error, 1e-12)))
 
 
-def save_autoencoder(encoder: FrameEncoder, path: Path) -> None:
-    """As diffusers has it, for other runs to begin from."""
-    encoder.network.save_pretrained(path)
+def find_autoencoder(
+    config: TrainConfig,
+    data: TrainingData,
+    out: Path,
+    begun: FrameEncoder | None,
+    accelerator: Accelerator,
+    stages: Stages,
+) -> FrameEncoder | None:
+    """The one of a run: given, found in the run or beside the data, or trained first, from `begun` on."""
+    device: torch.device = accelerator.device
+    if not config.policy.sees or config.policy.network.sees_pixels:
+        return None
+    if config.autoencoder is not None:
+        return load_autoencoder(config.autoencoder, device)
+    kept, n, size = out / "autoencoder", config.autoencoder_iterations, config.autoencoder_batch
+    if not (kept / "config.json").is_file() and accelerator.is_main_process:
+        white, first = config.policy.image.white, "new" if begun is None else encoder_key(begun)
+        name = f"autoencoder-{n}-{size}-{white}-{device.type}-{first}"
+        shared = None if data.folder is None else data.folder / name
+        if shared is not None and shared.exists():
+            stages.reuse("autoencoder")
+            shutil.copytree(shared, kept)
+        else:
+            with stages("autoencoder"):
+                encoder = train_autoencoder(
+                    data.pictures,
+                    n_iterations=n,
+                    batch_size=size,
+                    seed=0,  # one autoencoder for every seed of the policy
+                    device=device,
+                    paper=white,
+                    begun=begun,
+                    report=lambda done: stages.report("autoencoder", done, n),
+                )
+                encoder.network.save_pretrained(kept)
+            if shared is not None:
+                with whole_folder(shared) as partial:
+                    shutil.copytree(kept, partial, dirs_exist_ok=True)
+    accelerator.wait_for_everyone()
+    return load_autoencoder(str(kept), device)
 
 
 def load_autoencoder(source: str, device: torch.device) -> FrameEncoder:
@@ -133,47 +173,6 @@ def load_autoencoder(source: str, device: torch.device) -> FrameEncoder:
             raise InputError(f"policy '{source}' has no autoencoder: it sees no images")
         return encoder
     return FrameEncoder(load_published_autoencoder(source)).to(device)
-
-
-def frozen_latents(
-    encoder: FrameEncoder | None,
-    pictures: U8,
-    device: torch.device,
-    mirrored: bool = True,
-    *,
-    variants: Variants | None = None,
-    into: NDArray[Any] | None = None,
-    part: tuple[int, int] = (0, 1),
-    report: Callable[[int, int], None] | None = None,
-) -> Tensor:
-    """Latents (m, v, c, h, w) of pictures: as they are, mirrored, and of each of their varied copies.
-
-    Args:
-        encoder: None for pixels as they are.
-        mirrored: False leaves the mirror images out.
-        variants: makes the varied copies.
-        into: where they are written; otherwise memory, in 16 bits where there is a GPU.
-        part: this process's number, and how many share the work.
-    """
-    sides, copies = 1 + mirrored, [None] if variants is None else [None, *range(variants.n_copies)]
-    for begin in range(part[0] * AT_ONCE, len(pictures), part[1] * AT_ONCE):
-        rows = slice(begin, begin + AT_ONCE)
-        for i, copy in enumerate(copies):
-            shown = pictures[rows] if copy is None or variants is None else variants(pictures, rows, copy)
-            for side in range(sides):
-                flipped = np.ascontiguousarray(shown[:, :, ::-1] if side else shown)
-                if encoder is None:
-                    latents: NDArray[Any] = flipped.transpose(0, 3, 1, 2)
-                else:
-                    latents = encoder.encode_images(flipped)
-                if into is None:
-                    half = encoder is not None and device.type == "cuda"
-                    dtype = np.float16 if half else latents.dtype
-                    into = np.zeros((len(pictures), len(copies) * sides, *latents.shape[1:]), dtype)
-                into[rows, i * sides + side] = latents
-        if report is not None:
-            report(min(begin + AT_ONCE, len(pictures)), len(pictures))
-    return torch.zeros(0) if into is None else torch.from_numpy(into)
 
 
 def encoder_key(encoder: FrameEncoder) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -234,3 +236,40 @@ def _mirror_table(kinds: str, world: float, device: torch.device) -> tuple[Tenso
 
 def _where(kinds: str, which: str, device: torch.device) -> Tensor:
     return torch.tensor([float(kind in which) for kind in kinds], device=device)
+
+
+Drawn = tuple[Batch, dict[str, Tensor], Tensor]  # with its noise and noise levels
+
+
+class Ahead:
+    """The batch of an iteration; that of the next one is then begun, in a thread and a stream of its own."""
+
+    def __init__(self, draw: Callable[[int], Drawn], n_iterations: int, device: torch.device) -> None:
+        self._draw, self._n_iterations = draw, n_iterations
+        cuda: Any = torch.cuda
+        self._stream = cuda.Stream(device) if device.type == "cuda" else None
+        self._thread = ThreadPoolExecutor(1, "batches")
+        self._begun: dict[int, Future[Drawn]] = {}
+
+    def __enter__(self) -> Ahead:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def __call__(self, iteration: int) -> Drawn:
+        begun = self._begun.pop(iteration, None) or self._thread.submit(self._work, iteration)
+        drawn = begun.result()
+        if self._stream is not None:  # before it is given the next one to do
+            now: Any = torch.cuda.current_stream()
+            now.wait_stream(self._stream)
+            batch, noise, level = drawn
+            for tensor in (*batch.tensors, *noise.values(), level):
+                tensor.record_stream(now)  # its memory is not given away while it is in use here
+        if iteration + 1 < self._n_iterations:
+            self._begun = {iteration + 1: self._thread.submit(self._work, iteration + 1)}
+        return drawn
+
+    def _work(self, iteration: int) -> Drawn:
+        with torch.cuda.stream(self._stream):  # None: as it is
+            return self._draw(iteration)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from recap.errors import InputError
 from recap.features.estimators import prepared
-from recap.policies.config import PolicyConfig
-from recap.policies.policy import RetrievalStamp, Statistics
-from recap.policies.vectors import letters_of
+from recap.policies.policy import RetrievalStamp
 from recap.pool.content import content_id
 from recap.pool.importers.interventions import shown_by_person
 from recap.pool.importers.pairing import SCENE
@@ -35,7 +33,6 @@ from recap.training.data_cache import SIDES, TrainingData, cache_folder, data_ke
 from recap.training.misalignment import leave_out, misalign
 from recap.training.motion import displaced_samples
 from recap.training.samples import (
-    ROWS,
     Album,
     SampleBuilder,
     Samples,
@@ -47,11 +44,10 @@ from recap.training.samples import (
     with_share,
 )
 from recap.training.stages import Stages
+from recap.training.statistics import action_units, statistics_of
 from recap.training.tables import new_table, read_tables, whole_folder
-from recap.types import F32, F64, Episode
+from recap.types import F64, Episode
 from recap.workers import run_in_workers
-
-ACTION_SHARE = 0.1  # of the least deviation, for what is predicted: it may be small and matter
 
 
 def load_data(
@@ -369,53 +365,3 @@ def spread(episodes: list[Episode], n: int) -> list[Episode]:
     if not n or n >= len(episodes):
         return episodes
     return [episodes[int((i + 0.5) * len(episodes) / n)] for i in range(n)]
-
-
-def action_units(config: PolicyConfig) -> F64 | None:
-    """By what the numbers of an action are divided to be compared; None where they are of one kind."""
-    units = config.encoding.units
-    return np.array([units.get(letter, 1.0) for letter in config.robot.act.letters]) if units else None
-
-
-def statistics_of(samples: Samples, config: PolicyConfig) -> Statistics:
-    """Of every number; one that never varies keeps its scale, or is divided by the least its kind may be."""
-
-    def action(part: slice) -> F32:
-        base = samples.base[part]
-        if not config.residual:
-            here = config.robot.hold(samples.fixed["proprio"][part, : config.proprio_dim]).astype(np.float32)
-            base = np.tile(config.encoding.origin(config.robot.act, here), config.chunk_size)[:, None]
-        return samples.actions[part][:, None] - base
-
-    tables: dict[str, Callable[[slice], F32]] = {"action": action}
-    for name, values in (*samples.fixed.items(), *samples.matched.items()):
-        tables[name] = values.__getitem__
-    mean: dict[str, F32] = {}
-    std: dict[str, F32] = {}
-    letters, least = letters_of(config), config.encoding.least
-    for name, rows in tables.items():
-        middle, deviation = _moments(rows, len(samples))
-        assert len(deviation) == len(letters[name]), name
-        share = ACTION_SHARE if name == "action" else 1.0
-        floors = np.array([share * least.get(letter, 0.0) for letter in letters[name]])
-        mean[name] = middle.astype(np.float32)
-        # A number without a floor that never varies keeps its scale.
-        std[name] = np.where(
-            floors > 0, np.maximum(deviation, floors), np.where(deviation > 1e-3, deviation, 1.0)
-        ).astype(np.float32)
-    return Statistics(mean, std)
-
-
-def _moments(rows: Callable[[slice], F32], n: int) -> tuple[F64, F64]:
-    """Mean and deviation of each number (…, d), with a part of the n rows in memory at a time."""
-
-    def parts() -> Iterator[F32]:
-        for begin in range(0, n, ROWS):
-            part = rows(slice(begin, begin + ROWS))
-            yield part.reshape(-1, part.shape[-1])
-
-    sums = [(part.sum(axis=0, dtype=np.float64), len(part)) for part in parts()]
-    count = sum(size for _, size in sums)
-    mean = np.asarray(sum(total for total, _ in sums) / count)
-    apart = [np.square(part - mean).sum(axis=0) for part in parts()]
-    return mean, np.sqrt(np.asarray(sum(apart) / count))

@@ -1,24 +1,67 @@
-"""What image slots hold of every picture: encoded once, by all processes together, and kept."""
+"""What image slots hold of every picture, and of its varied copies: encoded once, and kept."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
+from numpy.typing import NDArray
 from torch import Tensor
 
 from recap.policies.autoencoder import FrameEncoder
-from recap.training.autoencoder import encoder_key, frozen_latents
+from recap.training.autoencoder import encoder_key
 from recap.training.config import TrainConfig
 from recap.training.data_cache import TrainingData
 from recap.training.stages import Stages
 from recap.training.tables import new_table
-from recap.training.variants import Variants
+from recap.types import U8
+
+AT_ONCE = 1024  # pictures that are encoded together
+
+
+@dataclass(frozen=True)
+class Variants:
+    """Some varied copies of each picture: shifted, and in other colours, as another light would show it.
+
+    In one copy all pictures of a demonstration are varied alike: what is now and what is to come must go
+    together; and copies can be encoded once and kept.
+    """
+
+    n_copies: int
+    shift: float  # share of a side, the most
+    colour: float  # share by which brightness, contrast and saturation change, the most
+    owners: NDArray[np.int64]  # (m,) which demonstration each picture is of
+
+    def __call__(self, pictures: U8, rows: slice, copy: int) -> U8:
+        """One copy of these pictures."""
+        shown = np.array(pictures[rows])
+        owners = self.owners[rows]
+        for owner in np.unique(owners):
+            mine = owners == owner
+            shown[mine] = self._varied(shown[mine], np.random.default_rng((int(owner), copy)))
+        return shown
+
+    def _varied(self, pictures: U8, dice: np.random.Generator) -> U8:
+        size = pictures.shape[1]
+        most = round(self.shift * size)
+        down, right = dice.integers(-most, most + 1, size=2)
+        brightness, contrast, saturation = 1 + self.colour * dice.uniform(-1, 1, size=3)
+        ahead = np.arange(size)
+        # What is beyond the edge is the edge again: there is nothing else to show.
+        moved = pictures[:, np.clip(ahead + down, 0, size - 1)][:, :, np.clip(ahead + right, 0, size - 1)]
+        values = moved.astype(np.float32) * brightness
+        values = (values - 127.5) * contrast + 127.5
+        grey = values.mean(axis=-1, keepdims=True)
+        out: U8 = np.clip(grey + (values - grey) * saturation, 0, 255).round().astype(np.uint8)
+        return out
 
 
 def shown_latents(
@@ -81,3 +124,44 @@ def shown_latents(
             partial.unlink(missing_ok=True)
     accelerator.wait_for_everyone()
     return torch.from_numpy(np.load(file, mmap_mode="c"))
+
+
+def frozen_latents(
+    encoder: FrameEncoder | None,
+    pictures: U8,
+    device: torch.device,
+    mirrored: bool = True,
+    *,
+    variants: Variants | None = None,
+    into: NDArray[Any] | None = None,
+    part: tuple[int, int] = (0, 1),
+    report: Callable[[int, int], None] | None = None,
+) -> Tensor:
+    """Latents (m, v, c, h, w) of pictures: as they are, mirrored, and of each of their varied copies.
+
+    Args:
+        encoder: None for pixels as they are.
+        mirrored: False leaves the mirror images out.
+        variants: makes the varied copies.
+        into: where they are written; otherwise memory, in 16 bits where there is a GPU.
+        part: this process's number, and how many share the work.
+    """
+    sides, copies = 1 + mirrored, [None] if variants is None else [None, *range(variants.n_copies)]
+    for begin in range(part[0] * AT_ONCE, len(pictures), part[1] * AT_ONCE):
+        rows = slice(begin, begin + AT_ONCE)
+        for i, copy in enumerate(copies):
+            shown = pictures[rows] if copy is None or variants is None else variants(pictures, rows, copy)
+            for side in range(sides):
+                flipped = np.ascontiguousarray(shown[:, :, ::-1] if side else shown)
+                if encoder is None:
+                    latents: NDArray[Any] = flipped.transpose(0, 3, 1, 2)
+                else:
+                    latents = encoder.encode_images(flipped)
+                if into is None:
+                    half = encoder is not None and device.type == "cuda"
+                    dtype = np.float16 if half else latents.dtype
+                    into = np.zeros((len(pictures), len(copies) * sides, *latents.shape[1:]), dtype)
+                into[rows, i * sides + side] = latents
+        if report is not None:
+            report(min(begin + AT_ONCE, len(pictures)), len(pictures))
+    return torch.zeros(0) if into is None else torch.from_numpy(into)

@@ -1,8 +1,10 @@
-"""What a run trains: the network, the running mean of its weights, and the optimizer."""
+"""What a run trains: the network, the running mean of its weights, the optimizer and its learning rate."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -86,3 +88,48 @@ def with_change_deviations(statistics: Statistics, samples: Samples, latents: Te
             change = latents[then[rows], 0].float() - latents[now[rows], 0].float()  # (n, c, h, w)
             std[slot] = change.square().mean((0, 2, 3)).sqrt().clamp_min(1e-3).cpu().numpy()
     return replace(statistics, std=std)
+
+
+def cosine(peak: float, iteration: int, n_iterations: int, warm_up: int) -> float:
+    """Up to `peak` in a line, then down to zero along half a cosine."""
+    if iteration < warm_up:
+        return peak * (iteration + 1) / warm_up
+    share = (iteration - warm_up) / max(1, n_iterations - warm_up)
+    return peak * 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
+
+
+def learning_rate(config: TrainConfig, iteration: int) -> float:
+    """At an iteration."""
+    if not config.decay:
+        return config.learning_rate * min(1.0, (iteration + 1) / max(1, config.warm_up))
+    return cosine(config.learning_rate, iteration, config.n_iterations, config.warm_up)
+
+
+def describe_plan(config: TrainConfig, n_processes: int = 1) -> dict[str, Any]:
+    """What a run would be, without running it: sizes, parameters and an estimate of memory."""
+    with torch.device("meta"):
+        model = build_model(config.policy)
+    n = sum(p.numel() for p in model.parameters())
+    network = config.policy.network
+    tokens = model.n_tokens
+    micro = config.batch_size // (config.accumulate * n_processes)
+    kept = 2 if config.checkpointing else 20  # activations of width `width` kept a token and layer, roughly
+    activations = micro * tokens * network.width * network.num_layers * kept * (2 if config.bf16 else 4)
+    weights = n * 4 * 5  # weights, gradients, two moments and the smoothed copy
+    shards = n_processes if config.fsdp else 1
+    gathered = 0 if shards == 1 else 2 * n * 4 / network.num_layers  # a block, and the next one on its way
+    return {
+        "preset": config.preset,
+        "slots": [f"{s.name}{' *' if s.denoised else ''}" for s in model.layout.slots],
+        "tokens": tokens,
+        "parameters": n,
+        "iterations": config.n_iterations,
+        "samples": config.n_iterations * config.batch_size,
+        "batch": f"{micro} × {config.accumulate} × {n_processes} = {config.batch_size}",
+        "flops_per_sample": 6 * n * tokens,
+        "fsdp": config.fsdp,
+        "shards": shards,
+        "weights_gib": round(weights / 2**30, 2),
+        "held_gib": round(weights / shards / 2**30, 2),
+        "memory_gib": round((weights / shards + gathered + activations) / 2**30, 2),
+    }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,9 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 
-from recap.run_directory import write_whole
+from recap.run_directory import CONFIG, LOCK, hold_run_directory, write_whole
+from recap.training.config import TrainConfig
+from recap.training.state import STATE
 
 if TYPE_CHECKING:
     from recap.policies.policy import TrainedPolicy
@@ -71,9 +75,8 @@ class Records:
             if slot.denoised:
                 columns.append(policy.decode_frames(found[slot.name].float()))
             columns.append(policy.decode_frames(batch.values[slot.name].float()))
-        write_png(
-            self.out / "samples.png", np.concatenate([np.concatenate(list(c)) for c in columns], axis=1)
-        )
+        tall = [np.concatenate(list(column)) for column in columns]
+        write_png(self.out / "samples.png", np.concatenate(tall, axis=1))
 
     def _begin(self) -> None:
         """Start the tracker with the first row, so that a start that fails leaves none."""
@@ -82,9 +85,8 @@ class Records:
         self._tracks = True
         folder = self.out.resolve()
         run = {"name": folder.name, "dir": str(folder), "resume": "allow", "config": dict(self._settings)}
-        run["id"] = hashlib.sha256(str(folder).encode()).hexdigest()[
-            :16
-        ]  # a run that goes on is the same one
+        # A run that goes on is the same one.
+        run["id"] = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
         wandb = "wandb" in [str(tracker) for tracker in self._accelerator.log_with]
         self._accelerator.init_trackers("recap" if wandb else "tensorboard", init_kwargs={"wandb": run})
 
@@ -119,7 +121,28 @@ def _iteration(line: str) -> int:
 
 def read_metrics(out: Path) -> list[dict[str, Any]]:
     """The rows of a run's metrics.jsonl."""
-    file = out / "metrics.jsonl"
+    file = out / METRICS
     if not file.exists():
         return []
     return [json.loads(line) for line in file.read_text("utf-8").splitlines() if line.strip()]
+
+
+@contextmanager
+def held_run(out: Path, config: TrainConfig, accelerator: Accelerator) -> Iterator[None]:
+    """The main process holds the run directory; a start that fails leaves nothing in it."""
+    if not accelerator.is_main_process:
+        yield
+        return
+    kept = {CONFIG, LOCK}
+    with hold_run_directory(out, config.to_json()):
+        is_new = {entry.name for entry in out.iterdir()} <= kept
+        try:
+            yield
+        except Exception:
+            if is_new and not read_metrics(out) and not (out / STATE).exists():
+                for entry in out.iterdir():
+                    if entry.is_dir():
+                        shutil.rmtree(entry)
+                    elif entry.name not in kept:
+                        entry.unlink()
+            raise

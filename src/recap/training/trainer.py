@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +17,24 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from recap.errors import InputError
-from recap.policies.autoencoder import FrameEncoder
 from recap.policies.backbones import build_policy
 from recap.policies.checkpoint import from_pretrained, save_pretrained
 from recap.policies.flow import draw_levels
-from recap.policies.model import Batch, SlotModel
+from recap.policies.model import SlotModel
 from recap.policies.policy import TrainedPolicy, change_deviations
-from recap.run_directory import CONFIG, LOCK, hold_run_directory
-from recap.training.ahead import Ahead
-from recap.training.autoencoder import (
-    encoder_key,
-    load_autoencoder,
-    reconstruction,
-    train_autoencoder,
-)
-from recap.training.batches import BatchSource
+from recap.training.autoencoder import find_autoencoder, reconstruction
+from recap.training.batches import Ahead, BatchSource, Drawn
 from recap.training.config import TrainConfig
 from recap.training.data import load_data
 from recap.training.data_cache import TrainingData
 from recap.training.init_from_checkpoint import begin_from, load_fitting
 from recap.training.latent_files import shown_latents
-from recap.training.networks import build_networks, make_optimizer, with_change_deviations
+from recap.training.networks import build_networks, learning_rate, make_optimizer, with_change_deviations
 from recap.training.processes import Stopped, make_accelerator, noted, stopped_by_signals, undisturbed
-from recap.training.records import Records, git_state, read_metrics
-from recap.training.schedule import learning_rate
+from recap.training.records import Records, git_state, held_run
 from recap.training.sharding import gather, local, shell
 from recap.training.stages import Report, Stages
-from recap.training.state import STATE, load_state, save_state
-from recap.training.tables import whole_folder
+from recap.training.state import load_state, save_state
 from recap.training.validation import judge, replay_rms
 
 LOG_EVERY = 25
@@ -93,39 +82,12 @@ def train(
     """
     accelerator = make_accelerator(config, device, log, out)
     stages = Stages(progress)
-    with stopped_by_signals(), _held(out, config, accelerator):
+    with stopped_by_signals(), held_run(out, config, accelerator):
         if data is None:
             with accelerator.local_main_process_first():  # the others map what it wrote into memory
                 data = load_data(config, stages)
         say = tell if tell is not None and accelerator.is_main_process else lambda line: None
         return _Run(config, out, data, accelerator, stages, say).train(rollout, rollout_every, max_seconds)
-
-
-@contextmanager
-def _removed_unless_begun(out: Path) -> Iterator[None]:
-    """A start that fails leaves no run directory: what a new run made before its first iteration goes."""
-    kept = {CONFIG, LOCK}
-    is_new = {entry.name for entry in out.iterdir()} <= kept
-    try:
-        yield
-    except Exception:
-        if is_new and not read_metrics(out) and not (out / STATE).exists():
-            for entry in out.iterdir():
-                if entry.is_dir():
-                    shutil.rmtree(entry)
-                elif entry.name not in kept:
-                    entry.unlink()
-        raise
-
-
-@contextmanager
-def _held(out: Path, config: TrainConfig, accelerator: Accelerator) -> Iterator[None]:
-    """The main process holds the run directory."""
-    if accelerator.is_main_process:
-        with hold_run_directory(out, config.to_json()), _removed_unless_begun(out):
-            yield
-    else:
-        yield
 
 
 class _Run:
@@ -161,8 +123,11 @@ class _Run:
         source = None if config.init_from is None else from_pretrained(config.init_from)
         if source is not None:
             tell(load_fitting([loss.model, self.smooth], source, str(config.init_from)))
-        known = None if source is None else source.encoder
-        self.encoder = self._encoder(known) if begun is None else begun.encoder
+        if begun is not None:
+            self.encoder = begun.encoder
+        else:
+            first = None if source is None else source.encoder
+            self.encoder = find_autoencoder(config, data, out, first, accelerator, stages)
         if self.encoder is not None:
             self.encoder.to(self.device).refuse_other(config.policy.image)
         latents = shown_latents(self.data, config, self.encoder, accelerator, stages)
@@ -184,40 +149,6 @@ class _Run:
         self.iteration, self.best_loss, self.best_iteration = 0, math.inf, 0
         self.loss = math.inf  # on held-out demonstrations, when last judged
         self.records = Records(out, accelerator, config.to_json())
-
-    def _encoder(self, begun: FrameEncoder | None) -> FrameEncoder | None:
-        """The autoencoder: given, found in the run or beside the data, or trained first, from `begun` on."""
-        config, folder = self.config, self.data.folder
-        if not config.policy.sees or config.policy.network.sees_pixels:
-            return None
-        if config.autoencoder is not None:
-            return load_autoencoder(config.autoencoder, self.device)
-        kept, n, size = self.out / "autoencoder", config.autoencoder_iterations, config.autoencoder_batch
-        if not (kept / "config.json").is_file() and self.accelerator.is_main_process:
-            white, first = config.policy.image.white, "new" if begun is None else encoder_key(begun)
-            name = f"autoencoder-{n}-{size}-{white}-{self.device.type}-{first}"
-            shared = None if folder is None else folder / name
-            if shared is not None and shared.exists():
-                self.stages.reuse("autoencoder")
-                shutil.copytree(shared, kept)
-            else:
-                with self.stages("autoencoder"):
-                    encoder = train_autoencoder(
-                        self.data.pictures,
-                        n_iterations=n,
-                        batch_size=size,
-                        seed=0,  # one autoencoder for every seed of the policy
-                        device=self.device,
-                        paper=white,
-                        begun=begun,
-                        report=lambda done: self.stages.report("autoencoder", done, n),
-                    )
-                    encoder.network.save_pretrained(kept)
-                if shared is not None:
-                    with whole_folder(shared) as partial:
-                        shutil.copytree(kept, partial, dirs_exist_ok=True)
-        self.accelerator.wait_for_everyone()
-        return load_autoencoder(str(kept), self.device)
 
     def _policy(self, model: SlotModel) -> TrainedPolicy:
         """The smoothed weights as a policy."""
@@ -345,7 +276,7 @@ class _Run:
         counted = self.accelerator.reduce(torch.tensor(votes, device=self.device), "sum").tolist()
         return counted[0] > 0, counted[1] > 0
 
-    def _draw(self, iteration: int) -> tuple[Batch, dict[str, Tensor], Tensor]:
+    def _draw(self, iteration: int) -> Drawn:
         """This process's part of a batch with its noise: it depends on seed and iteration alone."""
         config, process = self.config, self.accelerator
         draw = torch.Generator(self.device).manual_seed(config.seed * 1_000_003 + iteration)
@@ -372,7 +303,8 @@ class _Run:
         for i in range(config.accumulate):
             part = slice(i * self.micro, (i + 1) * self.micro)
             with accelerator.accumulate(self.model):
-                losses = self.model(_part(whole, part), {k: v[part] for k, v in noise.items()}, level[part])
+                own = {name: value[part] for name, value in noise.items()}
+                losses = self.model(whole.each(itemgetter(part)), own, level[part])
                 weighed = sum(
                     loss * (config.action_loss if name == "action" else config.state_loss)
                     for name, loss in losses.items()
@@ -463,8 +395,3 @@ class _Run:
         }
         main = self.accelerator.is_main_process
         save_state(self.out, self.raw, self.smooth, self.optimizer, facts, write=main)
-
-
-def _part(batch: Batch, part: slice) -> Batch:
-    weight = None if batch.weight is None else batch.weight[part]
-    return Batch({k: v[part] for k, v in batch.values.items()}, batch.present[part], batch.text[part], weight)

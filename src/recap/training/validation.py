@@ -10,19 +10,11 @@ import torch
 from recap.policies.config import PolicyConfig
 from recap.policies.model import SlotModel
 from recap.training.batches import NO_AUGMENT, BatchSource
-from recap.training.data import action_units
 from recap.training.data_cache import TrainingData
 from recap.training.samples import Samples
-from recap.types import F32
+from recap.training.statistics import units_of
 
 N_JUDGED = 1024  # held-out moments
-
-
-def units_of(config: PolicyConfig) -> F32:
-    """By what the numbers of a whole chunk are divided: (H * a,)."""
-    units = action_units(config)
-    one = np.ones(config.action_dim) if units is None else units
-    return np.tile(one, config.chunk_size).astype(np.float32)
 
 
 def replay_rms(samples: Samples, config: PolicyConfig) -> float:
