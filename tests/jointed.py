@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from recap.robot import Feature, Kinematics, RobotSpec
+from recap.body import Feature
+from recap.robot import Kinematics, RobotSpec
 from recap.robot_model import load_model
 from recap.types import Episode
 from recap_worlds.dualarm.robots import SIDES, Robot, arm_xml, assets_xml

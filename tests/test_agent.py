@@ -13,6 +13,7 @@ import pytest
 from episodes import observation_of, random_episode
 from recap.agent import RetrievalAgent
 from recap.assembly import AgentConfig
+from recap.body import Feature
 from recap.errors import InputError
 from recap.evaluation.agents import PixelPoses, Trial, make_agent
 from recap.evaluation.rollouts import run_trials
@@ -21,7 +22,7 @@ from recap.policies.policy import Generators, WamPolicy
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.retrieval.presets import find_retrieval
 from recap.retrieval.retriever import Retriever
-from recap.robot import Feature, RobotSpec
+from recap.robot import RobotSpec
 from recap.types import F32, F64, U8, ActionChunk, Conditioning, Episode, Observation
 from recap_worlds.pusht.collecting import CollectSpec, demonstrate
 from recap_worlds.pusht.env import PushTEnv

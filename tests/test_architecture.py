@@ -35,7 +35,7 @@ MAY_IMPORT = {
 
 # Within the library: what a module or folder may import at run time, besides itself.
 BASE = {"types", "errors", "config", "lazy", "geometry", "geometry3", "compiled", "robot", "run_directory"}
-BASE |= {"robot_model", "kinematics", "gate"}
+BASE |= {"body", "robot_model", "chain", "kinematics", "gate"}
 BASE |= {"workers", "video", "pictures", "pages", "suites", "plugins", "agent_config"}
 ALLOWED = {
     "types": set(),
@@ -45,10 +45,12 @@ ALLOWED = {
     "config": {"errors"},
     "geometry": {"types"},
     "geometry3": {"types", "errors"},
-    "robot": {"types", "errors", "config", "geometry", "geometry3", "robot_model"},
+    "body": {"types", "errors", "geometry", "geometry3"},
+    "robot": {"types", "errors", "config", "geometry3", "robot_model", "body"},
     "robot_model": {"errors"},
-    "kinematics": {"types", "errors", "geometry3", "robot", "robot_model"},
-    "gate": {"errors", "robot", "agent_config"},
+    "chain": {"types", "errors", "robot_model"},
+    "kinematics": {"types", "errors", "geometry3", "body", "robot", "chain"},
+    "gate": {"errors", "body", "robot", "agent_config"},
     "suites": {"types", "errors"},
     "run_directory": {"errors"},
     "workers": {"errors"},
@@ -58,6 +60,7 @@ ALLOWED = {
     "pictures": {"types", "errors"},
     "pages": {"errors"},
     "robot_draft": BASE | {"pool"},
+    "robot_draft_text": BASE | {"robot_draft"},
     "features": BASE,
     "pool": BASE,
     "retrieval": BASE | {"pool", "features"},
@@ -75,6 +78,7 @@ ALLOWED = {
     "cli": BASE
     | {
         "robot_draft",
+        "robot_draft_text",
         "pool",
         "features",
         "retrieval",

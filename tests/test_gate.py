@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from episodes import observation_of, random_episode
 from recap.assembly import AgentConfig, assemble_agent
+from recap.body import Feature, arm_features
 from recap.errors import InputError
 from recap.evaluation.agents import Trial
 from recap.gate import gate_of
 from recap.pool.memory import MemoryPool
-from recap.robot import Feature, RobotSpec, arm_features
+from recap.robot import RobotSpec
 from recap.types import F64
 from recap_worlds.pusht.robot import PUSHT
 

@@ -14,11 +14,13 @@ import yaml
 import recap
 from jointed import EXAMPLES, TOOL, arm, pair_of_arms, walk
 from recap import config as configs
+from recap.body import Feature
+from recap.chain import Chain
 from recap.errors import InputError
 from recap.geometry3 import rotation6_to_matrix
-from recap.kinematics import Chain, JointSpace, joint_space, tool_space
+from recap.kinematics import JointSpace, joint_space, tool_space
 from recap.pool.store import Pool
-from recap.robot import Base, Feature, Kinematics, RobotSpec, load_robot, read_robot
+from recap.robot import Base, Kinematics, RobotSpec, load_robot, read_robot
 from recap.robot_model import load_model, read_model
 from recap.types import F64
 from recap_worlds.dualarm.robots import SIDES, UR5E, VIPERX

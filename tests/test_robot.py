@@ -15,19 +15,15 @@ from hypothesis import strategies as st
 
 from episodes import random_episode
 from recap import config as configs
+from recap.body import KINDS, Body, Feature, arm_features, body_of
 from recap.errors import InputError
 from recap.geometry import into_frame
 from recap.geometry3 import encode_arm, quaternion_to_matrix, rotation6_error
 from recap.robot import (
-    KINDS,
-    Body,
     CameraSpec,
-    Feature,
     Kinematics,
     ObjectSpec,
     RobotSpec,
-    arm_features,
-    body_of,
     difference,
     infer_robot,
     load_robot,

@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from recap.body import Feature
 from recap.errors import InputError
-from recap.robot import CameraSpec, Feature, RobotSpec
+from recap.robot import CameraSpec, RobotSpec
 from recap.suites import Options, Suite, suites
 from recap.testing import check_robot, check_world
 from recap.types import F64, Observation

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from recap.api import load_policy as load_policy
     from recap.api import train as train
     from recap.assembly import AgentConfig as AgentConfig
+    from recap.body import Feature as Feature
     from recap.errors import DatasetError as DatasetError
     from recap.errors import InputError as InputError
     from recap.errors import RecapError as RecapError
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from recap.pool.opening import open_pool as open_pool
     from recap.pool.store import Pool as Pool
     from recap.robot import CameraSpec as CameraSpec
-    from recap.robot import Feature as Feature
     from recap.robot import ObjectSpec as ObjectSpec
     from recap.robot import RobotSpec as RobotSpec
     from recap.robot import load_robot as load_robot
@@ -52,7 +52,8 @@ _PLACES = {
     "recap.evaluation.spec": ("EvalSpec",),
     "recap.pool.opening": ("open_pool",),
     "recap.pool.store": ("Pool",),
-    "recap.robot": ("CameraSpec", "Feature", "ObjectSpec", "RobotSpec", "load_robot"),
+    "recap.body": ("Feature",),
+    "recap.robot": ("CameraSpec", "ObjectSpec", "RobotSpec", "load_robot"),
     "recap_client.client": ("PolicyClient",),
     "recap.suites": ("PoseEstimator", "Suite", "World"),
     "recap.training.config": ("TrainConfig",),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from recap.agent_config import PATIENCE
+from recap.body import KINDS
 from recap.errors import InputError, one_of
-from recap.robot import KINDS, RobotSpec
+from recap.robot import RobotSpec
 from recap_client.gate import Gate
 
 

@@ -1,6 +1,5 @@
-"""Joints to tool poses and back: forward by MuJoCo, inverse by damped least squares within joint limits.
+"""A robot with a kinematic model sends and takes joints; pools, retrieval and policies have its tools.
 
-A robot with a kinematic model sends and takes joints; pools, retrieval and policies have its tools.
 `JointSpace` stands between the two.
 """
 
@@ -14,22 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recap.body import Body, Feature
+from recap.chain import Chain
 from recap.errors import InputError
 from recap.geometry3 import matrix_to_rotation6, rotation6_error, rotation6_to_matrix
-from recap.robot import Body, Feature, Kinematics, RobotSpec
-from recap.robot_model import read_model
+from recap.robot import Kinematics, RobotSpec
 from recap.types import F32, F64, Episode
-
-ROTATION_WEIGHT = 0.02  # m a rad: an arm that cannot reach both keeps the position
-DAMPING = 1e-7  # m², besides what grows with the error
-N_ITERATIONS = 60
-NEAR = (1e-5, 2e-5)  # m and rad at which a target is reached
-STALLED, N_STALLED = 1e-3, 4  # share of the error that iterations take away, or it stops after so many
-N_PULLED = 10  # iterations that draw to the rest posture,
-PULL = 0.1  # each by this share of the way
-SINGULAR = 1e-3  # directions that are weaker than so much of the strongest are free
-NAME = "kinematics.name"  # the code of an error
-MASSLESS = '<compiler fusestatic="false" boundmass="1" boundinertia="1"/>'
 
 
 @dataclass(frozen=True)
@@ -48,166 +37,6 @@ class Reach:
             "error_deg": float(self.error_deg.max(initial=0.0)),
             "n_unreachable": int(self.unreachable.sum()),
         }
-
-
-class Chain:
-    """The joints that move some tips of a model; joints are in rad and m.
-
-    Args:
-        model: the text of a URDF or MJCF.
-        tips: links, bodies or sites.
-        joints: by name, in the order of the numbers; none: those between the base and the tips.
-        turns: of each tip, whether its rotation matters.
-    """
-
-    def __init__(
-        self, model: str, tips: Sequence[str], joints: Sequence[str] = (), turns: Sequence[bool] = ()
-    ) -> None:
-        import mujoco
-
-        self._mj: Any = mujoco
-        known = read_model(model, "the kinematic model")
-        known.check(tips, joints, "the kinematic model")
-        self._model = _compiled(known.text)
-        self._data = mujoco.MjData(self._model)
-        self._tips = [self._tip(name) for name in tips]
-        found = list(dict.fromkeys(joint for _, _, body in self._tips for joint in self._between(body)))
-        ids = [self._model.joint(name).id for name in joints] or found
-        if not found or set(ids) != set(found):
-            movers = ", ".join(self._model.joint(number).name for number in found) or "no joint"
-            raise InputError(
-                f"'{', '.join(tips)}' is moved by {movers}: name just these in kinematics.joints, or give "
-                "another tip",
-                code=NAME,
-            )
-        kinds = self._model.jnt_type[ids]
-        self.hinges = kinds == mujoco.mjtJoint.mjJNT_HINGE
-        if not (self.hinges | (kinds == mujoco.mjtJoint.mjJNT_SLIDE)).all():
-            raise InputError("a free or ball joint moves the tip: give a model of the arm alone", code=NAME)
-        self.names = tuple(self._model.joint(number).name for number in ids)
-        limited = self._model.jnt_limited[ids].astype(bool)
-        ranges = np.array(self._model.jnt_range[ids])
-        self.low = np.where(limited, ranges[:, 0], -np.inf)
-        self.high = np.where(limited, ranges[:, 1], np.inf)
-        self._q, self._v = self._model.jnt_qposadr[ids], self._model.jnt_dofadr[ids]
-        self._jacobian = np.zeros((6, self._model.nv))
-        self._turns = list(turns) or [True] * len(tips)
-
-    def _tip(self, name: str) -> tuple[bool, int, int]:
-        """Whether it is a site, its number, and the body that it moves with."""
-        kind = self._mj.mjtObj
-        site = self._mj.mj_name2id(self._model, kind.mjOBJ_SITE, name)
-        if site >= 0:
-            return True, site, int(self._model.site_bodyid[site])
-        body = self._mj.mj_name2id(self._model, kind.mjOBJ_BODY, name)
-        return False, body, body
-
-    def _between(self, body: int) -> list[int]:
-        """The joints that move a body, from the base on."""
-        found: list[int] = []
-        while body > 0:
-            first, n = self._model.body_jntadr[body], self._model.body_jntnum[body]
-            found = [*range(first, first + n), *found]
-            body = int(self._model.body_parentid[body])
-        return found
-
-    def poses(self, joints: F64) -> tuple[F64, F64]:
-        """Tips (k, 3) and (k, 3, 3) for joints (n,)."""
-        self._data.qpos[self._q] = joints
-        self._mj.mj_kinematics(self._model, self._data)
-        at = [(self._data.site_xpos, self._data.site_xmat) if s else (self._data.xpos, self._data.xmat)
-              for s, _, _ in self._tips]  # fmt: skip
-        numbers = [number for _, number, _ in self._tips]
-        positions = np.array([p[i] for (p, _), i in zip(at, numbers, strict=True)])
-        return positions, np.array([m[i].reshape(3, 3) for (_, m), i in zip(at, numbers, strict=True)])
-
-    def solve(
-        self, joints: F64, positions: F64, rotations: F64, rest: F64 | None = None
-    ) -> tuple[F64, float, float]:
-        """The joints (n,) whose tips are nearest to (k, 3) and (k, 3, 3), and the errors in m and rad.
-
-        Args:
-            joints: where to begin: of several postures, the one near it is found.
-            rest: a posture (n,) that joints without influence on the tips are drawn to.
-        """
-        now = np.clip(joints, self.low, self.high)
-        best, least, errors, stalled = now, math.inf, (math.inf, math.inf), 0
-        for number in range(N_ITERATIONS):
-            shift, turn = self._error(now, positions, rotations)
-            error = np.concatenate([shift, ROTATION_WEIGHT * turn], axis=1).ravel()
-            size = float(error @ error)
-            pulled = rest is not None and number < N_PULLED
-            # Out of reach it comes nearer ever more slowly; a single step may also overshoot.
-            stalled = stalled + 1 if size > (1 - STALLED) * least else 0
-            if pulled or size < least:
-                lengths = (float(np.linalg.norm(e, axis=1).max()) for e in (shift, turn))
-                best, least, errors = now, size, (next(lengths), next(lengths))
-            if not pulled and (stalled > N_STALLED or (errors[0] < NEAR[0] and errors[1] < NEAR[1])):
-                break
-            change = self._step(now, error, size, rest if pulled else None)
-            now = np.clip(now + change, self.low, self.high)
-        return best, *errors
-
-    def _error(self, joints: F64, positions: F64, rotations: F64) -> tuple[F64, F64]:
-        """What is missing: shifts (k, 3) and turns (k, 3) in the frame of the model."""
-        there, axes = self.poses(joints)
-        turns = np.zeros((len(there), 3))
-        quaternion = np.zeros(4)
-        for number in np.flatnonzero(self._turns):
-            self._mj.mju_mat2Quat(quaternion, (rotations[number] @ axes[number].T).ravel())
-            self._mj.mju_quat2Vel(turns[number], quaternion, 1.0)
-        return positions - there, turns
-
-    def _step(self, now: F64, error: F64, size: float, rest: F64 | None) -> F64:
-        """Damped least squares; a joint that is at its limit and pushes against it is left out."""
-        jacobian = self._jacobians()
-        free = np.ones(len(now), bool)
-        change: F64 = np.zeros(len(now))
-        for _ in range(len(now)):
-            j = jacobian * free
-            square = j.T @ j + (0.5 * size + DAMPING) * np.eye(len(now))
-            change = np.asarray(np.linalg.solve(square, j.T @ error), np.float64)
-            if rest is not None:
-                change += _null_space(j) @ (PULL * (rest - now) * free)
-            ends = now + change
-            stuck = free & (
-                ((ends < self.low) & (now <= self.low)) | ((ends > self.high) & (now >= self.high))
-            )
-            if not stuck.any():
-                break
-            free &= ~stuck
-        return np.where(free, change, 0.0)
-
-    def _jacobians(self) -> F64:
-        """Of the weighed error: (6 k, n)."""
-        self._mj.mj_comPos(self._model, self._data)
-        rows = []
-        for (is_site, number, _), turns in zip(self._tips, self._turns, strict=True):
-            jac = self._mj.mj_jacSite if is_site else self._mj.mj_jacBody
-            jac(self._model, self._data, self._jacobian[:3], self._jacobian[3:], number)
-            rows += [self._jacobian[:3, self._v], ROTATION_WEIGHT * turns * self._jacobian[3:, self._v]]
-        return np.concatenate(rows)
-
-
-def _null_space(jacobian: F64) -> F64:
-    """What moves joints and no tip: (n, n)."""
-    _, strengths, rows = np.linalg.svd(jacobian)
-    rows = rows[: len(strengths)][strengths > SINGULAR * strengths.max(initial=0.0)]
-    return np.asarray(np.eye(jacobian.shape[1]) - rows.T @ rows)
-
-
-def _compiled(text: str) -> Any:
-    import mujoco
-
-    extra = f"<mujoco>{MASSLESS}</mujoco></robot>" if text.startswith("<robot") else f"{MASSLESS}</mujoco>"
-    body = text.removesuffix("</robot>").removesuffix("</mujoco>")
-    try:
-        return mujoco.MjModel.from_xml_string(body + extra)
-    except ValueError as error:
-        why = " ".join(str(error).split())[:200]
-        raise InputError(
-            f"the kinematic model cannot be used ({why}): repair the URDF or MJCF", code="kinematics.model"
-        ) from None
 
 
 class _Layout:

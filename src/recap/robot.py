@@ -1,16 +1,11 @@
-"""What every number of a robot means: one description that pool, checkpoint and wire carry alike.
-
-A feature has a kind. The table `KINDS` says of each kind how it moves with a frame, whether a chunk of it is
-relative to the present, and onto which values it is projected. Everything else follows from the table.
-"""
+"""What every number of a robot means: one description that pool, checkpoint and wire carry alike."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -18,89 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recap import config as configs
+from recap.body import Body, Feature, arm_features
 from recap.errors import InputError, one_of
-from recap.geometry import into_frame, out_of_frame
-from recap.geometry3 import orthonormal6, quaternion_to_matrix
+from recap.geometry3 import arm_starts
 from recap.types import F32, F64, Episode
 
 ActionMode: TypeAlias = Literal["absolute", "delta"]
 Fit: TypeAlias = Literal["resize", "letterbox", "crop"]
 ObjectKind: TypeAlias = Literal["pose2", "pose3", "box"]
 POSE_SIZES: Mapping[str, int] = {"pose2": 3, "pose3": 7, "box": 4}
-Limit: TypeAlias = float | tuple[float, ...]  # of all numbers of a feature, or one a number
-PLANE, SPACE = 3, 7  # numbers of a frame: x, y, angle; xyz and a quaternion, w first
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What a number of that kind is.
-
-    Args:
-        letters: one a number, as statistics and augmentation know them: X Y Z a position, r a 6-D rotation,
-            g a gripper, J a joint, a an angle, u anything else. Small x y z j: relative to another.
-        sizes: how many numbers there may be; none: any number.
-        unit: unless a feature has its own.
-        limits: unless a feature has its own.
-        tolerances: unit -> how far from its target a progress gate lets it be; none: not waited for.
-    """
-
-    letters: str
-    sizes: tuple[int, ...] = ()
-    unit: str = ""
-    limits: tuple[float, float] | None = None
-    tolerances: Mapping[str, float] = field(default_factory=dict)
-
-
-LENGTHS = {"m": 0.005, "cm": 0.5, "mm": 5.0}
-KINDS: Mapping[str, Kind] = {
-    "position": Kind("XYZ", (2, 3), "m", tolerances={**LENGTHS, "px": 5.0}),
-    "rotation6d": Kind("r", (6,), tolerances={"": 0.06}),  # rad
-    "angle": Kind("a", (), "rad", tolerances={"rad": 0.06, "deg": 3.4}),
-    "gripper": Kind("g", (), "", (0.0, 1.0)),  # it closes on things, and never comes to its target
-    "joint": Kind("J", (), "rad", tolerances={"rad": 0.03, "deg": 1.7, **LENGTHS}),
-    "scalar": Kind("u"),
-}
-RELATIVE = str.maketrans("XYZJ", "xyzj")
-
-
-@dataclass(frozen=True)
-class Feature:
-    """Some numbers that belong together."""
-
-    name: str
-    kind: str
-    size: int = 0  # 0: the kind's own, or 1
-    unit: str = ""  # empty: the kind's own
-    limits: tuple[Limit, Limit] | None = None  # least and greatest
-
-    def __post_init__(self) -> None:
-        one_of("kind", self.kind, tuple(KINDS))
-        kind = KINDS[self.kind]
-        if not self.size:
-            if len(kind.sizes) > 1:
-                raise InputError(f"feature '{self.name}' ({self.kind}) lacks its size: give 2 or 3")
-            object.__setattr__(self, "size", kind.sizes[0] if kind.sizes else 1)
-        if self.size < 1 or (kind.sizes and self.size not in kind.sizes):
-            allowed = " or ".join(map(str, kind.sizes)) or "1 or more"
-            raise InputError(
-                f"feature '{self.name}' ({self.kind}) has {self.size} numbers: it should have {allowed}"
-            )
-        object.__setattr__(self, "unit", self.unit or kind.unit)
-        object.__setattr__(self, "limits", self.limits or kind.limits)
-        if self.limits is None:
-            return
-        if any(np.size(limit) not in (1, self.size) for limit in self.limits):
-            raise InputError(
-                f"feature '{self.name}' has limits {self.limits}: give {self.size} numbers or one"
-            )
-        if not np.less(*self.limits).all():
-            raise InputError(f"feature '{self.name}' has limits {self.limits}: give the lower one first")
-
-    @property
-    def letters(self) -> str:
-        """One a number."""
-        letters = KINDS[self.kind].letters
-        return letters[: self.size] if len(letters) > 1 else letters * self.size
 
 
 @dataclass(frozen=True)
@@ -177,134 +98,6 @@ class Kinematics:
     def tips(self) -> Mapping[str, str]:
         """Tool -> tip."""
         return {"tool": self.tip} if isinstance(self.tip, str) else self.tip
-
-
-@dataclass(frozen=True)
-class Body:
-    """The features of proprioception or of an action, laid side by side."""
-
-    features: tuple[Feature, ...]
-    changes: bool = False  # whether they are changes (delta) rather than values
-
-    def __post_init__(self) -> None:
-        names = [feature.name for feature in self.features]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise InputError(f"feature '{twice[0]}' is given twice: give each feature once")
-
-    @cached_property
-    def size(self) -> int:
-        """How many numbers there are."""
-        return sum(feature.size for feature in self.features)
-
-    @cached_property
-    def letters(self) -> str:
-        """One a number; of changes, those of what is relative."""
-        letters = "".join(feature.letters for feature in self.features)
-        return letters.translate(RELATIVE) if self.changes else letters
-
-    @cached_property
-    def spans(self) -> tuple[tuple[Feature, slice], ...]:
-        """Each feature with its columns."""
-        found, at = [], 0
-        for feature in self.features:
-            found.append((feature, slice(at, at + feature.size)))
-            at += feature.size
-        return tuple(found)
-
-    @cached_property
-    def positions(self) -> tuple[int, ...]:
-        """Where each 3-D position begins: the tools."""
-        return tuple(at.start for f, at in self.spans if f.kind == "position" and f.size == 3)
-
-    @cached_property
-    def is_planar(self) -> bool:
-        """Whether its positions are in a plane, and no other number of it turns or is mirrored."""
-        kinds = {(f.kind, f.size if f.kind == "position" else 0) for f in self.features}
-        return ("position", 2) in kinds and kinds <= {("position", 2), ("gripper", 0), ("scalar", 0)}
-
-    def into(self, frame: F64, values: F64) -> F64:
-        """Rows (..., size) of the world expressed in a frame (3,) or (7,); what does not move stays."""
-        return self._moved(frame, values, inverse=True)
-
-    def out_of(self, frame: F64, values: F64) -> F64:
-        """The inverse of `into`."""
-        return self._moved(frame, values, inverse=False)
-
-    def _moved(self, frame: F64, values: F64, inverse: bool) -> F64:
-        out = np.array(values, np.float64)
-        if len(frame) == PLANE:
-            move = into_frame if inverse else out_of_frame
-            turning = np.array([0.0, 0.0, frame[2]])
-            for feature, at in self.spans:
-                if feature.kind == "position":
-                    two = slice(at.start, at.start + 2)
-                    out[..., two] = move(frame, out[..., two])
-                elif feature.kind == "rotation6d":
-                    for axis in (at.start, at.start + 3):
-                        out[..., axis : axis + 2] = move(turning, out[..., axis : axis + 2])
-                elif feature.kind == "angle":  # a heading in the plane
-                    out[..., at] += -frame[2] if inverse else frame[2]
-            return out
-        turn = quaternion_to_matrix(frame[3:])
-        turn = turn.T if inverse else turn
-        for feature, at in self.spans:
-            if feature.kind == "position" and feature.size == 3:
-                xyz = out[..., at]
-                out[..., at] = _turned(turn, xyz - frame[:3]) if inverse else _turned(turn, xyz) + frame[:3]
-            elif feature.kind == "rotation6d":
-                for axis in (at.start, at.start + 3):
-                    out[..., axis : axis + 3] = _turned(turn, out[..., axis : axis + 3])
-        return out
-
-    def origin(self, now: F32) -> F32:
-        """What is subtracted to make rows relative to `now` (..., size): positions and joints."""
-        moving = np.isin(np.array(list(self.letters)), list("XYZJ"))
-        return np.asarray(np.where(moving, now, 0), np.float32)
-
-    def project(self, values: F32, base: F32) -> F32:
-        """The nearest valid rows (H, size): rotations are rotations, grippers within limits.
-
-        Args:
-            base: (H, size), used where a rotation is degenerate.
-        """
-        out = np.array(values, np.float32)
-        for feature, at in self.spans:
-            if feature.kind == "rotation6d":
-                out[:, at] = orthonormal6(out[:, at], base[:, at])
-            elif feature.kind == "gripper" and feature.limits is not None:
-                out[:, at] = np.clip(out[:, at], *feature.limits)
-        return out
-
-    @cached_property
-    def bounds(self) -> tuple[F64, F64]:
-        """The least and the greatest value of each number."""
-        low, high = np.full(self.size, -math.inf), np.full(self.size, math.inf)
-        for feature, at in self.spans:
-            if feature.limits is not None:
-                low[at], high[at] = feature.limits
-        return low, high
-
-
-_PARTS = re.compile(r"XYZ|XY|r{6}|.")
-_KIND_OF = {"XYZ": "position", "XY": "position", "r" * 6: "rotation6d"}
-_KIND_OF |= {"g": "gripper", "J": "joint", "a": "angle"}
-
-
-@lru_cache(maxsize=256)
-def body_of(letters: str) -> Body:
-    """The body that letters describe, for terms, which know letters alone."""
-    parts = _PARTS.findall(letters)
-    return Body(
-        tuple(
-            Feature(str(number), _KIND_OF.get(part, "scalar"), len(part)) for number, part in enumerate(parts)
-        )
-    )
-
-
-def _turned(turn: F64, xyz: F64) -> F64:
-    product: F64 = (turn @ xyz[..., None])[..., 0]
-    return product
 
 
 @dataclass(frozen=True)
@@ -454,7 +247,6 @@ def _shown(feature: Feature) -> str:
 
 def infer_robot(episode: Episode, name: str = "") -> RobotSpec:
     """The description that a demonstration's numbers suggest, for data that come without one."""
-    from recap.geometry3 import ARM_DIM, arm_starts
 
     def features(values: F32) -> tuple[Feature, ...]:
         starts = arm_starts(values)
@@ -466,7 +258,6 @@ def infer_robot(episode: Episode, name: str = "") -> RobotSpec:
             return (Feature("position", "position", 2, "px"),)
         return (Feature("state", "scalar", size),) if size else ()
 
-    assert ARM_DIM == 10
     kinds = {size: kind for kind, size in POSE_SIZES.items()}
     objects = {
         key: ObjectSpec(kinds[poses.shape[1]], int(episode.attributes.get("symmetry", 1)))  # type: ignore[arg-type]
@@ -482,13 +273,4 @@ def infer_robot(episode: Episode, name: str = "") -> RobotSpec:
         cameras={camera: CameraSpec() for camera in episode.images},
         objects=objects,
         goal=goal,
-    )
-
-
-def arm_features(name: str) -> tuple[Feature, ...]:
-    """An arm in tool space: 10 numbers."""
-    return (
-        Feature(f"{name}.position", "position", 3, "m"),
-        Feature(f"{name}.rotation", "rotation6d"),
-        Feature(f"{name}.gripper", "gripper"),
     )

@@ -13,6 +13,7 @@ import pytest
 
 from episodes import observation_of
 from recap.assembly import AgentConfig
+from recap.body import Body, Feature
 from recap.cli import main
 from recap.errors import InputError
 from recap.evaluation.agents import Trial
@@ -34,7 +35,7 @@ from recap.pool.content import content_id
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.packed import write_packed
 from recap.pool.store import Pool
-from recap.robot import ActionMode, Body, Feature, RobotSpec
+from recap.robot import ActionMode, RobotSpec
 from recap.types import Episode
 from recap.video import video_size
 from toy_policy import demonstrations, drawn, toy_config, toy_policy, write_demonstrations

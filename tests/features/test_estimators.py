@@ -6,10 +6,11 @@ import cv2
 import numpy as np
 import pytest
 
+from recap.body import arm_features
 from recap.errors import InputError
 from recap.features.estimators import AprilTag, estimator_of, prepared, with_poses
 from recap.geometry3 import quaternion_to_matrix
-from recap.robot import CameraSpec, ObjectSpec, RobotSpec, arm_features
+from recap.robot import CameraSpec, ObjectSpec, RobotSpec
 from recap.types import F64, U8, Episode, Observation
 
 SIZE = 0.05  # m

@@ -11,11 +11,12 @@ import pytest
 from arms import arms_episode
 
 from episodes import random_episode
+from recap.body import Feature
 from recap.errors import InputError
 from recap.pool.layout import refuse_other_layout
 from recap.pool.memory import MemoryView
 from recap.pool.store import Pool
-from recap.robot import CameraSpec, Feature, RobotSpec
+from recap.robot import CameraSpec, RobotSpec
 from recap.types import Episode
 
 FILM = [np.zeros((32, 32, 3), np.uint8)] * 12

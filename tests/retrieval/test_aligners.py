@@ -10,6 +10,7 @@ import pytest
 
 from episodes import observation_of, random_episode
 from recap.agent import RetrievalAgent
+from recap.body import Feature, arm_features
 from recap.errors import InputError
 from recap.features.describer import TermDescriber
 from recap.features.terms import ImageFeature, ObjectPosition, Position, Proprio, Term
@@ -23,7 +24,7 @@ from recap.retrieval.explain import query_at
 from recap.retrieval.pairs import find_pairs
 from recap.retrieval.presets import find_retrieval
 from recap.retrieval.retriever import Retriever
-from recap.robot import Feature, ObjectSpec, RobotSpec, arm_features
+from recap.robot import ObjectSpec, RobotSpec
 from recap.types import Episode, FrameRef, Query, Requires
 from recap_worlds.dualarm.robot import TWO_ARMS
 from recap_worlds.pusht.contact import ContactFrame

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recap.body import Feature, arm_features
 from recap.errors import InputError
 from recap.features.describer import TermDescriber
 from recap.pool.memory import MemoryPool
@@ -14,7 +15,7 @@ from recap.retrieval.explain import query_at
 from recap.retrieval.paths import PATH
 from recap.retrieval.presets import RetrievalFile, find_retrieval, full_name, short_name
 from recap.retrieval.retriever import Retriever
-from recap.robot import CameraSpec, Feature, ObjectSpec, RobotSpec, arm_features
+from recap.robot import CameraSpec, ObjectSpec, RobotSpec
 from recap.types import Episode
 
 ROBOT = RobotSpec(

@@ -13,9 +13,10 @@ from served import served
 
 from recap import config as configs
 from recap.assembly import AgentConfig
+from recap.body import Feature, arm_features
 from recap.errors import InputError, ServerError
 from recap.pool.memory import MemoryPool
-from recap.robot import CameraSpec, Feature, RobotSpec, arm_features, infer_robot
+from recap.robot import CameraSpec, RobotSpec, infer_robot
 from recap.serving.service import ServeSpec, Service
 from recap.types import F32, F64, U8, Episode
 from recap_client.client import PolicyClient

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recap.body import Feature
 from recap.errors import WireError
-from recap.robot import CameraSpec, Feature, ObjectSpec, RobotSpec
+from recap.robot import CameraSpec, ObjectSpec, RobotSpec
 from recap.serving.observations import (
     Look,
     Reset,

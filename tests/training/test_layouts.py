@@ -13,6 +13,7 @@ from accelerate import tracking
 from accelerate.utils import LoggerType
 
 from recap.agent import RetrievalAgent
+from recap.body import Feature
 from recap.errors import InputError
 from recap.policies.canonical import canonical_image
 from recap.policies.checkpoint import from_pretrained
@@ -20,7 +21,7 @@ from recap.policies.vectors import letters_of, vectors_of
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.retriever import Retriever
-from recap.robot import CameraSpec, Feature, ObjectSpec, RobotSpec
+from recap.robot import CameraSpec, ObjectSpec, RobotSpec
 from recap.training.batches import NO_AUGMENT, BatchSource
 from recap.training.config import TrainConfig
 from recap.training.data import TrainingData, build_data, split, training_retrieval

@@ -47,7 +47,8 @@ def init(
     from recap.errors import InputError
     from recap.pool.importers import open_source
     from recap.robot import load_robot
-    from recap.robot_draft import compare, draft, is_other, read_data, render
+    from recap.robot_draft import draft, read_data
+    from recap.robot_draft_text import compare, is_other, render
     from recap.run_directory import write_whole
 
     if out.exists() and not force:

@@ -12,6 +12,7 @@ import numpy as np
 
 from recap.agent import Plan, RetrievalAgent
 from recap.assembly import AgentConfig, assemble_agent, load_policy, suite_of
+from recap.body import Body, Feature
 from recap.compatible import refuse_other_robot
 from recap.errors import InputError
 from recap.evaluation.agents import Trial
@@ -26,7 +27,7 @@ from recap.pool.opening import open_demonstrations, open_pool
 from recap.pool.view import PoolView
 from recap.retrieval.explain import observation_at
 from recap.retrieval.quality import Estimate, descriptor_quality, estimate
-from recap.robot import Body, Feature, RobotSpec
+from recap.robot import RobotSpec
 from recap.types import F64, Episode, Observation, Requires, Retrieval
 
 METHODS = POLICY, REPLAYED, ALONE, HOLD, MEAN = "policy", "replay", "no retrieval", "hold", "mean action"

@@ -7,12 +7,12 @@ from typing import Protocol
 
 import numpy as np
 
+from recap.body import body_of
 from recap.errors import InputError
 from recap.features.language import TextEncoder
 from recap.features.vision import ImageEncoder
 from recap.geometry import canonical_poses, into_frame
 from recap.geometry3 import canonical_poses3
-from recap.robot import body_of
 from recap.types import F32, F64, Frames, Requires
 from recap_client.messages import TIME_OFFSET
 

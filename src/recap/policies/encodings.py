@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from recap.body import RELATIVE, Body
 from recap.errors import InputError
 from recap.geometry import into_frame
 from recap.geometry3 import quaternion_to_rotation6
-from recap.robot import RELATIVE, Body, RobotSpec
+from recap.robot import RobotSpec
 from recap.types import F32, F64
 
 PLACES, TURNS = "XYZJxyzj", "CScsra"

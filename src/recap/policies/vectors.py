@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from recap.body import RELATIVE
 from recap.errors import InputError
 from recap.policies.config import PolicyConfig
-from recap.robot import RELATIVE
 from recap.types import F32, F64, Conditioning
 
 

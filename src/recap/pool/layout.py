@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from recap.body import Body
 from recap.errors import InputError
 from recap.pool.view import PoolView
-from recap.robot import Body, RobotSpec, infer_robot
+from recap.robot import RobotSpec, infer_robot
 from recap.types import Episode
 
 N_COMPARED = 16

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from recap.body import PLANE, SPACE
 from recap.errors import InputError
 from recap.features.describer import Retargeting
 from recap.features.scene_terms import ARM, ActionsAhead
@@ -16,7 +17,7 @@ from recap.features.terms import Actions, Term, goal_of, object_poses
 from recap.geometry import into_frame
 from recap.retrieval.scenes import carried_objects, objects_of
 from recap.retrieval.transport import transport
-from recap.robot import PLANE, SPACE, RobotSpec
+from recap.robot import RobotSpec
 from recap.types import F64, Episode, Frames, Requires
 
 Rows = NDArray[np.int64]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recap.body import Body
 from recap.policies.canonical import canonical_image
 from recap.policies.config import PolicyConfig
 from recap.policies.layout import build_layout, frame_offsets
@@ -21,7 +22,6 @@ from recap.pool.view import PoolView
 from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.pairs import Pairs
-from recap.robot import Body
 from recap.training.tables import new_table
 from recap.types import F32, F64, U8, Conditioning, Episode, FrameRef
 

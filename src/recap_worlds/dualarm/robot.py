@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from recap.robot import CameraSpec, ObjectSpec, RobotSpec, arm_features
+from recap.body import arm_features
+from recap.robot import CameraSpec, ObjectSpec, RobotSpec
 
 CAMERAS = ("head", "left_wrist", "right_wrist")
 TWO_ARMS = RobotSpec(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from recap.body import Feature
 from recap.policies.config import ImageConfig
-from recap.robot import CameraSpec, Feature, ObjectSpec, RobotSpec
+from recap.robot import CameraSpec, ObjectSpec, RobotSpec
 
 BOARD = 512.0  # px
 IMAGE_SIZE = 96  # px of a camera image
