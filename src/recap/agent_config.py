@@ -29,6 +29,8 @@ class AgentConfig:
     retrieval: str = ""  # by name, such as world, or a file
     subtrajectories: bool | None = None  # parts of demonstrations are retrieved too
     n_candidates: int | None = None  # trajectories that stage 1 keeps
+    reach: float | None = None  # added to the cost of a moment whose chunk the robot cannot reach
+    reach_ahead: int | None = None  # frames of a demonstration that count for it; 0: the chunk
     n_action_steps: int | None = None  # of a chunk that are executed before the next look
     reaction: Reaction = "hold"  # to low confidence, or to nothing retrieved
     min_confidence: float = 0.0  # below it the reaction is taken

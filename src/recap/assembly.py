@@ -192,6 +192,11 @@ def _retrieval(
 
     name = retrieval_name(config, suite, None if policy is None else policy.config)
     describer, retrieval = find_retrieval(name, robot or _inferred(source), config.n_candidates)
+    reach = retrieval.reach if config.reach is None else config.reach
+    ahead = retrieval.reach_ahead if config.reach_ahead is None else config.reach_ahead
+    if reach and robot is None:
+        raise InputError("reach is weighed and nothing says where the robot can go: give its robot.yaml")
+    retrieval = replace(retrieval, reach=reach, reach_ahead=ahead)
     stamp = None if policy is None else policy.stamp
     if stamp is None and config.settings_of is not None:
         from recap.policies.checkpoint import read_stamp

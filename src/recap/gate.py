@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from recap.agent_config import PATIENCE
+from recap.agent_config import PATIENCE, AgentConfig
 from recap.body import KINDS
 from recap.errors import InputError, one_of
 from recap.robot import RobotSpec
@@ -48,3 +49,13 @@ def gate_of(robot: RobotSpec, tolerance: Mapping[str, float] | None = None, pati
             code="gate.nothing",
         )
     return Gate(tuple(parts), tuple(robot.measured.tolist()), patience)
+
+
+def gate_said(robot: RobotSpec, config: AgentConfig) -> dict[str, Any] | None:
+    """For a server's metadata: the robot's side, which observes every step, waits by it; None: it cannot."""
+    try:
+        return gate_of(robot, config.gate_tolerance, config.gate_patience).plain(config.gate)
+    except InputError:
+        if config.gate:
+            raise
+        return None

@@ -195,6 +195,30 @@ class JointSpace:
             out[:, here] = (sent[:, there] - offset) / length
         return out
 
+    def _sought(self, row: F64, now: F64, layout: _Layout) -> tuple[F64, tuple[float, float]]:
+        """The joints (n,) near `now` for tools as a row of tool space has them; errors in mm and degrees."""
+        turn, shift = self._base
+        positions = np.array([(row[at] - shift) @ turn for at in layout.positions])
+        rotations = np.tile(np.eye(3), (len(positions), 1, 1))
+        for axes, at in zip(rotations, layout.rotations, strict=True):
+            axes[:] = axes if at is None else turn.T @ rotation6_to_matrix(row[at])
+        found, length, angle = self.chain.solve(now, positions, rotations, self._rest)
+        return found, (1000 * length, math.degrees(angle))
+
+    def can_reach(self, targets: F64, proprio: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which targets (n, a) are within the tolerance, each sought from the one before it.
+
+        Args:
+            proprio: (p,) in tool space: where the tools are now.
+        """
+        rest = np.asarray(self.rest, np.float64)[self._state.joints] * self._state.scale
+        now, _ = self._sought(np.asarray(proprio, np.float64), rest, self._state)
+        found = np.zeros(len(targets), bool)
+        for number, row in enumerate(np.asarray(targets, np.float64)):
+            now, errors = self._sought(row, now, self._action)
+            found[number] = (np.array(errors) <= self._kinematics.tolerance).all()
+        return found
+
     def command(self, chunk: F64, sent: NDArray[Any]) -> tuple[F64, Reach]:
         """What to send (H, n) so that the tools go to a chunk of targets (H, a).
 
@@ -204,7 +228,6 @@ class JointSpace:
             sent: what the robot sent last, (n,).
         """
         layout, k = self._action, self._kinematics
-        turn, shift = self._base
         now = np.asarray(sent, np.float64)[self._state.joints] * self._state.scale
         most = k.max_speed / self.tool_robot.control_hz
         out = np.zeros((len(chunk), layout.size))
@@ -213,12 +236,7 @@ class JointSpace:
         before: F64 = self.robot.hold(np.asarray(sent))
         held = False
         for number, row in enumerate(np.asarray(chunk, np.float64)):
-            positions = np.array([(row[at] - shift) @ turn for at in layout.positions])
-            rotations = np.tile(np.eye(3), (len(positions), 1, 1))
-            for axes, at in zip(rotations, layout.rotations, strict=True):
-                axes[:] = axes if at is None else turn.T @ rotation6_to_matrix(row[at])
-            wanted, *error = self.chain.solve(now, positions, rotations, self._rest)
-            errors[number] = 1000 * error[0], math.degrees(error[1])
+            wanted, errors[number] = self._sought(row, now, layout)
             held |= k.unreachable == "hold" and bool((errors[number] > k.tolerance).any())
             out[number] = before
             if held:

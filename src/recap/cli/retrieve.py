@@ -59,8 +59,9 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
     first = view.episode(episode_id)
     asked = (suite.retrieval_for(first, first) for suite in suites().values())
     name = retrieval or next((found for found in asked if found), "world")
-    describer, config = find_retrieval(name, getattr(view, "robot", None) or infer_robot(first))
-    explanation = explaining.explain(Retriever(source, describer, config), view, ref, matches)
+    robot = getattr(view, "robot", None) or infer_robot(first)
+    describer, config = find_retrieval(name, robot)
+    explanation = explaining.explain(Retriever(source, describer, config, robot), view, ref, matches)
     found, terms = explanation.retrieval, explanation.terms
     rows = [
         [f"{m.ref.episode_id}:{m.ref.t}", f"{m.distance:.4g}", *(f"{m.costs[term]:.4g}" for term in terms)]

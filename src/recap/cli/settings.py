@@ -23,6 +23,8 @@ HELP = {
     "retrieval": "How to retrieve, by name or file.  [default: the policy's, or the env's]",
     "subtrajectories": "Retrieve parts of demonstrations too.  [default: the policy's]",
     "n_candidates": "Trajectories that stage 1 keeps.  [default: the retrieval's]",
+    "reach": "Cost of a moment whose chunk the robot cannot reach.  [default: the retrieval's, mostly 0]",
+    "reach_ahead": "Frames that must be within reach; 0: the chunk.  [default: the retrieval's]",
     "n_action_steps": "Actions of a chunk to execute.  [default: the policy's]",
     "reaction": "To nothing retrieved or low confidence: hold, stop, ignore.",
     "min_confidence": "Below it, react.",

@@ -37,6 +37,8 @@ class RetrievalConfig:
     stall_decay: float = 0.97  # a chunk
     follow_bonus: float = 0.0  # how much nearer the moment counts to which the last chunk led
     follow_fade: float = 0.0  # and how much less of it for each frame before or after
+    reach: float = 0.0  # added to the cost of a moment from which the robot can reach nothing of the chunk
+    reach_ahead: int = 0  # frames of a demonstration that count for it; 0: the chunk
     max_distance: float = math.inf  # beyond it nothing is retrieved
     lead: int = 0  # frames by which actions run ahead of the tool, where chunks are cut short
     n_action_steps: int | None = None  # of a replayed chunk before the next look; none: the whole chunk
@@ -63,6 +65,10 @@ class RetrievalConfig:
         if self.n_candidates is not None and self.n_candidates < 1:
             raise InputError(
                 f"n_candidates {self.n_candidates} keeps nothing: give 1 or more, or none for all"
+            )
+        if not 0 <= self.reach < math.inf or self.reach_ahead < 0:
+            raise InputError(
+                f"reach {self.reach} or reach_ahead {self.reach_ahead} is negative: give 0 or more"
             )
         if self.chunk_size < 1 or self.trim < 0:
             raise InputError("chunk_size must be 1 or more, and trim 0 or more")

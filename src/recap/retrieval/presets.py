@@ -43,6 +43,8 @@ class RetrievalFile:
     n_candidates: int | None = None
     chunk_size: int | None = None
     n_action_steps: int | None = None
+    reach: float | None = None  # added to the cost of a moment whose chunk the robot cannot reach
+    reach_ahead: int | None = None  # frames that count for it; none: the chunk
 
     def build(self, robot: RobotSpec | None) -> Retrieval:
         """Describer and config for a robot."""
@@ -58,7 +60,8 @@ class RetrievalFile:
             describer, config = find_retrieval(self.base, robot)
         for name in (*self.weights, *self.scene_weights, *self.scales):
             one_of(f"term of retrieval '{self.name}'", name, (*describer.terms, PATH))
-        own = {key: getattr(self, key) for key in ("n_candidates", "chunk_size", "n_action_steps")}
+        plain = ("n_candidates", "chunk_size", "n_action_steps", "reach", "reach_ahead")
+        own = {key: getattr(self, key) for key in plain}
         merged = {
             key: {**getattr(config, key), **getattr(self, key)}
             for key in ("weights", "scene_weights", "scales")

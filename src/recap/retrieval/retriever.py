@@ -15,6 +15,7 @@ from recap.retrieval.confidence import Calibration, calibrate
 from recap.retrieval.config import RetrievalConfig, with_scales
 from recap.retrieval.index import EACH_BEGIN, I64, Index, build_index, squared_distances
 from recap.retrieval.paths import PATH
+from recap.retrieval.reach import REACH, Reachability
 from recap.robot import RobotSpec
 from recap.types import F32, F64, Episode, FrameRef, Match, Moment, Query, Requires, Retrieval
 
@@ -46,6 +47,8 @@ class Retriever:
         # apart, for a history of them need not be encoded.
         self._moment = describer.only(name for name, weight in config.weights.items() if weight > 0)
         self._moments = self._moment.by_cameras()
+        # Training, which knows what was done, retrieves for no robot.
+        self._reach = Reachability(robot, config) if config.reach and robot is not None else None
         self._scene = describer.only(name for name, weight in config.scene_weights.items() if weight > 0)
 
     @property
@@ -130,17 +133,27 @@ class Retriever:
     def _matches(self, index: Index, query: Query, candidates: I64, added: F64, n: int) -> tuple[Match, ...]:
         """Stage 2: the n nearest moments of the candidates, by whichever name of the query."""
         found: list[Match] = []
+        groups = [slice(None)]
+        if self._reach is not None:  # neighbours of a moment lead to the same place: one a demonstration
+            groups = [slice(i, i + 1) for i in range(len(candidates))]
         weighed = self.config.weights.get(PATH, 0.0) > 0
         led = dict(zip(candidates.tolist(), added.tolist(), strict=True)) if weighed else {}
         for number in self._symmetries(query):
             asked = self._ask(index, query, number)
-            rows, distances = self._nearest(index, asked, query, candidates, added, n)
-            found += [
-                _match(index, asked, int(row), float(distance), number, led)
-                for row, distance in zip(rows, distances, strict=True)
-                if row >= 0 and distance <= self.config.max_distance
-            ]
-        return tuple(sorted(found, key=lambda match: match.distance)[:n])
+            for part in groups:
+                rows, distances = self._nearest(
+                    index, asked, query, candidates[part], added[part], n if self._reach is None else 1
+                )
+                found += [
+                    _match(index, asked, int(row), float(distance), number, led)
+                    for row, distance in zip(rows, distances, strict=True)
+                    if row >= 0 and distance <= self.config.max_distance
+                ]
+        found.sort(key=lambda match: match.distance)
+        if self._reach is None:
+            return tuple(found[:n])
+        assert self._view is not None
+        return tuple(self._reach.ranked(found, query, self._view, n))
 
     def candidates(self, index: Index, query: Query) -> tuple[I64, F64]:
         """Stage 1: the trajectories whose first scene is nearest to the episode's, and their path costs."""
@@ -214,7 +227,7 @@ class Retriever:
         if self._calibration is None or self._calibration.is_outgrown(len(index.episode_ids)):
             self._calibration = calibrate(self, index)
         return self._calibration.confidence(
-            math.sqrt(sum(cost for name, cost in match.costs.items() if name != PATH))
+            math.sqrt(sum(cost for name, cost in match.costs.items() if name not in (PATH, REACH)))
         )
 
 

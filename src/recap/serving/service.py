@@ -18,7 +18,7 @@ from recap.agent import RetrievalAgent
 from recap.assembly import assemble_agent, load_policy, policy_config
 from recap.compatible import refuse_other_robot
 from recap.errors import InputError, RecapError
-from recap.gate import gate_of
+from recap.gate import gate_said
 from recap.pool.opening import open_pool
 from recap.pool.store import Pool
 from recap.pool.view import PoolSource
@@ -32,7 +32,6 @@ from recap.serving.scene import Scene
 from recap.serving.spec import ServeSpec
 from recap.suites import Options, PoseEstimator
 from recap.types import F64, Observation, Retrieval
-from recap_client.gate import Gate
 from recap_client.limits import ActionLimits, limit_actions
 from recap_client.messages import IMAGE, STATE
 
@@ -96,7 +95,7 @@ class Service:
         config = self.agent.retriever.config
         self.joints = self.agent.joints  # of a robot that sends and takes joints
         self.sent = self.robot if self.joints is None else self.joints.robot  # what its messages hold
-        self.gate = self._gate()
+        self.gate = gate_said(self.sent, spec.agent)
         tasks = {pool.view().episode(name).task for name in pool.view().episode_ids}
         only_task = tasks.pop() if len(tasks) == 1 else ""  # what a client need not send
         needs = self.agent.requires
@@ -155,16 +154,6 @@ class Service:
             robot = replace(robot, max_step={**own, **less})  # refuses features that it does not have
         columns = tuple((at.start, at.stop, step) for at, step in robot.max_steps)
         return ActionLimits(*robot.act.bounds, columns, robot.action_mode == "delta")
-
-    def _gate(self) -> Gate | None:
-        """Of what its messages hold; the robot's side, which observes every step, waits by it."""
-        asked = self.spec.agent
-        try:
-            return gate_of(self.sent, asked.gate_tolerance, asked.gate_patience)
-        except InputError:
-            if asked.gate:
-                raise
-            return None
 
     @property
     def store(self) -> Pool:
@@ -235,7 +224,7 @@ class Service:
             "action_low": limits.low.tolist(),
             "action_high": limits.high.tolist(),
             "max_steps": [list(step) for step in limits.steps],
-            "gate": None if self.gate is None else self.gate.plain(self.spec.agent.gate),
+            "gate": self.gate,
             "pool_version": self.agent.retriever.source.view().version,
             "pool_writable": self.is_writable,
             "default_prompt": self.look.default_prompt,

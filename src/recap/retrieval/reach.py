@@ -1,0 +1,82 @@
+"""Which moments lead where the robot can go: carried chunks by inverse kinematics, or by limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.errors import InputError
+from recap.kinematics import joint_space
+from recap.pool.view import PoolView
+from recap.retrieval.config import RetrievalConfig
+from recap.robot import RobotSpec
+from recap.types import F64, FrameRef, Match, Moment, Query
+
+REACH = "reach"  # among the costs of a match
+N_POSES = 4  # of a carried chunk that are tried, evenly spread, the last one always
+N_TRIED = 16  # demonstrations, nearest first
+SLACK = 1e-6  # beyond a limit
+
+
+class Reachability:
+    """Adds to the cost of a moment what of its carried chunk the robot cannot reach.
+
+    Args:
+        robot: with `kinematics`, or with limits of positions or joints.
+        config: its `reach` is added where nothing can be reached, a share of it where some cannot.
+    """
+
+    def __init__(self, robot: RobotSpec, config: RetrievalConfig) -> None:
+        bounded = [f for f in robot.action if f.kind != "gripper" and f.limits]
+        changes = robot.action_mode == "delta"
+        if changes or not (robot.kinematics or bounded):
+            why = "takes changes (delta)" if changes else "has neither kinematics nor limits"
+            raise InputError(
+                f"retrieval '{config.name}' weighs reach, and robot '{robot.name}' {why}: leave reach out, or "
+                "say in robot.yaml where it can go",
+                code="retrieval.reach",
+            )
+        self.robot, self.config = robot, config
+        self.joints = joint_space(robot)
+        low, high = robot.act.bounds
+        moving = np.concatenate([np.full(f.size, f in bounded) for f in robot.action])
+        self._low, self._high = np.where(moving, low, -np.inf), np.where(moving, high, np.inf)
+
+    def ranked(self, matches: Sequence[Match], query: Query, view: PoolView, n: int) -> list[Match]:
+        """The n best of some matches that come nearest first; as few are tried as settle that."""
+        done: list[Match] = []
+        for match in matches[:N_TRIED]:
+            done.sort(key=lambda one: one.distance)
+            if len(done) >= n and done[n - 1].distance <= match.distance:
+                break
+            cost = self.config.reach * float(np.mean(self.beyond(match, query, view)))
+            costs = {**match.costs, REACH: cost}
+            done.append(replace(match, distance=math.sqrt(match.distance**2 + cost), costs=costs))
+        return sorted(done, key=lambda one: one.distance)[:n]
+
+    def beyond(self, match: Match, query: Query, view: PoolView) -> NDArray[np.bool_]:
+        """Of some poses of the carried chunk, which the robot cannot reach."""
+        now = query.window[-1]
+        poses = self._carried(match.ref, match.symmetry_index, query, view)
+        out = ((poses < self._low - SLACK) | (poses > self._high + SLACK)).any(axis=1)
+        if self.joints is not None:
+            out |= ~self.joints.can_reach(poses, now.proprio)
+        return np.asarray(out)
+
+    def _carried(self, ref: FrameRef, symmetry_index: int, query: Query, view: PoolView) -> F64:
+        """(n, a) in the world."""
+        aligner, episode = self.config.aligner, view.episode(ref.episode_id)
+        seen = [query.first, query.window[-1]] if aligner.from_start else [query.window[-1]]
+        moment = Moment.of([replace(o, images={}) for o in seen], query.context, symmetry_index)
+        t = len(seen) - 1
+        ahead = self.config.reach_ahead or self.config.chunk_size
+        rows = np.arange(ref.t, min(ref.t + ahead, len(episode)))
+        actions, _ = aligner.carry(episode, rows, moment, t, self.robot, self.config.lead)
+        if not aligner.in_world:
+            actions = self.robot.act.out_of(aligner.frame(moment, t), actions)
+        spread = np.linspace(-1, len(rows) - 1, min(N_POSES, len(rows)) + 1)[1:]
+        return np.asarray(actions[spread.round().astype(int)])
