@@ -195,24 +195,25 @@ class JointSpace:
             out[:, here] = (sent[:, there] - offset) / length
         return out
 
-    def _sought(self, row: F64, now: F64, layout: _Layout) -> tuple[F64, tuple[float, float]]:
+    def _sought(
+        self, row: F64, now: F64, layout: _Layout, rest: F64 | None = None
+    ) -> tuple[F64, tuple[float, float]]:
         """The joints (n,) near `now` for tools as a row of tool space has them; errors in mm and degrees."""
         turn, shift = self._base
         positions = np.array([(row[at] - shift) @ turn for at in layout.positions])
         rotations = np.tile(np.eye(3), (len(positions), 1, 1))
         for axes, at in zip(rotations, layout.rotations, strict=True):
             axes[:] = axes if at is None else turn.T @ rotation6_to_matrix(row[at])
-        found, length, angle = self.chain.solve(now, positions, rotations, self._rest)
+        found, length, angle = self.chain.solve(now, positions, rotations, rest)
         return found, (1000 * length, math.degrees(angle))
 
-    def can_reach(self, targets: F64, proprio: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which targets (n, a) are within the tolerance, each sought from the one before it.
-
-        Args:
-            proprio: (p,) in tool space: where the tools are now.
-        """
+    def posture(self, proprio: NDArray[Any]) -> F64:
+        """Joints (n,) of tools as proprioception (p,) in tool space has them, sought from rest."""
         rest = np.asarray(self.rest, np.float64)[self._state.joints] * self._state.scale
-        now, _ = self._sought(np.asarray(proprio, np.float64), rest, self._state)
+        return self._sought(np.asarray(proprio, np.float64), rest, self._state)[0]
+
+    def can_reach(self, targets: F64, now: F64) -> NDArray[np.bool_]:
+        """Which targets (n, a) are within the tolerance, each sought from the one before, first `now`."""
         found = np.zeros(len(targets), bool)
         for number, row in enumerate(np.asarray(targets, np.float64)):
             now, errors = self._sought(row, now, self._action)
@@ -236,7 +237,7 @@ class JointSpace:
         before: F64 = self.robot.hold(np.asarray(sent))
         held = False
         for number, row in enumerate(np.asarray(chunk, np.float64)):
-            wanted, errors[number] = self._sought(row, now, layout)
+            wanted, errors[number] = self._sought(row, now, layout, self._rest)
             held |= k.unreachable == "hold" and bool((errors[number] > k.tolerance).any())
             out[number] = before
             if held:

@@ -36,7 +36,7 @@ class Reachability:
         if changes or not (robot.kinematics or bounded):
             why = "takes changes (delta)" if changes else "has neither kinematics nor limits"
             raise InputError(
-                f"retrieval '{config.name}' weighs reach, and robot '{robot.name}' {why}: leave reach out, or "
+                f"retrieval '{config.name}' weighs reach, and robot '{robot.name}' {why}: leave it out, or "
                 "say in robot.yaml where it can go",
                 code="retrieval.reach",
             )
@@ -49,22 +49,22 @@ class Reachability:
     def ranked(self, matches: Sequence[Match], query: Query, view: PoolView, n: int) -> list[Match]:
         """The n best of some matches that come nearest first; as few are tried as settle that."""
         done: list[Match] = []
+        now = None if self.joints is None else self.joints.posture(query.window[-1].proprio)
         for match in matches[:N_TRIED]:
             done.sort(key=lambda one: one.distance)
             if len(done) >= n and done[n - 1].distance <= match.distance:
                 break
-            cost = self.config.reach * float(np.mean(self.beyond(match, query, view)))
+            poses = self._carried(match.ref, match.symmetry_index, query, view)
+            cost = self.config.reach * float(np.mean(self._beyond(poses, now)))
             costs = {**match.costs, REACH: cost}
             done.append(replace(match, distance=math.sqrt(match.distance**2 + cost), costs=costs))
         return sorted(done, key=lambda one: one.distance)[:n]
 
-    def beyond(self, match: Match, query: Query, view: PoolView) -> NDArray[np.bool_]:
-        """Of some poses of the carried chunk, which the robot cannot reach."""
-        now = query.window[-1]
-        poses = self._carried(match.ref, match.symmetry_index, query, view)
+    def _beyond(self, poses: F64, now: F64 | None) -> NDArray[np.bool_]:
+        """Which of some poses (n, a) the robot cannot reach."""
         out = ((poses < self._low - SLACK) | (poses > self._high + SLACK)).any(axis=1)
-        if self.joints is not None:
-            out |= ~self.joints.can_reach(poses, now.proprio)
+        if self.joints is not None and now is not None:
+            out |= ~self.joints.can_reach(poses, now)
         return np.asarray(out)
 
     def _carried(self, ref: FrameRef, symmetry_index: int, query: Query, view: PoolView) -> F64:
