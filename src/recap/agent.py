@@ -123,8 +123,7 @@ class RetrievalAgent:
         self.retriever = retriever
         self.policy = policy
         self.context = context
-        self.reaction = reaction
-        self.min_confidence = min_confidence
+        self.reaction, self.min_confidence = reaction, min_confidence
         self.matching = matching
         self.predictor = Predictor(policy, residual, residual_halflife)
         self.gate = gate
@@ -279,8 +278,8 @@ class RetrievalAgent:
         if self.requires.missing(observation.objects, observation.goal) is not None:
             return None
         if episode is None:
-            used = UsedMatches(self.retriever.config)
-            episode = self._episodes[slot] = _Episode(observation, used, Progress(self.gate))
+            used, progress = UsedMatches(self.retriever.config), Progress(self.gate)
+            episode = self._episodes[slot] = _Episode(observation, used, progress)
         episode.window.append(observation)
         if episode.retrieval is not None and self.retriever.is_stale(episode.retrieval):
             episode.drop()  # the pool has changed: what came in may fit better

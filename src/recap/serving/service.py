@@ -178,16 +178,11 @@ class Service:
 
     def new_agent(self, source: PoolSource | None = None, options: Options | None = None) -> RetrievalAgent:
         """Another agent of the same kind, by default over the same pool."""
-        asked = self.spec.agent
-        if self.robot.kinematics is not None:
-            asked = replace(asked, gate=False)  # its gate is in joints
+        # The gate of a robot in joints is in joints: it is the client's alone.
+        asked = self.spec.agent if self.robot.kinematics is None else replace(self.spec.agent, gate=False)
+        context = self.scene.context(options or {})
         return assemble_agent(
-            asked,
-            source or self.pool,
-            self.policy,
-            robot=self.robot,
-            context=self.scene.context(options or {}),
-            suite=self.suite,
+            asked, source or self.pool, self.policy, robot=self.robot, context=context, suite=self.suite
         )
 
     def metadata(self) -> dict[str, Any]:
