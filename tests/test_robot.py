@@ -547,7 +547,6 @@ def test_a_point_in_the_plane_is_recognised() -> None:
     assert difference(PUSHT, robot) is None
     assert (robot.name, robot.control_hz, robot.goal) == ("disc", 10.0, "pose2")
     assert robot.objects == {"block": ObjectSpec("pose2", 2)}
-    assert infer_robot(random_episode("a", 0), "mine").name == "mine"
 
 
 def test_two_arms_are_recognised() -> None:

@@ -40,7 +40,7 @@ from recap_client.gate import Gate, Progress
 if TYPE_CHECKING:
     import torch
 
-    from recap.policies.policy import Policy
+    from recap.policies.policy import TrainedPolicy
 
 N_WINDOW = 8  # observations kept
 N_SEEDS = 1_000_003  # apart: noise of one `noise_seed` is never that of another trial
@@ -99,7 +99,7 @@ class RetrievalAgent:
     def __init__(
         self,
         retriever: Retriever,
-        policy: Policy | None = None,
+        policy: TrainedPolicy | None = None,
         *,
         n_action_steps: int | None = None,
         robot: RobotSpec | None = None,

@@ -9,7 +9,7 @@ from recap.pool.view import PoolView
 from recap.robot import RobotSpec, difference
 
 if TYPE_CHECKING:
-    from recap.policies.policy import Policy
+    from recap.policies.policy import TrainedPolicy
     from recap.retrieval.retriever import Retriever
 
 
@@ -29,7 +29,7 @@ def refuse_other_robot(robot: RobotSpec, view: PoolView, what: str = "pool") -> 
         raise InputError(f"the {what} does not fit robot '{robot.name}': {why}", code="robot.mismatch")
 
 
-def check_retriever(policy: Policy, retriever: Retriever) -> None:
+def check_retriever(policy: TrainedPolicy, retriever: Retriever) -> None:
     """Refuse a retrieval that describes or weighs otherwise than the policy was trained with."""
     stamp, config = policy.stamp, retriever.config
     if retriever.describer.fingerprint != stamp.describer or config.metric_fingerprint != stamp.config:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from types import NoneType, UnionType
@@ -13,7 +12,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from recap.errors import InputError
+from recap.errors import InputError, did_you_mean
 
 T = TypeVar("T")
 
@@ -108,7 +107,7 @@ def _changed(config: Any, changes: Mapping[str, Any], prefix: str) -> Any:
     values = {}
     for key, value in changes.items():
         if key not in known:
-            raise InputError(f"there is no setting '{prefix}{key}': {_close(key, known)}")
+            raise InputError(f"there is no setting '{prefix}{key}': {did_you_mean(key, known)}")
         now = getattr(config, key)
         if isinstance(value, dict):
             if not is_dataclass(now):
@@ -163,11 +162,7 @@ def _check_keys(kind: Any, values: object, what: str, prefix: str, complete: boo
                 raise InputError(f"{what} lacks '{prefix}{key}': it is of another version of recap")
         for key, value in values.items():
             if key not in known:
-                raise InputError(f"{what} has an unknown key '{prefix}{key}': {_close(str(key), known)}")
+                raise InputError(
+                    f"{what} has an unknown key '{prefix}{key}': {did_you_mean(str(key), known)}"
+                )
             _check_keys(hints[key], value, what, f"{prefix}{key}.", complete)
-
-
-def _close(given: str, known: Iterable[str]) -> str:
-    names = list(known)
-    close = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
-    return f"did you mean '{close[0]}'?" if close else f"choose one of {', '.join(names)}"

@@ -15,7 +15,7 @@ from recap.pool.view import PoolView
 from recap.types import F32, F64, U8, Conditioning, Episode, FrameRef
 
 if TYPE_CHECKING:
-    from recap.policies.policy import Policy
+    from recap.policies.policy import TrainedPolicy
 
 MAX_BYTES = 256 << 20  # of all that is kept: latents are small, pixels are not
 Key: TypeAlias = tuple[FrameRef, int, int, str, str]  # match, its content, offset, encoder/camera, alignment
@@ -31,7 +31,9 @@ class RetrievedLatents:
         """All of them."""
         self._kept.clear()
 
-    def show(self, policy: Policy, found: Sequence[tuple[PoolView, Conditioning]]) -> list[Conditioning]:
+    def show(
+        self, policy: TrainedPolicy, found: Sequence[tuple[PoolView, Conditioning]]
+    ) -> list[Conditioning]:
         """Each conditioning with its latents; all that are missing are made by one call of the encoder.
 
         Args:
@@ -62,7 +64,7 @@ class RetrievedLatents:
         return shown
 
 
-def _keys(policy: Policy, given: Conditioning, shown: Episode) -> list[Key]:
+def _keys(policy: TrainedPolicy, given: Conditioning, shown: Episode) -> list[Key]:
     """The frames of a match that the policy is shown, through each camera."""
     from recap.policies.layout import frame_offsets
 

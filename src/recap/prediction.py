@@ -16,7 +16,7 @@ from recap.types import ActionChunk, Conditioning, Observation, Retrieval
 if TYPE_CHECKING:
     import torch
 
-    from recap.policies.policy import Policy
+    from recap.policies.policy import TrainedPolicy
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Predictor:
             are corrected. 0: the residual always counts whole.
     """
 
-    def __init__(self, policy: Policy | None, residual: bool, halflife: float) -> None:
+    def __init__(self, policy: TrainedPolicy | None, residual: bool, halflife: float) -> None:
         if not 0 <= halflife < np.inf:
             raise InputError(f"residual_halflife {halflife} is no distance: give 0 or more")
         self.policy, self.residual, self.halflife = policy, residual, halflife

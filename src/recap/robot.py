@@ -245,7 +245,7 @@ def _shown(feature: Feature) -> str:
     return f"'{feature.name}' ({feature.kind}, {feature.size}{unit})"
 
 
-def infer_robot(episode: Episode, name: str = "") -> RobotSpec:
+def infer_robot(episode: Episode) -> RobotSpec:
     """The description that a demonstration's numbers suggest, for data that come without one."""
 
     def features(values: F32) -> tuple[Feature, ...]:
@@ -266,7 +266,7 @@ def infer_robot(episode: Episode, name: str = "") -> RobotSpec:
     }
     goal: Any = None if episode.goal is None else kinds.get(len(episode.goal))
     return RobotSpec(
-        name or episode.embodiment or "robot",
+        episode.embodiment or "robot",
         float(episode.fps),
         features(episode.proprio),
         features(episode.actions),

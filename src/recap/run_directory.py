@@ -95,16 +95,10 @@ def read_json(file: Path) -> Any:
 
 def write_whole(file: Path, text: str) -> None:
     """Write a file so that it is there whole or not at all, even if the machine stops."""
-    partial = file.with_name(f".{file.name}.partial")
-    try:
-        with partial.open("w", encoding="utf-8") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        partial.replace(file)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with whole_file(file) as partial, partial.open("w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
 
 
 @contextmanager

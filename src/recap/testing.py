@@ -10,7 +10,7 @@ import numpy as np
 from recap.errors import InputError
 from recap.robot import RobotSpec
 from recap.suites import Suite, World
-from recap.types import F64, Observation
+from recap.types import Observation, Requires
 
 
 def check_world(
@@ -74,7 +74,7 @@ def check_robot(robot: Any, spec: RobotSpec, n_steps: int = 3) -> None:
         if not callable(getattr(robot, name, None)):
             problems.append(f"it has no {name}()")
     _raise(f"robot '{spec.name}'", problems)
-    look = Look(spec, _requires(), estimates=False, default_prompt="")
+    look = Look(spec, Requires(), estimates=False, default_prompt="")
     for _ in range(n_steps):
         seen = robot.observe()
         message: Mapping[str, Any] = as_message(seen) if isinstance(seen, Observation) else seen
@@ -84,21 +84,10 @@ def check_robot(robot: Any, spec: RobotSpec, n_steps: int = 3) -> None:
             problems.append(" ".join(str(error).split()))
             break
         problems += _compare(read, spec)
-        robot.act(_held(spec, read.proprio))
+        robot.act(np.clip(spec.hold(read.proprio), *spec.act.bounds))
         if problems:
             break
     _raise(f"robot '{spec.name}'", problems)
-
-
-def _requires() -> Any:
-    from recap.types import Requires
-
-    return Requires()
-
-
-def _held(spec: RobotSpec, proprio: Any) -> F64:
-    low, high = spec.act.bounds
-    return np.clip(spec.hold(proprio), low, high)
 
 
 def _begin(world: World, suite: Suite, task: str, seed: int, problems: list[str]) -> Observation:

@@ -225,7 +225,7 @@ def test_dino_fingerprint_follows_each_setting(tiny: Path) -> None:
     def fingerprint(**settings: object) -> str:
         return DinoEncoder(tiny, **{"size": 32, **settings}).fingerprint  # type: ignore[arg-type]
 
-    changed = [{}, {"token": "mean"}, {"size": 48}, {"mean": (0.5, 0.5, 0.5)}, {"std": (0.5, 0.5, 0.5)}]
+    changed = [{}, {"token": "mean"}, {"size": 48}]
     assert len({fingerprint(**settings) for settings in changed}) == len(changed)
     assert fingerprint() == fingerprint(batch_size=1)  # it changes nothing
 
@@ -333,10 +333,6 @@ def test_dino_refuses_weights_that_are_damaged_or_missing(tiny: Path, copy: Path
     [
         ({"token": "max"}, "unknown token"),
         ({"size": 100}, "multiple of DINOv3's patch size 16"),
-        ({"dtype": "bfloat16"}, "needs a GPU"),
-        ({"dtype": "float16"}, "unknown dtype"),
-        ({"device": "cuda:77"}, "GPUs; give cpu"),
-        ({"device": "toaster"}, "unknown device"),
         ({"batch_size": 0}, "batch_size 0"),
     ],
 )

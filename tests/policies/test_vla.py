@@ -22,7 +22,7 @@ from recap.policies.checkpoint import from_pretrained, save_pretrained
 from recap.policies.config import PolicyConfig, SamplingConfig
 from recap.policies.model import Batch
 from recap.policies.pi0 import PI0_DEBUG, build_pi0
-from recap.policies.policy import Policy, TrainedPolicy, VlaPolicy
+from recap.policies.policy import TrainedPolicy, VlaPolicy
 from recap.policies.vla import VisionLanguageActionModel
 from recap.pool.memory import MemoryView
 from recap.types import Conditioning, Observation
@@ -216,14 +216,13 @@ def test_the_loss_falls_on_a_batch_it_sees_again() -> None:
 
 
 def test_it_is_a_policy_like_any_other(policy: TrainedPolicy, three: Moments) -> None:
-    checked: Policy = policy
     observations, given = three
-    together = checked.predict_action_chunk(observations, given, dice(0, 1, 2))
+    together = policy.predict_action_chunk(observations, given, dice(0, 1, 2))
     for i, chunk in enumerate(together):
-        alone = checked.predict_action_chunk([observations[i]], [given[i]], dice(i))[0]
+        alone = policy.predict_action_chunk([observations[i]], [given[i]], dice(i))[0]
         assert np.allclose(chunk.actions, alone.actions, atol=1e-3)
         assert (chunk.predicted_latents, chunk.predicted_state) == (None, None)
-    assert checked.predict_action_chunk([], []) == []
+    assert policy.predict_action_chunk([], []) == []
 
 
 def test_a_chunk_is_the_retrieved_one_and_a_residual(policy: TrainedPolicy, three: Moments) -> None:

@@ -16,7 +16,7 @@ from recap.suites import suites
 from recap.types import U8, Episode
 
 if TYPE_CHECKING:
-    from recap.policies.policy import Policy
+    from recap.policies.policy import TrainedPolicy
 
 TILE = 240  # px, of one picture in the film; twice that where it is the only one
 CAPTION = 24  # px, of a line of text
@@ -181,7 +181,7 @@ def still(episodes: Sequence[Shown]) -> U8:
     return np.concatenate(parts)
 
 
-def _predicted(trace: Trace, real: Sequence[U8], policy: Policy) -> list[U8]:
+def _predicted(trace: Trace, real: Sequence[U8], policy: TrainedPolicy) -> list[U8]:
     """At each step the future that its plan predicted, laid over the scene as it was when it was made."""
     made = _made(trace)
     latents = [plan.chunk.predicted_latents for plan in made.values()]

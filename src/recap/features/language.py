@@ -15,7 +15,7 @@ import numpy as np
 
 from recap.errors import InputError, did_you_mean
 from recap.features.images import unit_rows
-from recap.features.pretrained import Dtype, PublishedNetwork, digest_settings
+from recap.features.pretrained import PublishedNetwork, digest_settings
 from recap.types import F32
 
 WORDS_REVISION = 1  # raise it when the same words come to give other numbers
@@ -127,14 +127,7 @@ class SentenceEncoder(PublishedNetwork):
         batch_size: texts at a time.
     """
 
-    def __init__(
-        self,
-        path_or_name: str | Path,
-        max_tokens: int = 256,
-        batch_size: int = 32,
-        device: str = "cpu",
-        dtype: Dtype = "float32",
-    ) -> None:
+    def __init__(self, path_or_name: str | Path, max_tokens: int = 256, batch_size: int = 32) -> None:
         if min(max_tokens, batch_size) < 1:
             raise InputError(f"max_tokens {max_tokens} and batch_size {batch_size}: give 1 or more")
         super().__init__(
@@ -142,9 +135,7 @@ class SentenceEncoder(PublishedNetwork):
             "sentence encoder",
             (),
             "AutoModel",
-            {"encoder": "sentence", "settings": (max_tokens, dtype)},
-            device=device,
-            dtype=dtype,
+            {"encoder": "sentence", "settings": (max_tokens, "float32")},
             unused=("pooler.",),  # on top, and many checkpoints lack it
             reads=True,
         )
@@ -164,12 +155,12 @@ class SentenceEncoder(PublishedNetwork):
     def _encode(self, texts: list[str]) -> F32:
         given = self._tokenizer(
             texts, padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt"
-        ).to(self.device)
+        )
         with self._torch.inference_mode():
-            states = self._model(**given).last_hidden_state.float()
+            states = self._model(**given).last_hidden_state
             mask = given["attention_mask"][:, :, None].float()
             mean = (states * mask).sum(1) / mask.sum(1).clamp(min=1)
-            return unit_rows(mean.cpu().numpy())
+            return unit_rows(mean.numpy())
 
 
 def _checked(texts: Sequence[str]) -> Sequence[str]:
@@ -179,7 +170,7 @@ def _checked(texts: Sequence[str]) -> Sequence[str]:
     return texts
 
 
-def make_text_encoder(name: str, device: str = "cpu") -> TextEncoder:
+def make_text_encoder(name: str) -> TextEncoder:
     """`words`, `content-words`, or `sentence:<directory or hub name>`."""
     kind, _, model = name.partition(":")
     if name == "words":
@@ -187,6 +178,6 @@ def make_text_encoder(name: str, device: str = "cpu") -> TextEncoder:
     if name == "content-words":
         return ContentWords()
     if kind == "sentence" and model:
-        return SentenceEncoder(model, device=device)
+        return SentenceEncoder(model)
     choices = ("words", "content-words", "sentence:<directory or hub name>")
     raise InputError(f"unknown text encoder '{name}': {did_you_mean(name, choices)}")

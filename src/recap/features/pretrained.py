@@ -9,11 +9,9 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from recap.errors import DatasetError, InputError, one_of
-
-Dtype = Literal["float32", "bfloat16"]
+from recap.errors import DatasetError, InputError
 
 INSTALL = "pip install 'recap-robot[vision]'"
 # Only what is read here: never a pickled checkpoint that lies beside it.
@@ -154,23 +152,6 @@ def digest_settings(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
-def check_device(device: str, dtype: str, what: str) -> tuple[Any, Any]:
-    """torch and its dtype, once the device is known to exist and to suit it."""
-    torch = optional_module("torch", what)
-    one_of("dtype", dtype, ("float32", "bfloat16"))
-    try:
-        kind = torch.device(device).type
-    except RuntimeError as error:
-        raise InputError(f"unknown device '{device}': give cpu, cuda or cuda:1") from error
-    if kind == "cuda" and (torch.device(device).index or 0) >= torch.cuda.device_count():
-        raise InputError(
-            f"{what} cannot run on '{device}': torch sees {torch.cuda.device_count()} GPUs; give cpu"
-        )
-    if kind == "cpu" and dtype != "float32":
-        raise InputError(f"{what} in {dtype} needs a GPU: give float32 on the cpu")
-    return torch, getattr(torch, dtype)
-
-
 class PublishedNetwork:
     """A published network that describes or finds something, ready to run.
 
@@ -181,8 +162,6 @@ class PublishedNetwork:
         kinds: of network that it may be, by `model_type`; none: any that only encodes.
         class_name: of transformers.
         settings: what else decides its numbers, by name, for the fingerprint.
-        device: `cpu`, `cuda`, `cuda:1`; it is no part of the fingerprint.
-        dtype: `bfloat16` only on a GPU; it is part of the fingerprint.
         unused: beginnings of the names of weights that may be missing.
         reads: whether it has a tokenizer.
     """
@@ -195,8 +174,6 @@ class PublishedNetwork:
         class_name: str,
         settings: Mapping[str, Any],
         *,
-        device: str,
-        dtype: Dtype,
         unused: Sequence[str] = (),
         reads: bool = False,
     ) -> None:
@@ -204,23 +181,16 @@ class PublishedNetwork:
         config = read_config(directory, kinds, what)
         if config.get("is_encoder_decoder"):
             raise DatasetError(f"{directory} is not a {what}: it also decodes ({config['model_type']})")
-        self.device = device
-        self._torch, self._dtype = check_device(device, dtype, what)
+        self._torch = optional_module("torch", what)
         facts = {"config": config, "weights": digest_weights(directory), **settings}
         if reads:
             facts["tokenizer"] = digest_tokenizer(directory)
         self.fingerprint = digest_settings(facts)
-        self._model = load_model(directory, class_name, device, self._dtype, unused)
+        self._model = load_model(directory, class_name, unused)
         self._tokenizer: Any = load_tokenizer(directory) if reads else None
 
 
-def load_model(
-    directory: Path,
-    class_name: str,
-    device: str,
-    dtype: Any,
-    unused: Sequence[str] = (),
-) -> Any:
+def load_model(directory: Path, class_name: str, unused: Sequence[str] = ()) -> Any:
     """A network ready to run; a missing weight is an error, unless its name starts with one of `unused`."""
     transformers = optional_module("transformers", class_name)
     with _quietly(transformers):
@@ -228,14 +198,14 @@ def load_model(
             getattr(transformers, class_name).from_pretrained,
             directory,
             use_safetensors=True,
-            dtype=dtype,
+            dtype="float32",
             output_loading_info=True,
         )
     # transformers fills what is missing with random numbers and goes on; a description must not.
     missing = sorted(name for name in info["missing_keys"] if not name.startswith(tuple(unused)))
     if missing:
         raise DatasetError(f"{directory} lacks {len(missing)} weights of {class_name}, such as {missing[0]}")
-    return model.eval().requires_grad_(False).to(device)
+    return model.eval().requires_grad_(False)
 
 
 def load_tokenizer(directory: Path) -> Any:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recap.errors import InputError
 from recap.features.images import check_frames, normalise, resample, resize
-from recap.features.pretrained import Dtype, PublishedNetwork
+from recap.features.pretrained import PublishedNetwork
 from recap.types import F32, F64, U8
 
 HALF = (0.5, 0.5, 0.5)  # mean and deviation of the pixels SAM3 was trained on
@@ -51,14 +51,7 @@ class Sam3Objects(PublishedNetwork):
         threshold: an instance must score more than this, 0..1.
     """
 
-    def __init__(
-        self,
-        path_or_name: str | Path,
-        prompts: Mapping[str, str],
-        threshold: float = 0.3,
-        device: str = "cpu",
-        dtype: Dtype = "float32",
-    ) -> None:
+    def __init__(self, path_or_name: str | Path, prompts: Mapping[str, str], threshold: float = 0.3) -> None:
         if not prompts or not all(phrase.strip() for phrase in prompts.values()):
             raise InputError(
                 "SAM3 needs a phrase for every object: give prompts such as {'block': 'grey block'}"
@@ -71,9 +64,7 @@ class Sam3Objects(PublishedNetwork):
             # The published checkpoint is the video model, which holds the image model as its detector.
             ("sam3", "sam3_video"),
             "Sam3Model",
-            {"finder": "sam3", "settings": (sorted(prompts.items()), threshold, dtype)},
-            device=device,
-            dtype=dtype,
+            {"finder": "sam3", "settings": (sorted(prompts.items()), threshold, "float32")},
             reads=True,
         )
         self.prompts, self.threshold = dict(prompts), threshold
@@ -90,7 +81,7 @@ class Sam3Objects(PublishedNetwork):
                 raise InputError(
                     f"the phrase for '{name}' is too long for SAM3: keep it under {length} tokens"
                 )
-            tokens[name] = {key: given[key].to(self.device) for key in ("input_ids", "attention_mask")}
+            tokens[name] = {key: given[key] for key in ("input_ids", "attention_mask")}
         return tokens
 
     def find(self, image: U8) -> dict[str, F64]:
@@ -100,15 +91,15 @@ class Sam3Objects(PublishedNetwork):
         pixels = normalise(resize(frame, self._size), HALF, HALF)
         found: dict[str, F64] = {}
         with self._torch.inference_mode():
-            given = self._torch.from_numpy(pixels).permute(0, 3, 1, 2).to(self.device, self._dtype)
+            given = self._torch.from_numpy(pixels).permute(0, 3, 1, 2)
             seen = self._model.get_vision_features(pixel_values=given)  # once for all phrases
             for name, tokens in self._tokens.items():
                 answer = self._model(vision_embeds=seen, **tokens)
-                logits = answer.pred_logits[0].float().cpu().numpy()
+                logits = answer.pred_logits[0].numpy()
                 best = best_instance(logits, float(answer.presence_logits[0, 0]), self.threshold)
                 if best is None:
                     continue
-                likely = answer.pred_masks[0, best].float().sigmoid().cpu().numpy()
+                likely = answer.pred_masks[0, best].sigmoid().numpy()
                 extent = mask_extent(resample(likely, height, width) > 0.5)
                 if extent is not None:
                     found[name] = extent

@@ -11,7 +11,7 @@ import numpy as np
 
 from recap.errors import InputError, did_you_mean, one_of
 from recap.features.images import IMAGENET_MEAN, IMAGENET_STD, in_batches, normalise, resize, unit_rows
-from recap.features.pretrained import Dtype, PublishedNetwork, digest_settings, find_model, read_config
+from recap.features.pretrained import PublishedNetwork, digest_settings, find_model, read_config
 from recap.plugins import plugins
 from recap.types import F32, U8
 
@@ -130,21 +130,16 @@ class DinoEncoder(PublishedNetwork):
     Args:
         token: `cls`, or `mean` of the patch tokens.
         size: pixels a side that the network sees, a multiple of its patch size.
-        mean: of the pixels it was trained on.
-        std: of the pixels it was trained on.
         batch_size: frames at a time.
     """
 
+    NAME, LABEL, CLASS = "dino", "DINOv3", "AutoModel"
+    TYPES: tuple[str, ...] = ("dinov3_vit",)
+    UNUSED: tuple[str, ...] = ("embeddings.mask_token",)  # it stands for a masked patch
+    MEAN, STD = IMAGENET_MEAN, IMAGENET_STD  # of the pixels it was trained on
+
     def __init__(
-        self,
-        path_or_name: str | Path,
-        token: Token = "cls",
-        size: int = 224,
-        mean: tuple[float, float, float] = IMAGENET_MEAN,
-        std: tuple[float, float, float] = IMAGENET_STD,
-        batch_size: int = 32,
-        device: str = "cpu",
-        dtype: Dtype = "float32",
+        self, path_or_name: str | Path, token: Token = "cls", size: int = 224, batch_size: int = 32
     ) -> None:
         one_of("token", token, ("cls", "mean"))
         if batch_size < 1:
@@ -154,21 +149,14 @@ class DinoEncoder(PublishedNetwork):
             f"{self.LABEL} model",
             self.TYPES,
             self.CLASS,
-            {"encoder": self.NAME, "settings": (token, size, mean, std, dtype)},
-            device=device,
-            dtype=dtype,
+            {"encoder": self.NAME, "settings": (token, size, self.MEAN, self.STD, "float32")},
             unused=self.UNUSED,
         )
         self.token, self.size, self.batch_size = token, size, batch_size
-        self.mean, self.std = mean, std
         self.dim = int(self._model.config.hidden_size)
         patch = self._model.config.patch_size
         if size < 1 or any(size % p for p in (patch if isinstance(patch, list | tuple) else (patch,))):
             raise InputError(f"image size {size} is not a multiple of {self.LABEL}'s patch size {patch}")
-
-    NAME, LABEL, CLASS = "dino", "DINOv3", "AutoModel"
-    TYPES: tuple[str, ...] = ("dinov3_vit",)
-    UNUSED: tuple[str, ...] = ("embeddings.mask_token",)  # it stands for a masked patch
 
     def encode(self, images: Sequence[U8] | U8) -> F32:
         """(n, dim)."""
@@ -176,10 +164,10 @@ class DinoEncoder(PublishedNetwork):
         return np.concatenate(rows) if rows else np.zeros((0, self.dim), np.float32)
 
     def _encode(self, images: U8) -> F32:
-        pixels = normalise(resize(images, self.size), self.mean, self.std)
+        pixels = normalise(resize(images, self.size), self.MEAN, self.STD)
         with self._torch.inference_mode():
-            given = self._torch.from_numpy(pixels).permute(0, 3, 1, 2).to(self.device, self._dtype)
-            return unit_rows(self._row(self._model(pixel_values=given)).float().cpu().numpy())
+            given = self._torch.from_numpy(pixels).permute(0, 3, 1, 2)
+            return unit_rows(self._row(self._model(pixel_values=given)).numpy())
 
     def _row(self, answer: Any) -> Any:
         """(n, dim) of what the network gives."""
@@ -187,7 +175,7 @@ class DinoEncoder(PublishedNetwork):
         if self.token == "cls":
             return tokens[:, 0]
         # after the class token and the registers
-        return tokens[:, 1 + self._model.config.num_register_tokens :].float().mean(1)
+        return tokens[:, 1 + self._model.config.num_register_tokens :].mean(1)
 
 
 class SiglipEncoder(DinoEncoder):
@@ -195,18 +183,18 @@ class SiglipEncoder(DinoEncoder):
 
     NAME, LABEL, CLASS = "siglip", "SigLIP", "SiglipVisionModel"
     TYPES, UNUSED = ("siglip", "siglip_vision_model"), ()
+    MEAN = STD = (0.5, 0.5, 0.5)
 
-    def __init__(self, path_or_name: str | Path, batch_size: int = 32, device: str = "cpu") -> None:
+    def __init__(self, path_or_name: str | Path) -> None:
         config = read_config(find_model(path_or_name, "SigLIP model"), self.TYPES, "SigLIP model")
         size = int(config.get("vision_config", config).get("image_size", 224))
-        half = (0.5, 0.5, 0.5)
-        super().__init__(path_or_name, "cls", size, half, half, batch_size, device)
+        super().__init__(path_or_name, "cls", size)
 
     def _row(self, answer: Any) -> Any:
         return answer.pooler_output
 
 
-def make_image_encoder(name: str, device: str = "cpu") -> ImageEncoder:
+def make_image_encoder(name: str) -> ImageEncoder:
     """`patches`, `dino:PATH`, `dino-mean:PATH` for the mean patch token, `siglip:PATH`, or an installed one.
 
     PATH is a directory or a hub name. Packages add encoders by entry points of the group `recap.encoders`,
@@ -216,9 +204,9 @@ def make_image_encoder(name: str, device: str = "cpu") -> ImageEncoder:
     if name == "patches":
         return PatchEncoder()
     makers: dict[str, Callable[[], ImageEncoder]] = {
-        "dino": lambda: DinoEncoder(model, "cls", device=device),
-        "dino-mean": lambda: DinoEncoder(model, "mean", device=device),
-        "siglip": lambda: SiglipEncoder(model, device=device),
+        "dino": lambda: DinoEncoder(model, "cls"),
+        "dino-mean": lambda: DinoEncoder(model, "mean"),
+        "siglip": lambda: SiglipEncoder(model),
     }
     if kind in makers and model:
         return makers[kind]()

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -59,32 +59,6 @@ def change_deviations(statistics: Statistics, model: SlotModel) -> dict[str, Ten
     """Image slot -> (c, 1, 1) deviation of its change, where training measured it."""
     slots = [slot.name for slot in model.denoised if slot.kind == "image" and slot.name in statistics.std]
     return {name: torch.from_numpy(statistics.std[name]).view(-1, 1, 1) for name in slots}
-
-
-class Policy(Protocol):
-    """What an agent needs of any policy."""
-
-    config: PolicyConfig
-    stamp: RetrievalStamp
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the weights."""
-        ...
-
-    def predict_action_chunk(
-        self, observations: Sequence[Observation], given: Sequence[Conditioning], generator: Generators = None
-    ) -> list[ActionChunk]:
-        """One chunk a moment."""
-        ...
-
-    def encode_frames(self, images: Sequence[U8], frames: Sequence[F64], cameras: Sequence[str]) -> F32:
-        """Latents of images of these cameras in these canonical frames."""
-        ...
-
-    def decode_frames(self, latents: F32 | Tensor) -> U8:
-        """Pictures of latents, in the canonical frame."""
-        ...
 
 
 class TrainedPolicy(ABC):

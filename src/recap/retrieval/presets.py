@@ -109,13 +109,7 @@ def _needed(robot: RobotSpec | None) -> None:
         raise InputError("retrieval 'world' is built for a robot: give robot.yaml, or a pool that says it")
 
 
-def paper_preset(
-    objects: tuple[str, ...] = (),
-    camera: str = "head",
-    images: str = "patches",
-    words: str = "words",
-    training: bool = False,
-) -> Retrieval:
+def paper_preset(objects: tuple[str, ...] = (), training: bool = False) -> Retrieval:
     """The paper's RoboTwin table: top 5, then proprio 1.0, history 0.05, image 0.1, time 0.0.
 
     Training adds the action chunk 0.1 and its steps 0.1. The object weight and the stage-1 weights are not
@@ -123,15 +117,13 @@ def paper_preset(
 
     Args:
         objects: names of the task's objects, poses (centre x y, width, height).
-        images: an image encoder by name, `patches` or `dino:<path>`.
-        words: a text encoder by name, `words` or `sentence:<path>`.
         training: with the terms that need the future.
     """
     terms: dict[str, Term] = {
         "proprio": Proprio(2 * ARM, POSITION_WEIGHT),
         "history": Proprio(2 * ARM, POSITION_WEIGHT, n_steps=8),
-        "image": ImageFeature(make_image_encoder(images), camera),
-        "language": Instruction(make_text_encoder(words)),
+        "image": ImageFeature(make_image_encoder("patches"), "head"),
+        "language": Instruction(make_text_encoder("words")),
         "time": Time(),
     }
     weights = {"proprio": 1.0, "history": 0.05, "image": 0.1, "time": 0.0}

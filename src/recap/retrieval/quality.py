@@ -63,7 +63,7 @@ class Quality:
 
 
 def descriptor_quality(
-    target: PoolView, pool: PoolView, spec: tuple[TermDescriber, RetrievalConfig], n_moments: int = N_MOMENTS
+    target: PoolView, pool: PoolView, spec: tuple[TermDescriber, RetrievalConfig]
 ) -> Quality:
     """Ask the pool for moments of the target's demonstrations, by each term alone and by the whole.
 
@@ -71,7 +71,6 @@ def descriptor_quality(
         target: demonstrations of the robot.
         pool: of the other embodiment; demonstrations of the same scene are twins.
         spec: a retrieval: describer and config.
-        n_moments: at even distances in each target demonstration.
     """
     describer, config = spec
     shown = pool.descriptors(describer)
@@ -91,7 +90,7 @@ def descriptor_quality(
         table = _Table(pool, shown, moments, scenes, scene_weights.get(PATH, 0.0))
         laid_out = [layout.lay_out(asked.terms) for layout in layouts]
         found = [
-            table.ask(target.episode(i), laid_out[0][a:b], laid_out[1][a], n_moments)
+            table.ask(target.episode(i), laid_out[0][a:b], laid_out[1][a])
             for i, a, b in zip(asked.episode_ids, asked.starts[:-1], asked.starts[1:], strict=True)
             if b > a
         ]
@@ -115,12 +114,12 @@ class _Table:
         first = np.where(self.known, self.starts[:-1], 0)
         self.paths = Paths(self.episodes, np.ascontiguousarray(scenes[first]))
 
-    def ask(self, query: Episode, moments: F32, scene: F32, n_moments: int) -> tuple[float, ...]:
+    def ask(self, query: Episode, moments: F32, scene: F32) -> tuple[float, ...]:
         """The numbers of `TermQuality` for one target demonstration; nan where there is none."""
         usable = self.known & np.array([e.id != query.id for e in self.episodes])
         same = usable & np.array([e.task == query.task for e in self.episodes])
         twins = same & np.array([e.scene_id == query.scene_id for e in self.episodes])
-        times = np.unique(((np.arange(n_moments) + 0.5) * len(moments) / n_moments).astype(int))
+        times = np.unique(((np.arange(N_MOMENTS) + 0.5) * len(moments) / N_MOMENTS).astype(int))
         ranks, errors = [], []
         for t in times:
             apart = squared_distances(self.moments, moments[t])

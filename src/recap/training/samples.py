@@ -49,9 +49,7 @@ class Samples:
         return len(self.actions)
 
 
-def new_samples(
-    config: PolicyConfig, n: int, k: int, folder: Path | None, tasks: tuple[str, ...] = ()
-) -> Samples:
+def new_samples(config: PolicyConfig, n: int, k: int, folder: Path | None) -> Samples:
     """Room for n moments with k matches each, to be filled in: in memory, or files of a folder."""
     letters, layout, width = letters_of(config), build_layout(config), config.chunk_size * config.action_dim
 
@@ -70,7 +68,7 @@ def new_samples(
             slot.name: table(f"images/{slot.name}", *[k] if slot.retrieved else [], dtype=np.int64)
             for slot in layout.images
         },
-        tasks,
+        (),
         table("task", dtype=np.int64),
     )
 
