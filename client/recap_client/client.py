@@ -8,7 +8,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, TypeVar
 
 from recap_client.errors import BusyError, InputError, ServerError, UnreachableError
@@ -45,11 +44,8 @@ class PolicyClient:
         self.url = url if url.startswith(("ws://", "wss://")) else f"ws://{url.removeprefix('http://')}"
         if "://" in url and not url.startswith(("ws://", "wss://", "http://")):
             raise InputError(f"'{url}' is no address of a policy server: give ws://host:port")
-        self.connect_timeout_s, self.reply_timeout_s, self.retries = (
-            connect_timeout_s,
-            reply_timeout_s,
-            retries,
-        )
+        self.connect_timeout_s, self.reply_timeout_s = connect_timeout_s, reply_timeout_s
+        self.retries = retries
         self.n_connects = 0
         self._headers = {"Authorization": f"Api-Key {token}"} if token else {}
         self._episode: dict[str, Any] = {}  # what the last reset asked for, to be asked for again
@@ -103,9 +99,7 @@ class PolicyClient:
     def __enter__(self) -> PolicyClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _patiently(self, attempt: Callable[[], T]) -> T:
@@ -146,7 +140,7 @@ class PolicyClient:
                     proxy=None,
                 )
             )
-            self._metadata = decode_map(self._receive(), MAX_REPLY_BYTES)
+            self._metadata = decode_map(self._socket.recv(timeout=self.reply_timeout_s), MAX_REPLY_BYTES)
         except (InvalidURI, ValueError) as error:
             raise InputError(f"'{self.url}' is no address of a policy server: give ws://host:port") from error
         except InvalidHandshake as error:
@@ -169,7 +163,7 @@ class PolicyClient:
 
         try:
             self._socket.send(data)
-            reply = self._receive()
+            reply = self._socket.recv(timeout=self.reply_timeout_s)
         except ConnectionClosed as error:
             raise ConnectionError(" ".join(str(error).split())) from error
         if isinstance(reply, str):
@@ -177,11 +171,3 @@ class PolicyClient:
                 raise BusyError(f"policy server {self.url}: {reply}")
             raise ServerError(f"policy server {self.url}: {reply}")
         return decode_map(reply, MAX_REPLY_BYTES)
-
-    def _receive(self) -> Any:
-        from websockets.exceptions import ConnectionClosed
-
-        try:
-            return self._socket.recv(timeout=self.reply_timeout_s)
-        except ConnectionClosed as error:
-            raise ConnectionError(" ".join(str(error).split())) from error

@@ -51,6 +51,12 @@ class BusyError(ServerError):
     code = "server.busy"
 
 
+def in_short(error: BaseException) -> str:
+    """What was raised elsewhere, within a message of ours."""
+    text = " ".join(str(error).split())[:200]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def did_you_mean(given: str, choices: Iterable[str]) -> str:
     """`did you mean 'x'?` when something close exists, else the list of choices."""
     names = list(choices)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from recap_client.errors import InputError, did_you_mean
+from recap_client.errors import InputError, did_you_mean, in_short
 from recap_client.limits import F64
 from recap_client.messages import IMAGES, STATE
 
@@ -43,7 +43,7 @@ def connect_lerobot(
         robot.connect()
     except Exception as error:
         raise InputError(
-            f"robot 'lerobot:{kind}' does not connect ({_short(error)}): check --robot.port and its cable",
+            f"robot 'lerobot:{kind}' does not connect ({in_short(error)}): check --robot.port and its cable",
             code="robot.connect",
         ) from error
     return driven
@@ -57,7 +57,7 @@ def build(kind: str, options: Mapping[str, str]) -> Any:
         from lerobot.utils.import_utils import register_third_party_plugins
     except ImportError as error:
         raise InputError(
-            f"LeRobot is not installed here ({_short(error)}): pip install lerobot recap-client",
+            f"LeRobot is not installed here ({in_short(error)}): pip install lerobot recap-client",
             code="robot.lerobot",
         ) from error
     register_third_party_plugins()
@@ -71,7 +71,7 @@ def build(kind: str, options: Mapping[str, str]) -> Any:
             config = draccus.parse(known[kind], args=[f"--{name}={value}" for name, value in options.items()])
         return make_robot_from_config(config)
     except (Exception, SystemExit) as error:
-        why = (complaint.getvalue().strip().splitlines() or [_short(error)])[-1].rpartition("error: ")[2]
+        why = (complaint.getvalue().strip().splitlines() or [in_short(error)])[-1].rpartition("error: ")[2]
         given = ", ".join(f"--robot.{name}" for name in options) or "none"
         raise InputError(
             f"robot 'lerobot:{kind}' cannot be made of {given} ({why}): see its config in LeRobot",
@@ -160,7 +160,8 @@ class LeRobotRobot:
         except Exception as error:
             self._is_lost = True
             raise InputError(
-                f"the robot does not answer ({_short(error)}): check its power and cables", code="robot.lost"
+                f"the robot does not answer ({in_short(error)}): check its power and cables",
+                code="robot.lost",
             ) from error
 
 
@@ -260,8 +261,3 @@ def _renamed(key: str, rename: Mapping[str, str]) -> str:
 
 def _bare(name: str) -> str:
     return name.removesuffix(".pos")
-
-
-def _short(error: BaseException) -> str:
-    text = " ".join(str(error).split())[:200]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -137,32 +137,25 @@ class Asker:
         self._thread.start()
 
     def ask(self, message: Mapping[str, Any], asked_at: int) -> None:
-        """Send an observation; the answer is taken by `poll` or `wait`."""
+        """Send an observation; the answer is taken by `poll`."""
         assert not self.is_waiting, "one question at a time"
         self.is_waiting = True
         self._questions.put((message, asked_at, time.monotonic()))
 
-    def poll(self) -> Answer | None:
-        """The answer, if it has come."""
-        return self._get(0.0)
-
-    def wait(self, timeout_s: float) -> Answer | None:
-        """The answer, if it comes in time."""
-        return self._get(timeout_s)
-
-    def close(self) -> None:
-        """Ask no more; a question under way is left to end by itself."""
-        self._closed.set()
-        self._questions.put(None)
-        self._thread.join(CLOSE_TIMEOUT_S)
-
-    def _get(self, timeout_s: float) -> Answer | None:
+    def poll(self, timeout_s: float = 0.0) -> Answer | None:
+        """The answer, if it has come, or comes in time."""
         try:
             answer = self._answers.get(timeout=timeout_s) if timeout_s else self._answers.get_nowait()
         except queue.Empty:
             return None
         self.is_waiting = False
         return answer
+
+    def close(self) -> None:
+        """Ask no more; a question under way is left to end by itself."""
+        self._closed.set()
+        self._questions.put(None)
+        self._thread.join(CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
         while (question := self._questions.get()) is not None:

@@ -180,22 +180,36 @@ class RobotLoop:
             close = getattr(self.robot, "close", None)
             if callable(close):
                 close()
-            self.report = self._finished(reason, time.monotonic() - started)
+            self.report = replace(
+                self.report,
+                reason=reason,
+                seconds=time.monotonic() - started,
+                **self._kept(),
+                latency_p50_ms=_quantile(self._latencies_ms, 0.5),
+                latency_p99_ms=_quantile(self._latencies_ms, 0.99),
+                acceleration=roughness(self.targets, 2),
+                jerk=roughness(self.targets, 3),
+            )
         return self.report
 
     def _drive(self, asker: Asker) -> str:
         """Period after period; why it ended."""
         period_s = 1 / self.rate_hz
         self._ask(asker)
-        begun = self._await_first(asker, period_s)
-        if begun is not None:
-            return begun
+        # The robot stands until it knows where to go; that is nobody's miss.
+        while not len(self.timeline):
+            self._receive(asker.poll(period_s))
+            if self._stopped.is_set():
+                return "stopped"
+            if not asker.is_waiting and not len(self.timeline):
+                self._ask(asker)
+                self._stopped.wait(period_s)
         due = time.monotonic()
         while True:
             if self._person is not None or self._progress.gate is not None:
                 self._seen = self._look()
             if not self._follow_person(asker):
-                self._receive(asker, asker.poll())
+                self._receive(asker.poll())
                 if not asker.is_waiting and self._wants_to_ask():
                     self._ask(asker)
                 self._act()
@@ -233,17 +247,6 @@ class RobotLoop:
         self._send(wanted)
         return True
 
-    def _await_first(self, asker: Asker, period_s: float) -> str | None:
-        """The robot stands until it knows where to go; that is nobody's miss."""
-        while not len(self.timeline):
-            self._receive(asker, asker.wait(period_s))
-            if self._stopped.is_set():
-                return "stopped"
-            if not asker.is_waiting and not len(self.timeline):
-                self._ask(asker)
-                self._stopped.wait(period_s)
-        return None
-
     def _wants_to_ask(self) -> bool:
         delay = self.latency.periods(1 / self.rate_hz)
         every = ask_after(self._horizon, self._n_action_steps, delay)
@@ -269,7 +272,7 @@ class RobotLoop:
         asker.ask(message, taken)
         self._asked_misses = missed
 
-    def _receive(self, asker: Asker, answer: Answer | None) -> None:
+    def _receive(self, answer: Answer | None) -> None:
         """Join what has come; a lost or busy server is asked again until patience ends."""
         if answer is None or self._stale:
             self._stale = self._stale and answer is None
@@ -354,7 +357,8 @@ class RobotLoop:
     def _count(self, **more: int) -> None:
         counts = {key: getattr(self.report, key) + n for key, n in more.items()}
         if "periods" in more:
-            counts["status"] = self._status()
+            status = getattr(self.robot, "status", None)
+            counts["status"] = dict(status()) if callable(status) else {}
             counts |= self._kept()
             counts["latency_p50_ms"] = _quantile(self._latencies_ms[-32:], 0.5)
         self.report = replace(self.report, **counts)
@@ -366,22 +370,6 @@ class RobotLoop:
             return {}
         person.settle()
         return {"corrections": person.n_kept, "not_kept": person.problem}
-
-    def _status(self) -> Any:
-        status = getattr(self.robot, "status", None)
-        return dict(status()) if callable(status) else {}
-
-    def _finished(self, reason: str, seconds: float) -> LoopReport:
-        return replace(
-            self.report,
-            reason=reason,
-            seconds=seconds,
-            **self._kept(),
-            latency_p50_ms=_quantile(self._latencies_ms, 0.5),
-            latency_p99_ms=_quantile(self._latencies_ms, 0.99),
-            acceleration=roughness(self.targets, 2),
-            jerk=roughness(self.targets, 3),
-        )
 
 
 def _no_upload(episode: Mapping[str, Any]) -> None:

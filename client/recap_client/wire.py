@@ -10,7 +10,7 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
-from recap_client.errors import WireError
+from recap_client.errors import WireError, in_short
 
 MAX_DEPTH = 8
 MAX_ITEMS = 4096  # values, keys included; an array counts for a few
@@ -33,7 +33,7 @@ def encode(message: object) -> bytes:
         raise
     except Exception as error:  # msgpack raises what it likes
         raise WireError(
-            f"a message cannot be written ({_line(error)}): send maps, lists, numbers and text"
+            f"a message cannot be written ({in_short(error)}): send maps, lists, numbers and text"
         ) from error
     return data
 
@@ -47,7 +47,7 @@ def decode(data: bytes | bytearray | memoryview, max_bytes: int) -> Any:
         message = msgpack.unpackb(data, strict_map_key=False)
     except Exception as error:  # msgpack raises what it likes
         raise WireError(
-            f"a message is no msgpack ({_line(error)}): send one whole message a frame"
+            f"a message is no msgpack ({in_short(error)}): send one whole message a frame"
         ) from error
     return _restore(message, 0)
 
@@ -108,13 +108,8 @@ def _pack(value: object) -> object:
         if _DTYPE.fullmatch(value.dtype.str) is None:
             raise WireError(f"an array of {value.dtype} cannot be sent: send numbers or bools")
         if isinstance(value, np.ndarray):
-            shape = list(value.shape)
-            return {
-                b"__ndarray__": True,
-                b"data": value.tobytes(),
-                b"dtype": value.dtype.str,
-                b"shape": shape,
-            }
+            parts = {b"__ndarray__": True, b"data": value.tobytes(), b"dtype": value.dtype.str}
+            return {**parts, b"shape": list(value.shape)}
         return {b"__npgeneric__": True, b"data": value.item(), b"dtype": value.dtype.str}
     raise WireError(f"a {type(value).__name__} cannot be sent: send maps, lists, numbers, text and arrays")
 
@@ -175,8 +170,3 @@ def _dtype(name: object) -> np.dtype[Any]:
     if not isinstance(text, str) or _DTYPE.fullmatch(text) is None:
         raise WireError(f"an array's type {str(name)[:40]!a} is not allowed: send numbers or bools")
     return np.dtype(text)
-
-
-def _line(error: BaseException) -> str:
-    text = " ".join(str(error).split())[:200]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -173,12 +173,12 @@ def test_asking_never_waits() -> None:
     assert asker.is_waiting
     assert time.perf_counter() - started < 1, "although no reply has come"
     policy.go.set()
-    answer = asker.wait(10)
+    answer = asker.poll(10)
     assert answer is not None
     assert (answer.reply, answer.asked_at, answer.error) == ({"x": 1}, 7, None)
     assert not asker.is_waiting
     asker.ask({"fail": True}, 8)
-    failed = asker.wait(10)
+    failed = asker.poll(10)
     assert failed is not None
     assert isinstance(failed.error, ConnectionError), "an error is an answer too"
     asker.close()
@@ -189,7 +189,7 @@ def test_an_added_delay_is_part_of_the_latency() -> None:
     policy.go.set()
     asker = Asker(policy, delay_s=0.2)
     asker.ask({}, 0)
-    answer = asker.wait(10)
+    answer = asker.poll(10)
     assert answer is not None
     assert answer.latency_s >= 0.2
     asker.close()

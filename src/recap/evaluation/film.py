@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from recap.agent import Plan, RetrievalAgent
-from recap.pictures import filmstrip, halved, resize_image
+from recap.pictures import filmstrip, halved, resize_image, write_png
 from recap.policies.canonical import camera_image
 from recap.suites import suites
 from recap.types import U8, Episode
@@ -179,6 +180,16 @@ def still(episodes: Sequence[Shown]) -> U8:
         missing = ((0, 0), (0, width - strip.shape[1]), (0, 0))  # an episode may have fewer moments
         parts += [_caption(words, width), np.pad(strip, missing, constant_values=PAPER)]
     return np.concatenate(parts)
+
+
+def write_film(stem: Path, shown: Shown, fps: float) -> tuple[Path, Path]:
+    """`STEM.mp4` and, of some of its moments, `STEM.png`."""
+    from recap.video import write_video  # who films nothing needs no PyAV
+
+    video, strip = (stem.with_name(f"{stem.name}{suffix}") for suffix in (".mp4", ".png"))
+    write_video(video, compose([shown]), fps, crf=CRF)
+    write_png(strip, still([shown]))
+    return video, strip
 
 
 def _predicted(trace: Trace, real: Sequence[U8], policy: TrainedPolicy) -> list[U8]:

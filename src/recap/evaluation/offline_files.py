@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 
 from recap.errors import InputError
-from recap.evaluation.film import CRF, Shown, compose, recorded_reel, still
+from recap.evaluation import film
+from recap.evaluation.film import Shown, recorded_reel
 from recap.evaluation.offline import POLICY, REPLAYED, Watched
-from recap.pictures import write_png
 from recap.run_directory import whole_file
 from recap.types import F64
 
 
 def write_film(watched: Watched, out: Path) -> Path | None:
     """`episode_<i>.mp4` and `.png`: frames recorded, predicted and retrieved, errors; None without images."""
-    from recap.video import write_video
-
     episode, agent, looks = watched.episode, watched.agent, watched.looks
     if not episode.images:
         return None
@@ -29,10 +27,8 @@ def write_film(watched: Watched, out: Path) -> Path | None:
     reel = recorded_reel(episode.images[camera], episode.fps, plans, errors, agent)
     label = f"{watched.number}: {episode.task}".encode("ascii", "ignore").decode()
     means = ", ".join(f"{name} {np.mean(values):.2f}" for name, values in errors.items())
-    shown = [Shown(label, f"error {means}", False, reel)]
-    write_video(out / f"episode_{watched.number}.mp4", compose(shown), episode.fps, crf=CRF)
-    write_png(out / f"episode_{watched.number}.png", still(shown))
-    return out / f"episode_{watched.number}.mp4"
+    shown = Shown(label, f"error {means}", False, reel)
+    return film.write_film(out / f"episode_{watched.number}", shown, episode.fps)[0]
 
 
 def load_rerun() -> Any:

@@ -9,11 +9,10 @@ from pathlib import Path
 from recap.agent import RetrievalAgent
 from recap.errors import InputError
 from recap.evaluation.agents import inner_agent, make_agent
-from recap.evaluation.film import CRF, Recorder, Reel, Shown, compose, make_reel, still
+from recap.evaluation.film import Recorder, Reel, Shown, make_reel, write_film
 from recap.evaluation.rollouts import run_trials
 from recap.evaluation.run_directory import Key
 from recap.evaluation.spec import EvalSpec
-from recap.pictures import write_png
 from recap.types import EpisodeResult
 
 SAME_METRIC = 0.01
@@ -74,8 +73,6 @@ def record(spec: EvalSpec, results: Sequence[EpisodeResult], out: Path) -> Itera
     """
     if not results:
         return
-    from recap.video import write_video  # who films nothing needs no PyAV
-
     agent = make_agent(spec)
     inner = inner_agent(agent)
     retrieving = inner if isinstance(inner, RetrievalAgent) else None
@@ -87,11 +84,9 @@ def record(spec: EvalSpec, results: Sequence[EpisodeResult], out: Path) -> Itera
         if not traces:
             yield Recording(None, None, result, replayed)
             continue
-        stem = f"{result.task}_{result.seed}_{replayed.outcome}"
-        video, strip = out / f"{stem}.mp4", out / f"{stem}.png"
-        shown = [_shown(spec, replayed, make_reel(traces[0], retrieving))]
-        write_video(video, compose(shown), traces[0].fps, crf=CRF)
-        write_png(strip, still(shown))
+        stem = out / f"{result.task}_{result.seed}_{replayed.outcome}"
+        shown = _shown(spec, replayed, make_reel(traces[0], retrieving))
+        video, strip = write_film(stem, shown, traces[0].fps)
         yield Recording(video, strip, result, replayed)
 
 

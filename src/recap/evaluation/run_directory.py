@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
+
+import msgspec
 
 from recap.errors import InputError, RunDirectoryError
 from recap.evaluation.agents import Trial
@@ -21,33 +23,15 @@ Key: TypeAlias = tuple[str, int]  # task, seed
 
 def result_to_json(result: EpisodeResult) -> dict[str, Any]:
     """One entry of `eval_info.json`."""
-    entry: dict[str, Any] = {
-        "task": result.task,
-        "seed": result.seed,
-        "outcome": result.outcome,
-        "steps": result.steps,
-        "metrics": dict(result.metrics),
-        "first_step": dict(result.first_step),
-    }
-    entry |= {"held": result.held} if result.held else {}
-    return entry if result.error is None else {**entry, "error": result.error}
+    return {key: value for key, value in asdict(result).items() if value or key not in ("held", "error")}
 
 
-def result_from_json(entry: Mapping[str, Any]) -> EpisodeResult:
-    """The inverse of `result_to_json`; KeyError, TypeError or ValueError when it is something else."""
-    if entry["outcome"] not in ("success", "failure", "error"):
-        raise ValueError(f"outcome {entry['outcome']!r}")
-    passed = {str(k): None if v is None else int(v) for k, v in dict(entry["first_step"]).items()}
-    return EpisodeResult(
-        task=str(entry["task"]),
-        seed=int(entry["seed"]),
-        outcome=entry["outcome"],
-        steps=int(entry["steps"]),
-        metrics={str(k): float(v) for k, v in dict(entry["metrics"]).items()},
-        first_step=passed,
-        error=entry.get("error"),
-        held=int(entry.get("held", 0)),
-    )
+def result_from_json(entry: object) -> EpisodeResult:
+    """The inverse of `result_to_json`; ValueError when it is something else."""
+    try:
+        return msgspec.convert(entry, EpisodeResult)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
 
 
 @dataclass

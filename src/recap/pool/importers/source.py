@@ -131,8 +131,7 @@ class Source(LazySequence[Episode]):
         self._reader = reader
         self._transform = transform
         self._skip_damaged = skip_damaged
-        known = column is not None and column in reader.keys and reader.keys[column].kind == "numbers"
-        self._column = column if known else None
+        self._column = column if column is not None and self.has_column(column) else None
         with as_dataset_error(path):
             self.plan: Plan = make_plan(mapping, reader.default_mapping(), reader.keys)
             found = list(reader.damage())
