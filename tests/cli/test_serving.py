@@ -9,31 +9,32 @@ import sys
 import urllib.request
 from contextlib import closing
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 from episodes import random_episode
+from recap.cli import main
 from recap.pool.store import Pool
 
 ENV = {key: value for key, value in os.environ.items() if key != "RECAP_TOKEN"}
+Captured: TypeAlias = pytest.CaptureFixture[str]
+
+
+def refused(capsys: Captured, *options: str) -> list[str]:
+    """What it says when it exits with 2."""
+    with pytest.raises(SystemExit) as caught:
+        main(["serve", *options])
+    assert caught.value.code == 2
+    return capsys.readouterr().err.splitlines()
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_it_says_where_it_is_answers_and_ends_cleanly(tmp_path: Path, stop: signal.Signals) -> None:
     Pool.create(tmp_path / "pool").add([random_episode("demo", 1)])
-    command = [
-        sys.executable,
-        "-m",
-        "recap",
-        "serve",
-        "replay",
-        "--pool",
-        str(tmp_path / "pool"),
-        "--port",
-        "0",
-    ]
+    command = [sys.executable, "-m", "recap", "serve", "replay", "--pool", str(tmp_path / "pool")]
     with subprocess.Popen(
-        command,
+        [*command, "--port", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -68,33 +69,26 @@ def test_it_says_where_it_is_answers_and_ends_cleanly(tmp_path: Path, stop: sign
         (["pusht-nano", "--env.blok", "tee"], "'blok': did you mean 'block'"),
     ],
 )
-def test_a_mistake_is_one_line(options: list[str], words: str, tmp_path: Path) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "recap", "serve", *options],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=ENV,
-    )
-    assert ran.returncode == 2
-    *loading, error = ran.stderr.splitlines()
+def test_a_mistake_is_one_line(
+    options: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RECAP_TOKEN", raising=False)
+    *loading, error = refused(capsys, *options)
     assert len(loading) <= 1
     assert all(line.startswith("Loading ") for line in loading)
     assert error.startswith("recap: ")
     assert words in error
 
 
-def test_a_port_that_is_taken_is_one_line() -> None:
+def test_a_port_that_is_taken_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)  # of this process, which goes on
+    Pool.create(tmp_path / "pool").add([random_episode("demo", 1)])
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = str(taken.getsockname()[1])
-        ran = subprocess.run(
-            [sys.executable, "-m", "recap", "serve", "pusht-small", "--port", port],
-            capture_output=True,
-            text=True,
-            env=ENV,
-        )
-    assert ran.returncode == 2
-    loading, error = ran.stderr.splitlines()
+        loading, error = refused(capsys, "replay", "--pool", str(tmp_path / "pool"), "--port", port)
     assert loading.startswith("Loading ")
     assert port in error
     assert "--port" in error
