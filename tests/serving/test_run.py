@@ -64,6 +64,18 @@ def test_a_simulated_robot_is_driven_and_everything_is_written(server: Served, t
     assert video_length(files["--video"], 20) == 30
 
 
+def test_a_run_may_be_gated_although_the_server_is_not(server: Served, tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    options = ["--robot", "pusht-sim", "--seed", "510", "--steps", "30", "--rate", "20", "--json", str(file)]
+    ran = subprocess.run(
+        command(server, *options, "--gate", "on"), capture_output=True, text=True, env=ENV, timeout=60
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    gated = json.loads(file.read_text("utf-8"))["gated"]
+    assert gated > 5, "a pusher lags behind its target"
+    assert f"Gate: {gated} periods" in ran.stdout
+
+
 def test_ctrl_c_holds_and_ends_with_a_summary(server: Served) -> None:
     with subprocess.Popen(
         command(server, "--robot", "pusht-sim", "--robot.angle", "30"),
@@ -127,6 +139,7 @@ def test_a_robot_of_ones_own_is_found_by_name(server: Served, tmp_path: Path) ->
         (["--robot", "pusht-sim", "--token", "another-secret"], "check the token"),
         (["--robot", "pusht-sim", "--url", "ws://127.0.0.1:9"], "is `recap serve` running"),
         (["--robot", "pusht-sim", "--rate", "0"], "0.1 to 1000"),
+        (["--robot", "pusht-sim", "--gate", "yes"], "choose one of on, off"),
     ],
 )
 def test_a_mistake_is_one_line(server: Served, options: list[str], words: str) -> None:
