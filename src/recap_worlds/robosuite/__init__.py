@@ -1,0 +1,1 @@
+"""robosuite: its robots, tasks, controllers and success checks behind the public seam."""

@@ -1,0 +1,91 @@
+"""Arms of robosuite behind the public seam; `make test-long` installs it, and skips nothing."""
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from recap.testing import check_world
+from recap.types import F64
+from recap_worlds.robosuite.expert import Expert
+from recap_worlds.robosuite.suite import RobosuiteSuite
+from recap_worlds.robosuite.tasks import TASKS
+from recap_worlds.robosuite.world import ARMS, RETREAT_M, STILL, RobosuiteWorld, point_of
+
+pytestmark = pytest.mark.long
+if "robosuite" not in os.environ.get("RECAP_NEEDS", ""):
+    pytest.importorskip("robosuite", reason="no robosuite: make .venv/.robosuite installs it")
+
+
+def run_expert(
+    world: RobosuiteWorld, arm: str, task: str, seed: int
+) -> list[tuple[F64, Mapping[str, float]]]:
+    """Each step's tool and metrics."""
+    world.reset(seed, task)
+    expert, steps = Expert(task, arm), []
+    for _ in range(TASKS[task].max_steps):
+        seen = world.observe(None)
+        metrics, ended = world.step(expert.act(seen))
+        steps.append((np.asarray(world.observe(None).proprio, np.float64), metrics))
+        if ended:
+            break
+    return steps
+
+
+def test_it_conforms() -> None:
+    check_world(RobosuiteSuite(), "stack")
+
+
+def test_a_seed_gives_the_same_episode_to_the_bit_whatever_was_before() -> None:
+    world = RobosuiteWorld("ur5e")
+    first = run_expert(world, "ur5e", "lift", 500)
+    run_expert(world, "ur5e", "lift", 501)
+    again, fresh = (run_expert(w, "ur5e", "lift", 500) for w in (world, RobosuiteWorld("ur5e")))
+    for other in (again, fresh):
+        assert len(other) == len(first)
+        assert all(np.array_equal(a[0], b[0]) and a[1] == b[1] for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+def test_all_robots_begin_in_the_same_scene(task: str) -> None:
+    poses = []
+    for arm in ARMS:
+        world = RobosuiteWorld(arm)
+        world.reset(500, task)
+        poses.append(world.observe(None).objects)
+        world.close()
+    for other in poses[1:]:
+        assert set(other) == set(poses[0])
+        for name, pose in other.items():
+            assert pose == pytest.approx(poses[0][name], abs=5e-4), name
+
+
+@pytest.mark.parametrize("arm", sorted(ARMS))
+def test_experts_lift(arm: str) -> None:
+    steps = run_expert(RobosuiteWorld(arm), arm, "lift", 500)
+    assert steps[-1][1]["success"] == 1
+
+
+@pytest.mark.parametrize("task", ["stack", "can", "square_nut", "door"])
+def test_a_task_is_done_when_it_stays_done_and_the_tool_has_left(task: str) -> None:
+    world = RobosuiteWorld("panda")
+    steps = run_expert(world, "panda", task, 500)
+    done = [bool(metrics["done"]) for _, metrics in steps]
+    assert steps[-1][1]["success"] == 1
+    assert all(done[-STILL:])
+    assert len(done) == STILL or not done[-STILL - 1]
+    handled = point_of(world.observe(None).objects[TASKS[task].main], TASKS[task].grip)
+    assert np.linalg.norm(steps[-1][0][:3] - handled) >= RETREAT_M
+
+
+def test_pictures_are_drawn_for_both_cameras_and_poses_can_be_withheld() -> None:
+    world = RobosuiteWorld("panda", poses=False)
+    world.reset(500, "lift")
+    seen = world.observe(128)
+    assert not seen.objects
+    assert sorted(seen.images) == ["agentview", "robot0_eye_in_hand"]
+    for picture in seen.images.values():
+        assert picture.shape == (128, 128, 3)
+        assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 100
+    world.close()
