@@ -16,7 +16,8 @@ from recap_worlds.robosuite.world import ARM, point_of, rotation_vector
 
 TURN_SPEED = 1.2  # rad/s
 OPEN, CLOSED = 1.0, 0.0
-NEAR_M, NEAR_RAD = 0.004, 0.04  # so near a way point is reached
+NEAR_M, NEAR_RAD = 0.004, 0.04  # so near a way point is reached,
+SLOW_M = 0.0015  # by a tool that moves no more than that a control step: a fast one goes on beyond it
 PATIENCE = 30  # control steps that are waited for it, unless a way point has its own
 GRIP_STEPS = 8
 FREE = 0.4  # m/s where nothing is near
@@ -51,13 +52,15 @@ class Scene:
 
     def __init__(self, task: Task, depth: float) -> None:
         self.task, self.depth = task, depth
+        self.place: F64 = np.zeros(3)
 
     def look(self, seen: Observation) -> None:
         """Now."""
         if self.task.main not in seen.objects:
             raise InputError(f"the expert needs the pose of '{self.task.main}': leave poses as they are")
         self.things = {name: np.asarray(pose, np.float64) for name, pose in seen.objects.items()}
-        self.place = np.asarray(seen.proprio[:3], np.float64)
+        before, self.place = self.place, np.asarray(seen.proprio[:3], np.float64)
+        self.moved = float(np.linalg.norm(self.place - before))
         self.turn = rotation6_to_matrix(seen.proprio[3:9])
 
     @property
@@ -78,7 +81,7 @@ class Scene:
         spin = about_z(by)
         grip = spin @ (self.place - self.main[:3])
         at = Way(place + grip, spin @ down(math.atan2(self.turn[1, 0], self.turn[0, 0])), CLOSED)
-        yield at.up(above)
+        yield replace(at.up(above), speed=0.22, patience=45)
         yield replace(at, speed=0.15)
         yield replace(at, grip=OPEN, wait=GRIP_STEPS, patience=0)
         yield replace(at, grip=OPEN).up(above)
@@ -179,7 +182,8 @@ class Expert:
     def _arrived(self) -> bool:
         assert self._way is not None
         off = float(np.linalg.norm(self._scene.place - self._way.place))
-        return off < NEAR_M and abs(angle_of(self._scene.turn.T @ self._way.turn)) < NEAR_RAD
+        near = off < NEAR_M and angle_of(self._scene.turn.T @ self._way.turn) < NEAR_RAD
+        return near and self._scene.moved < SLOW_M
 
     def _next(self, before: Way) -> None:
         """Targets on the way to the next way point: slow at both ends."""

@@ -92,7 +92,7 @@ def _onto_peg(shape: str, peg: int, grip_x: float) -> Task:
 
 _CUBE = Placed("cube", (-0.15, 0.08), (-0.18, 0.18), 0.822)
 _STACKED = tuple(Placed(f"cube{n}", (-0.15, 0.08), (-0.18, 0.18), z) for n, z in (("A", 0.82), ("B", 0.825)))
-_DOOR = Placed("Door", (-0.16, -0.08), (-0.40, -0.32), 1.1, (-HALF - 0.25, -HALF + 0.05))
+_DOOR = Placed("Door", (-0.09, -0.03), (-0.39, -0.31), 1.1, (-HALF - 0.30, -HALF - 0.12))
 SEEN = (
     Task("lift", "Lift", "lift the red cube", {"cube": "cube"}, (_CUBE,), releases=False),
     Task(
