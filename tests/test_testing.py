@@ -54,6 +54,8 @@ class BrokenWorld:
 
 @pytest.mark.parametrize("name", suites())
 def test_our_own_worlds_conform(name: str) -> None:
+    if name == "robosuite":  # 157 MB that only `make test-long` installs
+        pytest.importorskip("robosuite", reason="no robosuite: make .venv/.robosuite installs it")
     check_world(suites()[name])
 
 
