@@ -12,8 +12,7 @@ import click
 from recap.errors import InputError
 
 if TYPE_CHECKING:
-    from recap.pool.importers import Source, SourceReport
-    from recap.pool.importers.checks import Finding
+    from recap.pool.importers import Source
     from recap.types import Episode
 
 # A comma parts two fields only where a field follows, so that a task may have commas.
@@ -69,14 +68,27 @@ def inspect(
     with progress_bar("episodes") as progress:
         findings = check_dataset(_counted(opened, progress))
         findings = damage_findings(opened.damage, skip_damaged) + findings
-    click.echo(f"Source: {source} ({report.format})")
-    print_rows(("source key", "shape", "type", "becomes"), _theirs(report), 0)
+    click.echo(f"Source: {source} ({opened.format})")
+    keys = []
+    for key in report.keys:
+        names = ", ".join(field.name for field in report.fields if key.name in field.keys)
+        keys.append((key.name, _shape(key.shape), key.dtype, names or "-"))
+    print_rows(("source key", "shape", "type", "becomes"), keys, 0)
     click.echo()
     fields = [(field.name, _shape(field.shape), field.dtype, field.origin) for field in report.fields]
     print_rows(("our field", "shape", "type", "comes from"), fields, 0)
-    click.echo()
-    click.echo(_summary(report))
-    return _conclude(findings)
+    lengths, first = report.lengths, report.first
+    words = f"{len(lengths)} episodes of {min(lengths)} to {max(lengths)} frames, {sum(lengths)} in all"
+    task = f"'{first.task}'" if first.task else "none"
+    click.echo(f"\n{words}, at {first.fps:.4g} fps; embodiment {first.embodiment}; first task: {task}")
+    for finding in findings:
+        click.echo(str(finding))
+    if any(finding.severity == "error" for finding in findings):
+        click.echo("Next: fix the errors, in the source or with --map; an import would be refused")
+        return 1
+    click.echo("Findings: none" if not findings else "Warnings do not stop an import")
+    click.echo("Next: recap pool add, with the same options")
+    return 0
 
 
 def _counted(source: Source, progress: Callable[[int, int], None]) -> Iterator[Episode]:
@@ -85,32 +97,5 @@ def _counted(source: Source, progress: Callable[[int, int], None]) -> Iterator[E
         progress(done, len(source))
 
 
-def _theirs(report: SourceReport) -> list[tuple[str, str, str, str]]:
-    rows = []
-    for key in report.keys:
-        names = ", ".join(field.name for field in report.fields if key.name in field.keys)
-        rows.append((key.name, _shape(key.shape), key.dtype, names or "-"))
-    return rows
-
-
 def _shape(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape)) or "-"
-
-
-def _summary(report: SourceReport) -> str:
-    lengths = report.lengths
-    words = f"{len(lengths)} episodes of {min(lengths)} to {max(lengths)} frames, {sum(lengths)} in all"
-    task = f"'{report.task}'" if report.task else "none"
-    return f"{words}, at {report.fps:.4g} fps; embodiment {report.embodiment}; first task: {task}"
-
-
-def _conclude(findings: Sequence[Finding]) -> int:
-    for finding in findings:
-        click.echo(str(finding))
-    n_errors = sum(finding.severity == "error" for finding in findings)
-    if n_errors:
-        click.echo("Next: fix the errors, in the source or with --map; an import would be refused")
-        return 1
-    click.echo("Findings: none" if not findings else "Warnings do not stop an import")
-    click.echo("Next: recap pool add, with the same options")
-    return 0

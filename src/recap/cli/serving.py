@@ -60,8 +60,8 @@ def serve(
     """
     from recap.cli.terminal import say
     from recap.serving.app import build_app, run
-    from recap.serving.limits import Limits
     from recap.serving.service import ServeSpec, Service
+    from recap.serving.spec import Limits
 
     spec = ServeSpec(
         agent(policy),

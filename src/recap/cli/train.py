@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -89,7 +89,12 @@ def train(
     from recap.errors import InputError, one_of
 
     if listed:
-        _list_recipes()
+        from recap.suites import suites
+        from recap.training.presets import SIZES
+
+        click.echo(f"With robot.yaml, --size: {', '.join(SIZES)}")
+        for suite in suites().values():
+            click.echo(f"{suite.name}: {', '.join(suite.training_presets())}")
         return 0
     is_main = int(os.environ.get("RANK", "0")) == 0  # torchrun starts this command once a process
     one_of("device", device, DEVICES)
@@ -207,15 +212,6 @@ def _config(
     return configs.with_changes(base, changes)
 
 
-def _list_recipes() -> None:
-    from recap.suites import suites
-    from recap.training.presets import SIZES
-
-    click.echo(f"With robot.yaml, --size: {', '.join(SIZES)}")
-    for suite in suites().values():
-        click.echo(f"{suite.name}: {', '.join(suite.training_presets())}")
-
-
 def _owner(config: TrainConfig) -> Suite | None:
     """The suite that a recipe comes from."""
     from recap.suites import suites
@@ -289,24 +285,20 @@ def _next_command(config: TrainConfig, best: Path) -> str:
 
 
 def _show_plan(config: TrainConfig) -> None:
+    """The plan in words and units."""
     from rich.table import Table
 
     from recap.cli.terminal import show
     from recap.training.networks import describe_plan
 
     plan = describe_plan(config, int(os.environ.get("WORLD_SIZE", "1")))
-    table = Table(title=f"{config.preset}: what would be trained", title_justify="left", show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in _plan_rows(plan).items():
-        table.add_row(name, value)
-    show(table)
-
-
-def _plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
-    """The plan in words and units."""
     each = plan["flops_per_sample"]
-    return {
+    held = f"{plan['held_gib']:,} GiB, with gradients, moments and smoothed weights"
+    if plan["shards"] > 1:
+        held += f": sharded over {plan['shards']} processes ({plan['weights_gib']:,} GiB in all)"
+    elif plan["fsdp"]:
+        held += "; sharded where there are several processes"
+    rows = {
         "slots (* is predicted)": ", ".join(plan["slots"]),
         "tokens a sample": f"{plan['tokens']:,}",
         "parameters": _short(plan["parameters"]).replace("G", "B"),
@@ -314,17 +306,15 @@ def _plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
         "iterations": f"{plan['iterations']:,}",
         "samples": _short(plan["samples"]),
         "FLOPs": f"{_short(each)} a sample, {each * plan['samples']:.2g} in all",
-        "weights a process": _held(plan),
+        "weights a process": held,
         "memory a process": f"about {plan['memory_gib']:,} GiB, without pictures",
     }
-
-
-def _held(plan: Mapping[str, Any]) -> str:
-    """What a process keeps of all that grows with the parameters."""
-    held = f"{plan['held_gib']:,} GiB, with gradients, moments and smoothed weights"
-    if plan["shards"] > 1:
-        return f"{held}: sharded over {plan['shards']} processes ({plan['weights_gib']:,} GiB in all)"
-    return f"{held}; sharded where there are several processes" if plan["fsdp"] else held
+    table = Table(title=f"{config.preset}: what would be trained", title_justify="left", show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        table.add_row(name, value)
+    show(table)
 
 
 def _short(number: float) -> str:

@@ -154,7 +154,7 @@ def write_episode(
     name = f"episode_{index:07d}" if newer else f"episode{index}"
     with h5py.File(folder / f"data/{name}.hdf5", "w") as file:
         _write_arrays(file, episode, layout, joints)
-    words = json.dumps(_instructions(episode), indent=1)
+    words = json.dumps({"seen": [episode.task], "unseen": []}, indent=1)
     (folder / f"instructions/{name}.json").write_text(words + "\n", "utf-8")
     info = {key.removeprefix("scene."): value for key, value in episode.attributes.items()}
     scene = {"info": info, "id": episode.id, "embodiment": episode.embodiment}
@@ -180,10 +180,6 @@ def _check_free(out: Path, task: str, config: str) -> Path:
     if folder.exists():
         raise RunDirectoryError(f"{folder} exists already: give another --config or DIR, or remove it first")
     return folder
-
-
-def _instructions(episode: Episode) -> dict[str, list[str]]:
-    return {"seen": [episode.task], "unseen": []}
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +228,7 @@ def _write_release(file: Any, state: Mapping[str, _Arm]) -> None:
 
 def _write_newer(file: Any, episode: Episode, groups: Mapping[str, Mapping[str, _Arm]]) -> None:
     file["data_format_version"] = np.bytes_(b"v1.0")
-    file["instructions"] = np.bytes_(json.dumps(_instructions(episode)).encode())
+    file["instructions"] = np.bytes_(json.dumps({"seen": [episode.task], "unseen": []}).encode())
     for group, arms in groups.items():
         for name, arm in arms.items():
             if arm.poses is not None:

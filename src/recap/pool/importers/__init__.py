@@ -5,31 +5,24 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 
 from recap.errors import DatasetError, did_you_mean, one_of
-from recap.pool.importers.source import (
-    FieldReport,
-    Reader,
-    Source,
-    SourceReport,
-    Transform,
-    as_dataset_error,
-)
+from recap.pool.importers.source import Source, Transform, as_dataset_error
 
-__all__ = [
-    "FORMATS",
-    "FieldReport",
-    "Source",
-    "SourceReport",
-    "Transform",
-    "detect_format",
-    "local_path",
-    "open_source",
-]
+__all__ = ["FORMATS", "Source", "Transform", "detect_format", "local_path", "open_source"]
 
-FORMATS = ("lerobot", "act", "robomimic", "robotwin", "tracked")
+# Imported when one is needed, so that the libraries of one format are not needed for another.
+READERS = {
+    "lerobot": "recap.pool.lerobot_read:LeRobotReader",
+    "act": "recap.pool.importers.act:ActReader",
+    "robomimic": "recap.pool.importers.robomimic:RobomimicReader",
+    "robotwin": "recap.pool.importers.robotwin:RobotwinReader",
+    "tracked": "recap.pool.importers.tracked:TrackedReader",
+}
+FORMATS = tuple(READERS)
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?:@[\w./-]+)?")  # ORG/NAME[@REVISION]
 _EXPECTED = (
@@ -62,7 +55,9 @@ def open_source(
     path = local_path(path)
     with as_dataset_error(path):
         name = detect_format(path) if format is None else one_of("format", format, FORMATS)
-        return Source(path, name, _reader(name, path, fps), mapping or {}, transform, skip_damaged, column)
+        module, _, kind = READERS[name].partition(":")
+        reader = getattr(import_module(module), kind)(path, fps)
+        return Source(path, name, reader, mapping or {}, transform, skip_damaged, column)
 
 
 def detect_format(path: Path) -> str:
@@ -70,29 +65,6 @@ def detect_format(path: Path) -> str:
     path = local_path(path)
     with as_dataset_error(path):
         return _detect_folder(path) if path.is_dir() else _detect_file(path)
-
-
-def _reader(name: str, path: Path, fps: float | None) -> Reader:
-    # Imported here, so that the libraries of one format are not needed for another.
-    if name == "lerobot":
-        from recap.pool.lerobot_read import LeRobotReader
-
-        return LeRobotReader(path, fps)
-    if name == "tracked":
-        from recap.pool.importers.tracked import TrackedReader
-
-        return TrackedReader(path, fps)
-    if name == "act":
-        from recap.pool.importers.act import ActReader
-
-        return ActReader(path, fps)
-    if name == "robomimic":
-        from recap.pool.importers.robomimic import RobomimicReader
-
-        return RobomimicReader(path, fps)
-    from recap.pool.importers.robotwin import RobotwinReader
-
-    return RobotwinReader(path, fps)
 
 
 def local_path(path: Path) -> Path:
@@ -116,30 +88,24 @@ def _detect_folder(path: Path) -> str:
     if (path / "meta/info.json").is_file():
         return "lerobot"
     if any(file.is_file() for folder in (path, path / "data") for file in folder.glob("episode*.h*5")):
-        return _detect_episodes(path)
+        from recap.pool.importers import act, hdf5, robotwin
+
+        episodes = robotwin.episode_files(path)
+        if not episodes:
+            return "robotwin"  # whose reader says what is missing
+        with hdf5.opened(hdf5.first_readable(episodes)) as opened:
+            return "act" if act.recognises(opened) else "robotwin"
     if episode_folders(path):
         return "tracked"
     files = sorted(child for child in islice(path.rglob("*"), 1000) if child.is_file())
-    hdf5 = [file for file in files if file.suffix in (".hdf5", ".h5")]
-    if hdf5:
-        likely = hdf5[0].parents[1] if hdf5[0].parent.name == "data" else hdf5[0]  # RoboTwin's, or a file
-        raise DatasetError(f"{path} is no demonstration source itself: did you mean '{likely}'?")
-    infos = [file for file in files if file.parts[-2:] == ("meta", "info.json")]
-    if infos:
-        raise DatasetError(f"{path} is no demonstration source itself: did you mean '{infos[0].parents[1]}'?")
+    inside = [file for file in files if file.suffix in (".hdf5", ".h5")]
+    likely = [file.parents[1] if file.parent.name == "data" else file for file in inside]  # RoboTwin's, or it
+    likely += [file.parents[1] for file in files if file.parts[-2:] == ("meta", "info.json")]
+    if likely:
+        raise DatasetError(f"{path} is no demonstration source itself: did you mean '{likely[0]}'?")
     kinds = Counter(file.suffix or "without suffix" for file in files)
     found = ", ".join(f"{n} {kind}" for kind, n in kinds.most_common(5)) or "nothing"
     raise DatasetError(f"{path} is of no known format: found files: {found}; {_EXPECTED}")
-
-
-def _detect_episodes(path: Path) -> str:
-    from recap.pool.importers import act, hdf5, robotwin
-
-    episodes = robotwin.episode_files(path)
-    if not episodes:
-        return "robotwin"  # whose reader says what is missing
-    with hdf5.opened(hdf5.first_readable(episodes)) as opened:
-        return "act" if act.recognises(opened) else "robotwin"
 
 
 def _detect_file(path: Path) -> str:

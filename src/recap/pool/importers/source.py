@@ -103,14 +103,10 @@ class FieldReport:
 class SourceReport:
     """Both sides of an import: what is there and what it becomes."""
 
-    path: Path
-    format: str
     keys: tuple[SourceKey, ...]
     fields: tuple[FieldReport, ...]
     lengths: tuple[int, ...]  # frames of each episode
-    fps: float
-    task: str  # of the first episode
-    embodiment: str
+    first: Episode  # that can be read
 
 
 class Source(LazySequence[Episode]):
@@ -197,10 +193,7 @@ class Source(LazySequence[Episode]):
         with as_dataset_error(self.path):
             lengths = tuple(self._reader.lengths())
             keys = tuple(self._reader.keys.values())
-        fields = tuple(_reports(first, self.plan))
-        return SourceReport(
-            self.path, self.format, keys, fields, lengths, first.fps, first.task, first.embodiment
-        )
+        return SourceReport(keys, tuple(_reports(first, self.plan)), lengths, first)
 
 
 class PickedFrames(LazySequence[U8]):
@@ -225,17 +218,8 @@ class PickedFrames(LazySequence[U8]):
 
 
 # What Python and the libraries raise on a damaged or foreign file; h5py and deep JSON raise RuntimeErrors.
-_DAMAGE = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-_FORMAT_DAMAGE = (csv.Error, struct.error, zipfile.BadZipFile, zlib.error)
+_DAMAGE = (ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError)
+_FORMAT_DAMAGE = (ValueError, csv.Error, struct.error, zipfile.BadZipFile, zlib.error)
 
 
 @contextmanager
