@@ -37,9 +37,9 @@ from recap.errors import RecapError
 from recap.pool.lerobot import assemble, stage_episode
 from recap.pool.store import Pool
 from recap.serving.app import build_app, start
-from recap.serving.limits import Limits
 from recap.serving.observations import Look, read_executed, read_observation, read_reset
 from recap.serving.service import ServeSpec, Service
+from recap.serving.spec import Limits
 from recap.types import Episode, Requires
 from recap_client.wire import decode, decode_map, encode
 from recap_worlds.pusht.collecting import CollectSpec, demonstrate

@@ -27,7 +27,7 @@ from report import arguments, finish
 
 from recap.assembly import REPLAY, AgentConfig
 from recap.cli.one_line import run_script
-from recap.serving.limits import Limits
+from recap.serving.spec import Limits
 from recap_client.wire import decode_map, encode
 
 N_MOMENTS = 24  # of each recorded episode

@@ -13,7 +13,7 @@ from served import EPISODES, Served, message_of, replay_service, served
 from episodes import observation_of
 from recap.errors import InputError, ServerError, WireError
 from recap.serving.app import build_app
-from recap.serving.limits import Limits
+from recap.serving.spec import Limits
 from recap_client.client import PolicyClient
 
 MESSAGE = message_of(observation_of(EPISODES[3], 5))

@@ -23,8 +23,7 @@ from recap.pool.memory import MemoryPool
 from recap.serving.service import ServeSpec, Service
 from recap_client.cli import parser
 from recap_client.client import PolicyClient
-from recap_client.driving import RunSpec
-from recap_client.dry import DryRobot
+from recap_client.driving import DryRobot, RunSpec
 from recap_client.errors import InputError
 from recap_client.lerobot import LeRobotRobot, build
 from recap_client.options import take_dotted

@@ -17,7 +17,7 @@ from websockets.typing import Origin
 
 from episodes import observation_of
 from recap.errors import BusyError, ServerError
-from recap.serving.limits import Limits
+from recap.serving.spec import Limits
 from recap_client.client import PolicyClient
 from recap_client.wire import decode_map, encode
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from recap.errors import InputError
-from recap.serving.limits import Limits
+from recap.serving.spec import Limits
 from recap.types import F64
 from recap_client.limits import ActionLimits, limit_actions
 from recap_client.wire import decode_map, encode

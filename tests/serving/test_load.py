@@ -2,7 +2,7 @@
 
 from serve_load import Phase, run_phase
 
-from recap.serving.limits import Limits
+from recap.serving.spec import Limits
 
 
 def test_a_crowd_is_served_fairly_whoever_else_is_there() -> None:

@@ -74,7 +74,7 @@ def test_the_client_from_pypi_connects_infers_and_hears_of_errors(
 
 
 def test_it_is_turned_away_in_words_when_the_server_is_full(tmp_path: Path) -> None:
-    from recap.serving.limits import Limits
+    from recap.serving.spec import Limits
 
     code = """
 from openpi_client.websocket_client_policy import WebsocketClientPolicy

@@ -19,8 +19,8 @@ from served import Served, message_of, replay_service, replay_spec, served
 from episodes import observation_of, random_episode
 from recap.pool.lerobot import assemble, stage_episode
 from recap.pool.store import Pool
-from recap.serving.limits import Limits
 from recap.serving.service import Service
+from recap.serving.spec import Limits
 from recap.types import Episode
 from recap_client.client import PolicyClient
 from recap_client.wire import encode

@@ -35,20 +35,14 @@ def run_on_ray(
         while pending:
             ready, pending = ray.wait(pending)
             for reference in ready:
-                yield from _fetch(ray, reference)
-    finally:
-        ray.shutdown()  # also cancels what is still running
-
-
-def _fetch(ray: Any, reference: Any) -> list[EpisodeResult]:
-    try:
-        results: list[EpisodeResult] = ray.get(reference)
+                yield from ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None  # an agent that cannot be made, as it would be raised here
     except ray.exceptions.RayError as error:
         line = str(error).strip().splitlines()[0]
         raise WorkerLostError(f"Ray gave up on a chunk of episodes ({line})") from error
-    return results
+    finally:
+        ray.shutdown()  # also cancels what is still running
 
 
 def _connect(address: str) -> Any:

@@ -116,8 +116,10 @@ def read_observation(message: Mapping[str, Any], look: Look, time_s: float) -> O
         )
     lacking = look.requires.missing(poses, goal)
     if lacking is not None and not (images and look.estimates):
+        keys = [f"'{OBJECTS}{name}'" for name in look.requires.objects]
+        keys += [f"'{GOAL}'"] if look.requires.goal else []
         image = f", or '{IMAGE}' to find it in" if look.estimates else ""
-        raise WireError(f"the observation has no {lacking}: send {_keys_of(look)}{image}")
+        raise WireError(f"the observation has no {lacking}: send {' and '.join(keys)}{image}")
     return Observation(
         proprio=_numbers(STATE, message[STATE], robot.body.size).astype(np.float32),
         task=_prompt(message.get(PROMPT), look.default_prompt),
@@ -143,11 +145,6 @@ def _images(message: Mapping[str, Any], look: Look) -> dict[str, U8]:
             raise WireError(f"'{key}' is of no camera of robot '{look.robot.name}': it has {known}")
         images[camera] = _image(key, message[key])
     return images
-
-
-def _keys_of(look: Look) -> str:
-    keys = [f"'{OBJECTS}{name}'" for name in look.requires.objects]
-    return " and ".join([*keys, f"'{GOAL}'"] if look.requires.goal else keys)
 
 
 def _pose(key: str, given: object, size: int | None) -> F64:

@@ -6,22 +6,30 @@ An id stands in a path percent-encoded as a whole, with its slashes as %2F. Pool
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import hashlib
+import shutil
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypeVar
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from recap.errors import InputError
+from recap.pictures import encode_png
+from recap.pool.blobs import BlobFrames
 from recap.pool.store import Pool
 from recap.pool.view import PoolView
 from recap.serving.guard import refusal
-from recap.serving.pool_media import Films, thumbnail
 from recap.serving.service import Service
 from recap.serving.uploads import add_upload
-from recap.types import Episode, Scalar
+from recap.types import U8, Episode, Scalar
+from recap.video import write_video
 
 MAX_LIMIT = 1000  # rows of one answer
 MAX_NAMES, MAX_VALUES = 32, 64  # of the attributes that an answer lists
@@ -29,6 +37,7 @@ MAX_UNUSABLE = 100  # demonstrations that an answer names as such
 N_THREADS = 4  # for pool work: uploads never take them all
 TEXT_FILTERS = ("task", "embodiment", "source")
 ATTRIBUTE = "attribute."  # a filter of that name is by an attribute
+MAX_FILMS = 64  # made for looking at, and kept
 T = TypeVar("T")
 
 
@@ -138,7 +147,7 @@ class PoolRoutes:
     async def thumbnail(self, request: web.Request) -> web.Response:
         """A frame as PNG: `t`, by default the first."""
         camera, t = request.query.get("camera"), _number(request.query.get("t", "0"), "t", 0, 2**31)
-        drawn = await self._thread(lambda: thumbnail(self._episode(request), camera, t))
+        drawn = await self._thread(lambda: _thumbnail(self._episode(request), camera, t))
         return web.Response(body=drawn, content_type="image/png")
 
     def versions(self, request: web.Request) -> dict[str, Any]:
@@ -303,3 +312,48 @@ def _check_there(view: PoolView, name: str) -> None:
     if name not in view.episode_ids:
         shown = ascii(name[:200])
         raise web.HTTPNotFound(text=f"version {view.version} has no episode {shown}: see GET /api/pool")
+
+
+class Films:
+    """A demonstration's film as a file: the pool's own, or one that is drawn once and kept for a while."""
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+        self._made: OrderedDict[str, Path] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def path(self, episode: Episode, camera: str | None) -> Path:
+        """Where it lies."""
+        frames = _frames(episode, camera)
+        if isinstance(frames, BlobFrames):
+            return frames.frames.path
+        key = hashlib.sha256(f"{episode.id}\0{camera}".encode()).hexdigest()
+        with self._lock:
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="recap-films-"))
+            if key not in self._made:
+                self._made[key] = self._folder / f"{key}.mp4"
+                write_video(self._made[key], frames, episode.fps)
+            self._made.move_to_end(key)
+            while len(self._made) > MAX_FILMS:
+                self._made.popitem(last=False)[1].unlink(missing_ok=True)
+            return self._made[key]
+
+    def close(self) -> None:
+        """Remove what was made."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _thumbnail(episode: Episode, camera: str | None, t: int) -> bytes:
+    """One frame as PNG; past the end, the last."""
+    frames = _frames(episode, camera)
+    return encode_png(frames[min(t, len(frames) - 1)])
+
+
+def _frames(episode: Episode, camera: str | None) -> Sequence[U8]:
+    name = camera if camera is not None else next(iter(episode.images), None)
+    if name is None or name not in episode.images:
+        known = ", ".join(episode.images) or "none"
+        raise InputError(f"episode {episode.id!a} has no such film; its cameras: {known}")
+    return episode.images[name]

@@ -28,8 +28,8 @@ from recap.pool.importers.checks import check_dataset
 from recap.pool.importers.resample import resample
 from recap.pool.layout import refuse_other_layout
 from recap.pool.store import Pool
-from recap.serving.limits import Limits
 from recap.serving.service import Service
+from recap.serving.spec import Limits
 from recap.types import Episode
 from recap.video import video_size
 from recap_client.wire import decode_map
