@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "recap_worlds": {"recap", "recap_client"},
     "recap_apps": {"recap", "recap_client", "recap_worlds"},
     "recap_robotwin": {"recap", "recap_client", "recap_worlds"},
-    "recap_research": {"recap", "recap_client", "recap_worlds"},
+    "recap_research": {"recap", "recap_client", "recap_worlds", "recap_apps"},
     "lerobot_policy_recap": {"recap_client"},
     "lerobot_robot_recap_sim": set(),
 }
@@ -36,7 +36,7 @@ MAY_IMPORT = {
 # Within the library: what a module or folder may import at run time, besides itself.
 BASE = {"types", "errors", "config", "lazy", "geometry", "geometry3", "compiled", "robot", "run_directory"}
 BASE |= {"body", "robot_model", "chain", "kinematics", "gate"}
-BASE |= {"workers", "video", "pictures", "pages", "suites", "plugins", "agent_config"}
+BASE |= {"workers", "video", "pictures", "suites", "agent_config"}
 ALLOWED = {
     "types": set(),
     "errors": set(),
@@ -54,11 +54,9 @@ ALLOWED = {
     "suites": {"types", "errors"},
     "run_directory": {"errors"},
     "workers": {"errors"},
-    "plugins": {"errors"},
     "agent_config": {"errors"},
     "video": {"types", "errors", "lazy", "run_directory"},
     "pictures": {"types", "errors"},
-    "pages": {"errors"},
     "robot_draft": BASE | {"pool"},
     "robot_draft_text": BASE | {"robot_draft"},
     "features": BASE,

@@ -17,8 +17,8 @@ from typing import Any
 from controls import CONTROLS, ROWS, restore
 
 from recap.errors import InputError
-from recap.pages import table
 from recap.run_directory import write_whole
+from recap_apps.pages import table
 from recap_research import charts
 from recap_research.charts import Point
 from recap_research.report.figures import figure

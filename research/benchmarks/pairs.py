@@ -17,7 +17,7 @@ import numpy as np
 from report import arguments, finish
 
 from recap.cli.one_line import run_script
-from recap.features.terms import Actions, Position
+from recap.features.terms import Actions
 from recap.pool.memory import MemoryPool
 from recap.retrieval.pairs import find_pairs, with_action_term
 from recap.retrieval.presets import find_retrieval
@@ -26,6 +26,7 @@ from recap.types import Episode
 from recap.workers import run_in_workers
 from recap_worlds.pusht.collecting import CollectSpec, Demo, demonstrate
 from recap_worlds.pusht.robot import PUSHT
+from recap_worlds.pusht.terms import Position
 
 HORIZON = 8
 

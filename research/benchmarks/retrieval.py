@@ -21,13 +21,14 @@ from report import arguments, finish, plot
 
 from recap.cli.one_line import run_script
 from recap.features.describer import TermDescriber
-from recap.features.terms import ObjectPosition, ObjectTurn, Position, Proprio, Time
+from recap.features.terms import Proprio, Time
 from recap.pool.memory import MemoryPool
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.explain import query_at
 from recap.retrieval.index import build_index, squared_distances
 from recap.retrieval.retriever import Retriever
 from recap.types import Descriptors, Episode
+from recap_worlds.pusht.terms import ObjectPosition, ObjectTurn, Position
 
 TERMS = TermDescriber(
     {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -161,11 +161,16 @@ class Suite:
         """Refuse a training that contradicts itself."""
 
 
+def plugins(group: str) -> dict[str, EntryPoint]:
+    """What installed packages add to a group of entry points, by name."""
+    return {entry.name: entry for entry in sorted(entry_points(group=group), key=lambda e: e.name)}
+
+
 @cache
 def suites() -> dict[str, Suite]:
     """Every suite that is installed, by name."""
     found: dict[str, Suite] = {}
-    for entry in sorted(entry_points(group="recap.worlds"), key=lambda entry: entry.name):
+    for entry in plugins("recap.worlds").values():
         suite = entry.load()
         suite = suite() if isinstance(suite, type) else suite
         found[suite.name] = suite

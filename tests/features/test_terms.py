@@ -10,22 +10,12 @@ from recap.errors import InputError
 from recap.features.describer import TermDescriber
 from recap.features.language import HashedWords
 from recap.features.scene_terms import ARM
-from recap.features.terms import (
-    Actions,
-    ImageFeature,
-    Instruction,
-    ObjectPoses,
-    ObjectPosition,
-    ObjectTurn,
-    Position,
-    Proprio,
-    Time,
-    Velocities,
-)
+from recap.features.terms import Actions, ImageFeature, Instruction, ObjectPoses, Proprio, Time
 from recap.features.vision import PatchEncoder
 from recap.retrieval.presets import POSITION_WEIGHT, paper_preset
 from recap.types import Episode
 from recap_worlds.pusht.retrieval import RETRIEVALS
+from recap_worlds.pusht.terms import ObjectPosition, ObjectTurn, Position, Velocities
 
 EPISODE = random_episode("demo", 3, n=12)
 

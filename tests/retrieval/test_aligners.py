@@ -13,7 +13,7 @@ from recap.agent import RetrievalAgent
 from recap.body import Feature, arm_features
 from recap.errors import InputError
 from recap.features.describer import TermDescriber
-from recap.features.terms import ImageFeature, ObjectPosition, Position, Proprio, Term
+from recap.features.terms import ImageFeature, Proprio, Term
 from recap.features.vision import PatchEncoder
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.store import Pool
@@ -29,6 +29,7 @@ from recap.types import Episode, FrameRef, Query, Requires
 from recap_worlds.dualarm.robot import TWO_ARMS
 from recap_worlds.pusht.contact import ContactFrame
 from recap_worlds.pusht.robot import PUSHT
+from recap_worlds.pusht.terms import ObjectPosition, Position
 from two_arms import lift_pot, place_in_box, pose
 
 JOINTS = RobotSpec("joints", 20, (Feature("joints", "joint", 6), Feature("gripper", "gripper")))

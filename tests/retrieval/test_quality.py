@@ -10,11 +10,12 @@ from episodes import random_episode
 from recap.errors import InputError
 from recap.features.describer import TermDescriber
 from recap.features.language import HashedWords
-from recap.features.terms import Instruction, ObjectPosition, Time
+from recap.features.terms import Instruction, Time
 from recap.pool.memory import MemoryView
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.quality import WHOLE, Quality, descriptor_quality
 from recap.types import F64, Episode, Frames
+from recap_worlds.pusht.terms import ObjectPosition
 
 TASKS = ("push the block", "lift the lid", "turn the key")
 

@@ -11,7 +11,7 @@ from episodes import observation_of, random_episode
 from recap.errors import DatasetError, InputError
 from recap.features.describer import TermDescriber
 from recap.features.scene_terms import ARM
-from recap.features.terms import Position, Proprio
+from recap.features.terms import Proprio
 from recap.geometry import out_of_frame
 from recap.geometry3 import encode_arms
 from recap.pool.memory import MemoryPool
@@ -25,6 +25,7 @@ from recap_client.messages import CORRECTION_FROM
 from recap_worlds.dualarm.robot import TWO_ARMS
 from recap_worlds.pusht.retrieval import RETRIEVALS
 from recap_worlds.pusht.robot import PUSHT
+from recap_worlds.pusht.terms import Position
 
 EPISODES = [random_episode(f"demo-{i}", i, n=20 + i, goal_angle=0.3 * (i % 3)) for i in range(12)]
 

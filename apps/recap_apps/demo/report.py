@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from recap.evaluation.statistics import PairedDifference
 from recap.evaluation.summary import Rate
-from recap.pages import document, table
 from recap_apps.demo.spec import (
     ANGLE,
     BLOCK,
@@ -24,6 +23,7 @@ from recap_apps.demo.spec import (
     against_replay,
     gain,
 )
+from recap_apps.pages import document, table
 from recap_worlds.pusht.tasks import angle_key
 
 if TYPE_CHECKING:

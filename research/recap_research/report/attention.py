@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from recap import pages
 from recap.evaluation.statistics import Interval
-from recap.pages import table
+from recap_apps import pages
+from recap_apps.pages import table
 from recap_research import charts, published
 from recap_research.charts import Point, Series
 from recap_research.report.figures import figure, source_of

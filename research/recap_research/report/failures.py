@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from recap.pages import table
+from recap_apps.pages import table
 from recap_research import charts, published
 from recap_research.charts import Point, Series
 from recap_research.report.attention import ratio_name

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from recap.evaluation.summary import INTERVAL
-from recap.pages import data_uri, document
+from recap_apps.pages import data_uri, document
 from recap_research.report.attention import attention_part, masking_part
 from recap_research.report.failures import check_part, failures_part
 from recap_research.report.figures import figure, provenance

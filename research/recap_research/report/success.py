@@ -13,7 +13,7 @@ from recap.evaluation.settings import differences, settings_text
 from recap.evaluation.spec import threshold_key
 from recap.evaluation.summary import Rate
 from recap.evaluation.worlds import SUCCESS
-from recap.pages import table
+from recap_apps.pages import table
 from recap_research import charts
 from recap_research.charts import Point, Series
 from recap_research.published import CAUTION, PROGRESSION

@@ -14,9 +14,9 @@ import numpy as np
 from recap.assembly import EXPERT, HOLD, REPLAY, assemble_agent, load_policy, names_checkpoint, policy_config
 from recap.errors import InputError, RecapError, did_you_mean
 from recap.geometry3 import turn_poses
-from recap.plugins import import_factory
 from recap.suites import PoseEstimator, shipped_policies
 from recap.types import F64, Observation
+from recap_client.plugins import import_factory
 
 if TYPE_CHECKING:
     from recap.evaluation.spec import EvalSpec

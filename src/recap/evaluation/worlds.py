@@ -12,10 +12,10 @@ import numpy as np
 
 from recap import config as configs
 from recap.errors import InputError, RecapError, did_you_mean
-from recap.plugins import import_factory
 from recap.robot import RobotSpec
 from recap.suites import Options, Suite, suites
 from recap.types import F64, U8, Observation
+from recap_client.plugins import import_factory
 
 SUCCESS = 0.5  # the threshold where a metric is 0 or 1
 STATES = ("observation.state", "state", "proprio", "agent_pos", "qpos")  # usual names of proprioception

@@ -19,8 +19,8 @@ from recap.errors import InputError, one_of
 from recap.features.sam3 import Sam3Objects
 from recap.geometry3 import matrix_to_quaternion, quaternion_to_matrix
 from recap.kinematics import tool_space
-from recap.plugins import plugins
 from recap.robot import ObjectSpec, RobotSpec
+from recap.suites import plugins
 from recap.types import F64, U8, Episode, Observation
 
 GROUP = "recap.estimators"  # of entry points: functions of object, ObjectSpec, the source's words

@@ -12,7 +12,7 @@ import numpy as np
 from recap.errors import InputError, did_you_mean, one_of
 from recap.features.images import IMAGENET_MEAN, IMAGENET_STD, in_batches, normalise, resize, unit_rows
 from recap.features.pretrained import PublishedNetwork, digest_settings, find_model, read_config
-from recap.plugins import plugins
+from recap.suites import plugins
 from recap.types import F32, U8
 
 Token = Literal["cls", "mean"]

@@ -7,17 +7,16 @@ where whole demonstrations have little to show, such parts do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from recap.geometry import wrap_angle
-from recap.lazy import LazySequence
 from recap.pool.derived import assemble, describe
+from recap.pool.importers.interventions import picked_frames
 from recap.pool.view import Describer, PoolSource, PoolView
 from recap.robot import RobotSpec, infer_robot
-from recap.types import F32, F64, U8, Descriptors, Episode, FrameRef, Span
+from recap.types import F32, F64, Descriptors, Episode, FrameRef, Span
 
 N_STILL = 3  # steps of rest that end a motion of the object
 LEAD = 25  # steps before a motion that belong to it
@@ -71,34 +70,17 @@ class Subtrajectories:
 
 def _part(episode: Episode, first: int, rest: int, goal: F64, robot: RobotSpec | None) -> Episode:
     end = rest + 1
-    actions = episode.actions[first:end].copy()
+    part = picked_frames(episode, np.arange(first, end))  # the goal that images show is the whole one's
     robot = robot or infer_robot(episode)
     if (robot.measured >= 0).all() or robot.action_mode == "delta":
-        actions[-2:] = robot.hold(episode.proprio[rest])  # it ends here: what would come next is not held
+        part.actions[-2:] = robot.hold(episode.proprio[rest])  # it ends here: what comes next is not held
     return replace(
-        episode,
+        part,
         id=f"{episode.id}@{first}-{rest}",
         timestamps=episode.timestamps[first:end],
-        proprio=episode.proprio[first:end],
-        actions=actions,
-        objects={name: values[first:end] for name, values in episode.objects.items()},
-        images={camera: _Cut(frames, first, end - first) for camera, frames in episode.images.items()},
         goal=np.array([goal[0], goal[1], wrap_angle(float(goal[2]))], np.float32),
         cut_from=Span(episode.id, first, end),
     )
-
-
-class _Cut(LazySequence[U8]):
-    """Some frames of a film, decoded when they are looked at; the goal in them is the whole one's."""
-
-    def __init__(self, frames: Sequence[U8], first: int, length: int) -> None:
-        self._frames, self._first, self._length = frames, first, length
-
-    def __len__(self) -> int:
-        return self._length
-
-    def _item(self, number: int) -> U8:
-        return self._frames[self._first + number]
 
 
 class SubtrajectoryPool:
@@ -125,14 +107,11 @@ class SubtrajectoryView:
         self.robot = getattr(inner, "robot", None)
         self._parts: dict[str, list[Episode]] = {}
         for episode_id in inner.episode_ids:
-            known = before is not None and episode_id in before._parts
-            same = (
-                known and before is not None and before.inner.episode(episode_id) is inner.episode(episode_id)
-            )
-            if same and before is not None:
-                self._parts[episode_id] = before._parts[episode_id]
-            else:
-                self._parts[episode_id] = cut.of(inner.episode(episode_id), self.robot)
+            episode, parts = inner.episode(episode_id), None
+            if before is not None and episode_id in before._parts:
+                same = before.inner.episode(episode_id) is episode
+                parts = before._parts[episode_id] if same else None
+            self._parts[episode_id] = cut.of(episode, self.robot) if parts is None else parts
         whole = set(inner.episode_ids)  # a demonstration may be named as a part would be
         self._by_id = {p.id: p for parts in self._parts.values() for p in parts if p.id not in whole}
         self.episode_ids = (*inner.episode_ids, *self._by_id)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from recap.features.describer import TermDescriber
-from recap.features.terms import GoalPose, ObjectPosition, ObjectTurn, Position, Velocities
 from recap.retrieval.aligners import ObjectFrame, World
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.subtrajectories import Subtrajectories
 from recap_worlds.pusht.contact import PUSHT_CONTACT, ContactFrame
+from recap_worlds.pusht.terms import GoalPose, ObjectPosition, ObjectTurn, Position, Velocities
 
 BOARD = 512.0  # px; the published code divides positions by it
 STALL = 6.0  # px that a moment counts as further away once it was acted on

@@ -34,7 +34,9 @@ def _cut(episode: Episode, begin: int, end: int, number: int) -> Episode:
     since = int(np.searchsorted(frames, begin)) / episode.fps
     offset = float(episode.timestamps[begin] - episode.timestamps[0]) - since
     attributes = {**episode.attributes, CORRECTION_FROM: since, TIME_OFFSET: offset}
-    return replace(_picked(episode, frames), id=f"{episode.id}/correction-{number}", attributes=attributes)
+    return replace(
+        picked_frames(episode, frames), id=f"{episode.id}/correction-{number}", attributes=attributes
+    )
 
 
 def shown_by_person(episode: Episode) -> Episode:
@@ -43,10 +45,11 @@ def shown_by_person(episode: Episode) -> Episode:
         return episode
     attributes = {key: value for key, value in episode.attributes.items() if key != CORRECTION_FROM}
     frames = np.arange(episode.first_match, len(episode))
-    return replace(_picked(episode, frames), attributes=attributes)
+    return replace(picked_frames(episode, frames), attributes=attributes)
 
 
-def _picked(episode: Episode, frames: NDArray[np.int64]) -> Episode:
+def picked_frames(episode: Episode, frames: NDArray[np.int64]) -> Episode:
+    """Those frames alone, timed anew; images are decoded only when they are looked at."""
     return replace(
         episode,
         timestamps=np.arange(len(frames)) / episode.fps,

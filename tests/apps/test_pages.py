@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from recap.errors import InputError
-from recap.pages import data_uri, document, table
+from recap_apps.pages import data_uri, document, table
 
 
 def test_what_is_told_is_text() -> None:
