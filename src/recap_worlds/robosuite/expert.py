@@ -76,12 +76,12 @@ class Scene:
         yield replace(at, grip=CLOSED, wait=GRIP_STEPS, patience=0)
         yield replace(at, grip=CLOSED, speed=0.3, patience=4).up(above)
 
-    def put(self, place: F64, by: float, above: float) -> Script:
+    def put(self, place: F64, by: float, above: float, speed: float, patience: int) -> Script:
         """Bring what is held to a place from above, turned by an angle, let go and rise."""
         spin = about_z(by)
         grip = spin @ (self.place - self.main[:3])
         at = Way(place + grip, spin @ down(math.atan2(self.turn[1, 0], self.turn[0, 0])), CLOSED)
-        yield replace(at.up(above), speed=0.22, patience=45)
+        yield replace(at.up(above), speed=speed, patience=patience)
         yield replace(at, speed=0.15)
         yield replace(at, grip=OPEN, wait=GRIP_STEPS, patience=0)
         yield replace(at, grip=OPEN).up(above)
@@ -96,14 +96,14 @@ def stack(scene: Scene) -> Script:
     """Grip, carry, let go, leave."""
     yield from scene.pick(nearest(heading(scene.main), math.pi / 2, math.pi / 2), 0.0, 0.12)
     base = scene.things["base"]
-    yield from scene.put(point_of(base, (0.0, 0.0, 0.048)), 0.0, 0.1)
+    yield from scene.put(point_of(base, (0.0, 0.0, 0.048)), 0.0, 0.1, 0.25, 45)
 
 
 def into_bin(scene: Scene) -> Script:
     """Grip, carry over the wall, let go, leave."""
     yield from scene.pick(nearest(heading(scene.main), math.pi / 2, math.pi / 2), 0.015, 0.2)
     height = scene.task.placed[0].z - 0.8
-    yield from scene.put(point_of(scene.things["bin"], (0.0, 0.0, height + 0.01)), 0.0, 0.15)
+    yield from scene.put(point_of(scene.things["bin"], (0.0, 0.0, height + 0.01)), 0.0, 0.15, 0.35, 8)
 
 
 def onto_peg(scene: Scene) -> Script:
@@ -112,7 +112,7 @@ def onto_peg(scene: Scene) -> Script:
     yield from scene.pick(angle, scene.depth, 0.18)
     now = heading(scene.main) % (2 * math.pi)
     turned = min((math.pi / 2, math.pi, 3 * math.pi / 2), key=lambda other: abs(other - now))
-    yield from scene.put(point_of(scene.things["peg"], (0.0, 0.0, 0.0)), turned - now, 0.13)
+    yield from scene.put(point_of(scene.things["peg"], (0.0, 0.0, 0.0)), turned - now, 0.13, 0.18, 90)
 
 
 def door(scene: Scene) -> Script:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from recap.features.describer import TermDescriber
 from recap.features.language import make_text_encoder
 from recap.features.scene_terms import ARM
 from recap.features.terms import Instruction
-from recap.retrieval.aligners import Parts
+from recap.retrieval.aligners import Parts, World
 from recap.retrieval.config import RetrievalConfig
 from recap_worlds.dualarm.terms import (
     Grippers,
@@ -34,22 +35,21 @@ _TERMS = TermDescriber(
 _GRIPPER_M = 0.1  # that an open gripper is away from a closed one
 _COSINE = math.sqrt(2)  # of unit rows: the cosine distance
 # The weights of the two-arm suite's own retrieval, unchanged: nothing here was chosen on this world.
+_PARTS = RetrievalConfig(
+    "robosuite-parts",
+    scene_weights={"language": 1.0, "names": 1.0, "places": 1.0},
+    weights={"tools": 1.0, "grippers": 1.0, "apart": 0.25, "moved": 4.0, "names": 1.0},
+    scales={"language": _COSINE, "names": _COSINE, "grippers": 1 / _GRIPPER_M},
+    n_candidates=10,
+    aligner=Parts(ROUND),
+    n_action_steps=8,
+    chunk_size=16,
+    stall_penalty=0.01,
+    stall_radius=0.01,
+    follow_bonus=0.05,
+    follow_fade=0.002,
+)
 RETRIEVALS: dict[str, tuple[TermDescriber, RetrievalConfig]] = {
-    "robosuite-parts": (
-        _TERMS,
-        RetrievalConfig(
-            "robosuite-parts",
-            scene_weights={"language": 1.0, "names": 1.0, "places": 1.0},
-            weights={"tools": 1.0, "grippers": 1.0, "apart": 0.25, "moved": 4.0, "names": 1.0},
-            scales={"language": _COSINE, "names": _COSINE, "grippers": 1 / _GRIPPER_M},
-            n_candidates=10,
-            aligner=Parts(ROUND),
-            n_action_steps=8,
-            chunk_size=16,
-            stall_penalty=0.01,
-            stall_radius=0.01,
-            follow_bonus=0.05,
-            follow_fade=0.002,
-        ),
-    )
+    "robosuite-parts": (_TERMS, _PARTS),
+    "robosuite-world": (_TERMS, replace(_PARTS, name="robosuite-world", aligner=World())),  # a control
 }
