@@ -35,9 +35,9 @@ from recap.cli.ranges import parse_numbers, parse_seeds
 from recap.cli.terminal import progress_bar
 from recap.errors import InputError
 from recap.evaluation.agents import Trial
-from recap.evaluation.commands import seeds_text
 from recap.evaluation.run_directory import INFO
 from recap.evaluation.runner import evaluate
+from recap.evaluation.settings import seeds_text
 from recap.evaluation.spec import EvalSpec, threshold_key
 from recap.evaluation.summary import succeeded
 from recap.pictures import write_png

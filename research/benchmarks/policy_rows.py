@@ -22,11 +22,10 @@ from typing import Any
 import numpy as np
 
 from recap.cli.one_line import run_script
-from recap.evaluation.comparison import GROUPS, compare
 from recap.evaluation.run_directory import read_info
 from recap.evaluation.spec import threshold_key
 from recap.evaluation.statistics import gain_interval, rate_interval, seed_table
-from recap.evaluation.summary import Summary, succeeded, summarise
+from recap.evaluation.summary import GROUPS, Summary, compare, succeeded, summarise
 from recap.types import F64
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recap.assembly import MATCHINGS, REACTIONS, AgentConfig
 from recap.cli import cli
 from recap.evaluation import runner
-from recap.evaluation.commands import command_of, control_of, seeds_text
+from recap.evaluation.settings import command_of, control_of, seeds_text
 from recap.evaluation.spec import EvalSpec
 from recap_worlds.dualarm.robotwin_tasks import SEEN, UNSEEN
 from specs import arms_spec, pusht_spec

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from recap.errors import InputError
-from recap.evaluation.comparison import Comparison, compare, render_comparison
+from recap.evaluation.summary import Comparison, compare, render_comparison
 from recap.types import EpisodeResult
 from specs import pusht_spec
 

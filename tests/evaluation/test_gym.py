@@ -17,7 +17,7 @@ import torch
 from recap.assembly import AgentConfig
 from recap.errors import InputError
 from recap.evaluation.agents import HoldAgent, make_agent
-from recap.evaluation.record import record
+from recap.evaluation.film import record
 from recap.evaluation.rollouts import run_trials
 from recap.evaluation.run_directory import read_info
 from recap.evaluation.runner import evaluate

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from recap.errors import InputError
-from recap.evaluation.ray_runner import run_on_ray
-from recap.evaluation.runner import evaluate
+from recap.evaluation.runner import evaluate, run_on_ray
 from specs import pusht_spec
 
 HERE = Path(__file__).parent

@@ -12,11 +12,17 @@ import pytest
 from recap.assembly import retrieval_name
 from recap.errors import InputError
 from recap.evaluation.agents import make_agent
-from recap.evaluation.commands import command_of, control_of
 from recap.evaluation.rollouts import run_trials
 from recap.evaluation.run_directory import read_provenance
 from recap.evaluation.runner import evaluate, provenance
-from recap.evaluation.settings import SETTINGS, differences, recorded_settings, settings_text
+from recap.evaluation.settings import (
+    SETTINGS,
+    command_of,
+    control_of,
+    differences,
+    recorded_settings,
+    settings_text,
+)
 from recap.evaluation.spec import EvalSpec
 from recap.policies.checkpoint import save_pretrained
 from recap.pool.memory import MemoryView

@@ -10,13 +10,12 @@ import pytest
 from recap.assembly import AgentConfig, assemble_agent
 from recap.errors import InputError
 from recap.evaluation.agents import make_agent
-from recap.evaluation.commands import command_of
-from recap.evaluation.comparison import compare
 from recap.evaluation.rollouts import run_trials
 from recap.evaluation.run_directory import open_run, read_info
 from recap.evaluation.runner import evaluate
+from recap.evaluation.settings import command_of
 from recap.evaluation.spec import EvalSpec
-from recap.evaluation.summary import summarise
+from recap.evaluation.summary import compare, summarise
 from recap.pool.memory import MemoryPool
 from recap.retrieval.config import scale_for_replan_interval
 from recap.retrieval.presets import find_retrieval

@@ -22,10 +22,10 @@ from toy_report import HOSTILE, pusht, results, write_run, write_toy_report
 from recap.assembly import AgentConfig
 from recap.cli.evaluate import evaluate as eval_command
 from recap.errors import InputError, RunDirectoryError
-from recap.evaluation.commands import command_of
-from recap.evaluation.comparison import compare
 from recap.evaluation.run_directory import read_info
+from recap.evaluation.settings import command_of
 from recap.evaluation.spec import EvalSpec
+from recap.evaluation.summary import compare
 from recap.pictures import write_png
 from recap.types import EpisodeResult
 from recap_research.cli import report as command

@@ -10,10 +10,9 @@ from typing import Any
 
 from recap.assembly import REPLAY
 from recap.errors import InputError, RunDirectoryError, did_you_mean
-from recap.evaluation.commands import command_of, seeds_text
 from recap.evaluation.run_directory import INFO, read_info, read_provenance
 from recap.evaluation.runner import WITHOUT_POOL
-from recap.evaluation.settings import recorded_settings
+from recap.evaluation.settings import command_of, recorded_settings, seeds_text
 from recap.evaluation.spec import EvalSpec
 from recap.evaluation.summary import Group, Rate, Summary, summarise
 from recap.run_directory import read_json

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from recap.errors import InputError
-from recap.evaluation.comparison import compare
 from recap.evaluation.runner import WITHOUT_POOL
 from recap.evaluation.settings import differences, settings_text
 from recap.evaluation.spec import threshold_key
-from recap.evaluation.summary import Rate
+from recap.evaluation.summary import Rate, compare
 from recap.evaluation.worlds import SUCCESS
 from recap_apps.pages import table
 from recap_research import charts

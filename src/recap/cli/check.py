@@ -184,7 +184,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _table(found: Check) -> RenderableType:
     from rich.console import Group
 
-    from recap.evaluation.tables import number_table
+    from recap.evaluation.summary import number_table
 
     ratios = ("retrieved\n/ still", "corrected\n/ still \\[95 %]")
     names = ("chunk", "still", "retrieved", "corrected", "as\npaired", "perfect", *ratios)

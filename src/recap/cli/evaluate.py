@@ -113,10 +113,10 @@ def evaluate(
     from recap.cli.ranges import parse_numbers, parse_seeds
     from recap.cli.terminal import progress_bar, say, show
     from recap.evaluation.agents import find_factory
-    from recap.evaluation.commands import command_of, control_of
-    from recap.evaluation.record import parse_choice
+    from recap.evaluation.film import parse_choice
     from recap.evaluation.run_directory import INFO, read_info
     from recap.evaluation.runner import evaluate as run_evaluation
+    from recap.evaluation.settings import command_of, control_of
     from recap.evaluation.spec import EvalSpec
     from recap.evaluation.summary import render_summary
 
@@ -206,10 +206,10 @@ def compare(a: Path, b: Path, json_file: Path | None) -> None:
     import json
 
     from recap.cli.terminal import show
-    from recap.evaluation.comparison import compare as pair
-    from recap.evaluation.comparison import render_comparison
     from recap.evaluation.run_directory import read_info, read_provenance
     from recap.evaluation.settings import recorded_settings
+    from recap.evaluation.summary import compare as pair
+    from recap.evaluation.summary import render_comparison
     from recap.run_directory import write_whole
 
     runs = read_info(a), read_info(b)
@@ -284,7 +284,7 @@ def _pose_noise(text: str | None) -> tuple[float, float]:
 
 def _record(spec: EvalSpec, results: Sequence[EpisodeResult], out: Path) -> None:
     from recap.cli.terminal import progress_bar
-    from recap.evaluation.record import record
+    from recap.evaluation.film import record
 
     if not results:
         click.echo("Videos: none, no episode is of that kind")

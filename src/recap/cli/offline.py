@@ -92,7 +92,7 @@ def evaluate_offline(
 def _tables(result: Offline) -> RenderableType:
     from rich.console import Group
 
-    from recap.evaluation.tables import number_table
+    from recap.evaluation.summary import number_table
 
     heads = [f"{name}\n{unit}" for name, unit in result.units.items()]
     by_feature = {m: [f"{e[0]:.3g}" for e in found.values()] for m, found in result.features.items()}

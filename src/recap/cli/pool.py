@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from recap.cli.exporting import export
-from recap.cli.follow import follow
-from recap.cli.importing import inspect, parse_mapping
+from recap.cli.importing import follow, inspect, parse_mapping
 from recap.cli.pool_look import diff, list_, opened, print_rows, show, stats
 
 if TYPE_CHECKING:

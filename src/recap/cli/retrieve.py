@@ -33,7 +33,7 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
     """
     from recap.cli.terminal import show
     from recap.errors import InputError
-    from recap.evaluation.tables import number_table
+    from recap.evaluation.summary import number_table
     from recap.pictures import write_png
     from recap.pool.opening import open_pool
     from recap.retrieval import explain as explaining

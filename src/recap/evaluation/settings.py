@@ -1,13 +1,14 @@
-"""What an agent was really run with, and every setting in which two runs differ."""
+"""What an agent was run with: as a record, as a command, and every setting in which two runs differ."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recap.assembly import EXPERT, HOLD
+from recap.assembly import EXPERT, HOLD, REPLAY, AgentConfig, names_checkpoint
 from recap.evaluation.spec import EvalSpec
 
 if TYPE_CHECKING:
@@ -17,6 +18,17 @@ SETTINGS = "settings"  # in the provenance of a run
 NETWORK = "policy."  # settings of the network, which replay has none of
 ABSENT = "–"
 WITHOUT_EFFECT = frozenset({"device"})  # settings of an agent that do not change what is compared
+OF_A_NETWORK = (
+    "denoising_steps",
+    "temperature",
+    "sampler",
+    "residual",
+    "residual_halflife",
+    "mask",
+    "noise_seed",
+    "device",
+)
+SHORT = {"n_candidates": "candidates", "n_action_steps": "action-steps"}  # options named otherwise
 
 
 def agent_settings(agent: RetrievalAgent) -> dict[str, Any]:
@@ -121,3 +133,54 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [_plain(one) for one in value]
     return "none" if value == float("inf") else value
+
+
+def command_of(spec: EvalSpec) -> str:
+    """`recap eval` with every setting that is not the default; tasks and seeds always."""
+    usual = EvalSpec(AgentConfig(), spec.env, env_map=spec.env_map)
+    words = ["recap", "eval", spec.agent.policy, "--env", spec.env]
+    words += [] if spec.env_map is None else ["--map", spec.env_map]
+    for name, value in spec.options.items():
+        if value != usual.options[name]:
+            words += [f"--env.{name}", _text(value)]
+    for field in fields(AgentConfig):
+        value, name = getattr(spec.agent, field.name), SHORT.get(field.name, field.name.replace("_", "-"))
+        if field.name == "policy" or value == getattr(usual.agent, field.name):
+            continue
+        if isinstance(value, Mapping):
+            words += [word for key, most in value.items() for word in (f"--{name}", f"{key}={_text(most)}")]
+        elif isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        else:
+            words += [f"--{name}", _text(value)]
+    words += [] if spec.pool is None else ["--pool", spec.pool]
+    words += [] if spec.objects == usual.objects else ["--objects", spec.objects]
+    words += ["--pose-noise", ",".join(map(_text, spec.pose_noise))] if any(spec.pose_noise) else []
+    if spec.thresholds != usual.thresholds:
+        words += ["--thresholds", ",".join(map(_text, spec.thresholds))]
+    words += [] if spec.max_steps is None else ["--max-steps", str(spec.max_steps)]
+    return shlex.join([*words, f"--tasks={','.join(spec.tasks)}", "--seeds", seeds_text(spec.seeds)])
+
+
+def control_of(spec: EvalSpec) -> EvalSpec | None:
+    """Replay at the settings of the spec's policy, all else equal; None where it is not about a policy."""
+    if not names_checkpoint(spec.agent.policy) or spec.agent.matching != "retrieved":
+        return None
+    usual = AgentConfig()
+    own = {name: getattr(usual, name) for name in OF_A_NETWORK}
+    return spec.with_agent(policy=REPLAY, settings_of=spec.agent.policy, retrieval="", **own)
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """`42:92` where they follow each other, else one by one."""
+    if len(seeds) > 1 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
+        return f"{seeds[0]}:{seeds[-1] + 1}"
+    return ",".join(map(str, seeds))
+
+
+def _text(value: object) -> str:
+    """As short as it can be read back."""
+    if not isinstance(value, float):
+        return str(value)
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)

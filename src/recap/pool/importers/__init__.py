@@ -13,7 +13,6 @@ from recap.errors import DatasetError, did_you_mean, one_of
 from recap.pool.importers.source import Source, Transform, as_dataset_error
 
 __all__ = ["FORMATS", "Source", "Transform", "detect_format", "local_path", "open_source"]
-
 # Imported when one is needed, so that the libraries of one format are not needed for another.
 READERS = {
     "lerobot": "recap.pool.lerobot_read:LeRobotReader",
@@ -23,7 +22,6 @@ READERS = {
     "tracked": "recap.pool.importers.tracked:TrackedReader",
 }
 FORMATS = tuple(READERS)
-
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?:@[\w./-]+)?")  # ORG/NAME[@REVISION]
 _EXPECTED = (
     "expected a LeRobot folder (meta/info.json), ACT's episodes (episode_0.hdf5), a robomimic file "
@@ -77,9 +75,7 @@ def local_path(path: Path) -> Path:
     missing = f"{path} does not exist: {hint if len(hint) < 300 else 'check the path'}"
     if not _HUB_NAME.fullmatch(str(path)):
         raise DatasetError(missing)
-    from recap.pool.importers.hub import fetch
-
-    return fetch(str(path), missing)
+    return _fetch(str(path), missing)
 
 
 def _detect_folder(path: Path) -> str:
@@ -126,3 +122,23 @@ def _detect_file(path: Path) -> str:
             return "act"
         found = ", ".join(sorted(repr(name) for name in list(file)[:8])) or "nothing"
     raise DatasetError(f"{path} is of no known format: found the groups {found}; {_EXPECTED}")
+
+
+def _fetch(name: str, missing: str) -> Path:
+    """The folder of `ORG/NAME[@REVISION]` in the hub's own cache; `missing` says what was looked for here."""
+    from huggingface_hub import errors, snapshot_download
+
+    repo, _, revision = name.partition("@")
+    try:
+        return Path(snapshot_download(repo, repo_type="dataset", revision=revision or None))
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled):
+        why = "the hub cannot be reached: connect, or copy the dataset here"
+    except errors.GatedRepoError:
+        why = "the hub wants you to accept its terms: do so on its page, then hf auth login"
+    except errors.RevisionNotFoundError:
+        why = f"the hub has no revision '{revision}' of {repo}"
+    except errors.RepositoryNotFoundError:
+        why = "the hub has no such dataset, or it is private: hf auth login"
+    except (OSError, ValueError) as error:
+        why = f"fetching it from the hub failed: {' '.join(str(error).split())[:200]}"
+    raise DatasetError(f"{missing}; and {why}", code="dataset.hub")

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from recap.errors import InputError
-from recap.evaluation.film import CAPTION, N_HOLD, TILE
-from recap.evaluation.record import parse_choice, record
+from recap.evaluation.film import CAPTION, N_HOLD, TILE, parse_choice, record
 from recap.evaluation.run_directory import read_info
 from recap.evaluation.runner import evaluate
 from recap.types import U8, EpisodeResult
