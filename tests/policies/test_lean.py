@@ -85,7 +85,13 @@ def test_an_instruction_of_several_tokens_is_attended_to() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"inputs": "I"}, {"inputs": "I+S", "future_change": True}, {"inputs": "S"}]
+    "changes",
+    [
+        {"inputs": "I"},
+        {"inputs": "I+S", "future_change": True},
+        {"inputs": "S"},
+        {"inputs": "I", "network": replace(toy_config().network, coordinates=True)},
+    ],
 )
 def test_the_lean_sampler_walks_where_the_model_walks(changes: dict[str, object]) -> None:
     _, model = stock_and_lean(**changes)

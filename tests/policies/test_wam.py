@@ -4,10 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
+from recap.errors import InputError
 from recap.policies.config import SamplingConfig
-from recap.policies.model import Batch
+from recap.policies.model import Batch, given_action
+from recap.policies.network import with_coordinates
 from recap.policies.wam import CLEAN_LEVEL, WorldActionModel
 from toy_policy import random_batch, toy_config
 
@@ -175,3 +179,73 @@ def test_a_change_is_divided_by_its_deviation_and_learned_only_where_the_present
     assert torch.allclose(whole["future_frame/top"], present + 0.25 * plain["future_frame/top"])
     batch.present[0, model.layout.index("frame/top")] = False
     assert other.losses(batch, noise, level)["future_frame/top"][0] == 0
+
+
+def test_a_network_with_coordinates_tells_two_places_apart_that_look_alike() -> None:
+    torch.manual_seed(0)
+    config = toy_config(inputs="I")
+    for coordinates, apart in ((False, False), (True, True)):
+        network = replace(config.network, coordinates=coordinates)
+        model = WorldActionModel(replace(config, network=network)).eval()
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.1)
+        frames = torch.ones(1, 16, 1, 4, 4)
+        if coordinates:
+            frames = with_coordinates(frames)
+        tokens = model.network.patch_embed(torch.cat([frames, torch.ones(1, 1, 1, 4, 4)], dim=1))
+        assert bool((tokens[0, 0, 0, 0] - tokens[0, 0, 1, 1]).abs().max() > 1e-3) is apart
+
+
+@given(acted=st.lists(st.booleans(), min_size=3, max_size=3), seed=st.integers(0, 9))
+@settings(max_examples=20, deadline=None)
+def test_an_action_that_is_given_is_clean_and_marked_and_only_where_it_is_given(
+    acted: list[bool], seed: int
+) -> None:
+    model = WorldActionModel(toy_config())
+    batch = replace(random_batch(model, 3, seed), acted=torch.tensor(acted))
+    noise, i = noise_of(model, 3, seed), model.layout.index("action")
+    _, given, levels = model.assemble(batch, given_action(batch, noise), torch.full((3,), 0.7))
+    assert given[:, i].tolist() == [float(a) for a in acted]
+    assert torch.allclose(levels[:, i], torch.tensor([CLEAN_LEVEL if a else 0.7 for a in acted]))
+    now = given_action(batch, noise)["action"]
+    for row, a in enumerate(acted):
+        assert torch.equal(now[row], (batch.values if a else noise)["action"][row])
+
+
+def test_a_given_action_comes_back_as_it_is_and_the_future_depends_on_it() -> None:
+    torch.manual_seed(0)
+    model = WorldActionModel(toy_config()).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    batch, noise = random_batch(model, 2), noise_of(model, 2)
+    acted = replace(batch, acted=torch.tensor([True, True]))
+    other = replace(acted, values={**batch.values, "action": batch.values["action"] + 1})
+    config = SamplingConfig(n_steps=2, temperature=0.5)
+    one, two = (model.sample(b, noise, config) for b in (acted, other))
+    assert torch.equal(one["action"], batch.values["action"])
+    assert not torch.allclose(one["future_proprio"], two["future_proprio"])
+
+
+def test_a_given_action_is_not_learned_and_the_rest_of_the_batch_counts_as_much_as_before() -> None:
+    model = WorldActionModel(toy_config()).eval()
+    batch, noise, level = random_batch(model, 4), noise_of(model, 4), torch.rand(4)
+    batch = replace(batch, weight=torch.ones(4, model.layout["action"].width))
+    acted = replace(batch, acted=torch.tensor([True, False, True, False]))
+    plain, found = (model.losses(b, noise, level)["action"] for b in (batch, acted))
+    assert found[0] == found[2] == 0
+    assert torch.allclose(found[[1, 3]], 2 * plain[[1, 3]], rtol=1e-4)
+
+
+def test_several_images_are_predicted_each_as_a_change_of_the_present_one() -> None:
+    model = WorldActionModel(toy_config(inputs="I", future_change=True, future_steps=(2, 8))).eval()
+    names = [slot.name for slot in model.denoised if slot.kind == "image"]
+    assert names == ["future_frame_2/top", "future_frame_8/top"]
+    batch = random_batch(model, 2)
+    for name in names:
+        assert torch.equal(model.origin_of(batch, model.layout[name]), batch.values["frame/top"])
+
+
+@pytest.mark.parametrize("steps", [(0,), (4, 2), (2, 2), (9,)])
+def test_steps_ahead_that_do_not_rise_within_the_chunk_are_refused(steps: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="future_steps"):
+        toy_config(future_steps=steps)

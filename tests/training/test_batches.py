@@ -156,6 +156,16 @@ def test_the_same_dice_give_the_same_batch(seeing: BatchSource) -> None:
     assert not torch.equal(a.values["action"], c.values["action"])
 
 
+def test_the_action_is_given_to_the_share_that_is_asked_for_and_changes_no_value(source: BatchSource) -> None:
+    plain = everything(source, NO_AUGMENT)
+    assert plain.acted is None
+    asked = everything(source, replace(NO_AUGMENT, action_given=0.5))
+    assert torch.equal(asked.values["action"], plain.values["action"])
+    many = source.draw(400, replace(NO_AUGMENT, action_given=0.25), dice()).acted
+    assert many is not None
+    assert 0.15 < many.float().mean() < 0.35
+
+
 def test_dropped_retrieval_is_absent_and_the_residual_is_over_holding_still(source: BatchSource) -> None:
     batch = everything(source, replace(NO_AUGMENT, retrieval_dropout=1.0))
     retrieved = torch.tensor([slot.retrieved for slot in source.layout.slots])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from recap import config as configs
@@ -104,6 +105,9 @@ class NetworkConfig(AnyNetworkConfig):
     crossattn_proj_in_channels: int = 1024
     encoder_hidden_states_channels: int = 1024
     time_scale: float = 1000.0  # of the noise level, before it is embedded
+    coordinates: bool = (
+        False  # two more channels say where in the image a latent lies: rotary positions do not
+    )
 
     @property
     def patch(self) -> int:
@@ -193,11 +197,14 @@ class SamplingConfig:
     sampler: Sampler = "euler"
     n_steps: int = 2
     temperature: float = 1.0  # of the noise it begins from
+    outcome_steps: int = 0  # for the future, once the chunk is drawn and given; 0: both at once
 
     def __post_init__(self) -> None:
         one_of("sampler", self.sampler, SAMPLERS)
         if self.n_steps < 1:
             raise InputError(f"{self.n_steps} denoising steps denoise nothing: give 1 or more")
+        if self.outcome_steps < 0:
+            raise InputError(f"outcome_steps is {self.outcome_steps}: give 0 (none) or more, such as 1")
         if not 0 <= self.temperature <= 2:
             raise InputError(f"temperature {self.temperature} is out of range: give 0 to 2, such as 0.5")
 
@@ -218,6 +225,7 @@ class PolicyConfig:
     future_image: bool = True
     future_state: bool = True
     future_change: bool = False  # the future image is predicted as a change of the present one
+    future_steps: tuple[int, ...] = ()  # how far ahead each predicted image lies; none: one, after the chunk
     n_retrieved_frames: int = 2  # 2: first and last of the chunk; more lie evenly between
     image: ImageConfig = field(default_factory=ImageConfig)
     network: AnyNetworkConfig = field(default_factory=NetworkConfig)  # its kind is the backbone
@@ -253,6 +261,11 @@ class PolicyConfig:
             )
         if not 1 <= self.n_action_steps <= self.chunk_size:
             raise InputError(f"n_action_steps {self.n_action_steps} is not within 1…{self.chunk_size}")
+        ahead = (0, *self.future_steps, self.chunk_size + 1)
+        if any(later <= step for step, later in pairwise(ahead)):
+            raise InputError(
+                f"future_steps {list(self.future_steps)} do not rise within 1…{self.chunk_size}, the chunk"
+            )
         if self.n_retrieved_frames < 1:
             raise InputError(f"n_retrieved_frames {self.n_retrieved_frames} shows nothing: give 1 or more")
         if self.network.sees_pixels:

@@ -122,13 +122,25 @@ def build_layout(config: PolicyConfig) -> Layout:
         slots += [vector("retrieved_proprio", retrieved=True), vector("retrieved_action", retrieved=True)]
     slots += [*seen("frame", image.cameras), vector("proprio"), vector("action", denoised=True)]
     if config.future_image:
-        slots += seen("future_frame", image.future, denoised=True)
+        for name in future_frames(config):
+            slots += seen(name, image.future, denoised=True)
     if config.future_state:
         slots.append(vector("future_proprio", denoised=True))
     size, patch = config.latent_size, config.network.patch
     while not config.sees and image.channels * size**2 < max(slot.width for slot in slots):
         size += patch  # without images a slot is as small as its widest vector allows
     return Layout(tuple(slots), image.channels, size, patch)
+
+
+def future_frames(config: PolicyConfig) -> dict[str, int]:
+    """The predicted images, and how many steps ahead each lies."""
+    steps = config.future_steps
+    return {f"future_frame_{step}": step for step in steps} if steps else {"future_frame": config.chunk_size}
+
+
+def present_slot(future: str) -> str:
+    """The slot of what a camera sees now, of one of what it will see."""
+    return f"frame/{future.partition('/')[2]}"
 
 
 def frame_offsets(config: PolicyConfig) -> tuple[int, ...]:

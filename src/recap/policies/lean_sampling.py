@@ -20,6 +20,7 @@ from torch.nn import functional
 from recap.policies.config import SamplingConfig
 from recap.policies.lean import fast_attention
 from recap.policies.model import Batch
+from recap.policies.network import with_coordinates
 from recap.policies.wam import WorldActionModel
 
 LARGE = 200_000_000  # parameters; a smaller network is launched faster than it is compiled
@@ -177,7 +178,7 @@ class LeanSampler:
     @torch.inference_mode()
     def __call__(self, batch: Batch, noise: dict[str, Tensor], config: SamplingConfig) -> dict[str, Tensor]:
         """As `SlotModel.sample`."""
-        if config.sampler != "euler" or batch.text.shape[1] != 1:
+        if config.sampler != "euler" or batch.text.shape[1] != 1 or batch.acted is not None:
             return self.model.sample(batch, noise, config)
         start = {name: value * config.temperature for name, value in noise.items()}
         walk = self._one_by_one if self.compiled else self.walk
@@ -310,7 +311,7 @@ class LeanSampler:
         """Latent frames (B, c, T, h, w) as tokens, with the mask channels of `call_network`."""
         b, _, t, h, w = frames.shape
         mask = given.to(frames.dtype)[:, None, :, None, None].expand(b, 1, t, h, w)
-        parts = [frames, mask]
+        parts = [with_coordinates(frames) if self.model.sizes.coordinates else frames, mask]
         if self.model.sizes.concat_padding_mask:
             parts.append(torch.zeros_like(mask))
         tokens: Tensor = self._network.patch_embed(torch.cat(parts, dim=1).to(self._like.dtype))

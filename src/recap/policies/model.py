@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from recap.policies.config import PolicyConfig, SamplingConfig
 from recap.policies.flow import noisy, solve, velocity
-from recap.policies.layout import Layout, Slot, build_layout
+from recap.policies.layout import Layout, Slot, build_layout, present_slot
 
 TaskEncoder: TypeAlias = Callable[[Sequence[str]], Tensor]  # instructions -> (n, L) or (n, L, d)
 
@@ -25,6 +25,7 @@ class Batch:
     present: Tensor  # (B, T) false where a conditioning slot holds nothing
     text: Tensor  # (B, L, d), or (B, L) ids of words
     weight: Tensor | None = None  # (B, width of action) what of the action counts in the loss
+    acted: Tensor | None = None  # (B,) true where the action is given too: asked is what comes of it
 
     def __len__(self) -> int:
         return len(self.text)
@@ -32,14 +33,14 @@ class Batch:
     @property
     def tensors(self) -> list[Tensor]:
         """All that it holds."""
-        weight = [] if self.weight is None else [self.weight]
-        return [*self.values.values(), self.present, self.text, *weight]
+        others = [tensor for tensor in (self.weight, self.acted) if tensor is not None]
+        return [*self.values.values(), self.present, self.text, *others]
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Batch:
         """With the same done to every tensor."""
         values = {name: change(value) for name, value in self.values.items()}
-        weight = None if self.weight is None else change(self.weight)
-        return Batch(values, change(self.present), change(self.text), weight)
+        weight, acted = (None if t is None else change(t) for t in (self.weight, self.acted))
+        return Batch(values, change(self.present), change(self.text), weight, acted)
 
 
 class SlotModel(nn.Module, ABC):
@@ -114,12 +115,14 @@ class SlotModel(nn.Module, ABC):
             for s in self.denoised
         }
         moving = {name: noisy(value, noise[name], level) for name, value in clean.items()}
-        found = self(batch, moving, level)
+        found = self(batch, given_action(batch, moving), level)
         losses: dict[str, Tensor] = {}
         for name, value in found.items():
             error = (value - velocity(clean[name], noise[name])) ** 2
             if name == "action" and batch.weight is not None:
                 losses[name] = (error * batch.weight).sum(1) / batch.weight.sum(1).clamp_min(1.0)
+                if batch.acted is not None:  # what is given is not learned
+                    losses[name] = losses[name] * _share(~batch.acted)
             elif name in self.deviations:  # a change of an image that is not shown cannot be known
                 losses[name] = error.flatten(1).mean(1) * self._shown(batch, name)
             else:
@@ -140,9 +143,10 @@ class SlotModel(nn.Module, ABC):
             return {s.name: p.reshape(n, *self.shape(s)) for (s, _), p in zip(sizes, pieces, strict=True)}
 
         def field(x: Tensor, level: float) -> Tensor:
-            return join(self(batch, split(x), torch.full((n,), level, device=x.device), known))
+            now = given_action(batch, split(x))
+            return join(self(batch, now, torch.full((n,), level, device=x.device), known))
 
-        found = split(solve(field, join(noise), config))
+        found = given_action(batch, split(solve(field, join(noise), config)))
         return {
             slot.name: found[slot.name] * self.scale_of(slot, noise[slot.name].device)
             + self.origin_of(batch, slot)
@@ -153,7 +157,7 @@ class SlotModel(nn.Module, ABC):
         """What a predicted slot is relative to: the present picture, or nothing."""
         if slot.kind != "image" or not self.config.future_change:
             return 0.0
-        return batch.values[slot.name.removeprefix("future_")]
+        return batch.values[present_slot(slot.name)]
 
     def scale_of(self, slot: Slot, device: torch.device) -> Tensor | float:
         """What a predicted change of an image is divided by, so that it is as large as the noise."""
@@ -162,5 +166,17 @@ class SlotModel(nn.Module, ABC):
 
     def _shown(self, batch: Batch, slot: str) -> Tensor:
         """Weights (B,), of mean 1, of the samples whose present image is shown."""
-        shown = batch.present[:, self.layout.index(slot.removeprefix("future_"))].float()
-        return shown / shown.mean().clamp_min(1e-6)
+        return _share(batch.present[:, self.layout.index(present_slot(slot))])
+
+
+def given_action(batch: Batch, moving: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What is denoised, with the action as it is where it is given."""
+    if batch.acted is None:
+        return moving
+    action = torch.where(batch.acted[:, None], batch.values["action"], moving["action"])
+    return {**moving, "action": action}
+
+
+def _share(chosen: Tensor) -> Tensor:
+    """Weights (B,), of mean 1, of the samples that are chosen."""
+    return chosen.float() / chosen.float().mean().clamp_min(1e-6)

@@ -42,11 +42,11 @@ def build_network(config: NetworkConfig, channels: int) -> nn.Module:
     from diffusers import CosmosTransformer3DModel
 
     values = asdict(config)
-    del values["time_scale"]
+    del values["time_scale"], values["coordinates"]
     # The padding mask is a channel after the condition mask. diffusers would resize it with torchvision,
     # which is no dependency of ours: the channel is counted as an input and given by `call_network`.
     values["concat_padding_mask"] = False
-    extra = 2 if config.concat_padding_mask else 1
+    extra = (2 if config.concat_padding_mask else 1) + 2 * config.coordinates
     network: nn.Module = CosmosTransformer3DModel(
         in_channels=channels + extra, out_channels=channels, extra_pos_embed_type=None, **values
     )
@@ -71,6 +71,8 @@ def call_network(
     """
     batch, _, slots, height, width = frames.shape
     mask = given.to(frames.dtype)[:, None, :, None, None].expand(batch, 1, slots, height, width)
+    if config.coordinates:
+        frames = with_coordinates(frames)
     if config.concat_padding_mask:
         frames, mask = torch.cat([frames, mask], dim=1), torch.zeros_like(mask)  # nothing is padded
     found: Tensor = network(
@@ -81,6 +83,16 @@ def call_network(
         return_dict=False,
     )[0]
     return found
+
+
+def with_coordinates(frames: Tensor) -> Tensor:
+    """Latent frames (B, C, T, h, w) with a channel each for their columns and rows, from -1 to 1."""
+    batch, _, slots, height, width = frames.shape
+    down, across = (
+        torch.linspace(-1, 1, n, dtype=frames.dtype, device=frames.device) for n in (height, width)
+    )
+    shape = (batch, 1, slots, height, width)
+    return torch.cat([frames, across.expand(shape), down[:, None].expand(shape)], dim=1)
 
 
 def load_pretrained_network(network: nn.Module, source: str | Path) -> None:

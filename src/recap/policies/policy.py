@@ -17,7 +17,7 @@ from recap.errors import InputError
 from recap.policies.autoencoder import FrameEncoder, to_bytes, to_pixels
 from recap.policies.canonical import canonical_image
 from recap.policies.config import PolicyConfig, SamplingConfig
-from recap.policies.layout import frame_offsets
+from recap.policies.layout import frame_offsets, future_frames
 from recap.policies.lean_sampling import LeanSampler
 from recap.policies.model import Batch, SlotModel
 from recap.policies.vectors import vectors_of
@@ -91,6 +91,19 @@ class TrainedPolicy(ABC):
         """Each denoised slot, from noise."""
         return self.model.sample(batch, noise, config)
 
+    def outcome(self, batch: Batch, action: Tensor, noise: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What comes of normalised chunks (B, width): each denoised slot, the action as it is given.
+
+        In one step it is what comes on average, in more a sample of it.
+        """
+        given = replace(
+            batch,
+            values={**batch.values, "action": action},
+            acted=torch.ones(len(batch), dtype=torch.bool, device=action.device),
+        )
+        steps = max(1, self.config.sampling.outcome_steps)
+        return self.model.sample(given, noise, SamplingConfig(n_steps=steps))
+
     @property
     def device(self) -> torch.device:
         """Where it computes."""
@@ -145,12 +158,16 @@ class TrainedPolicy(ABC):
         batch = self._batch(observations, given, [m.vectors for m in moments])
         noise = self._noise(len(given), generator)
         found = self.sample(batch, noise, self.config.sampling)
+        if self.config.sampling.outcome_steps:
+            found = self.outcome(batch, found["action"], noise)
         actions = self.statistics.restore("action", found["action"]).cpu().numpy()
         shape = (self.config.chunk_size, self.config.action_dim)
         future = None
         if "future_proprio" in found:
             future = self.statistics.restore("future_proprio", found["future_proprio"]).cpu().numpy()
-        latents = [found[s.name].cpu().numpy() for s in self.model.denoised if s.kind == "image"]
+        furthest = [*future_frames(self.config)][-1]
+        seen = [slot.name for slot in self.model.denoised if slot.name.startswith(f"{furthest}/")]
+        latents = [found[name].cpu().numpy() for name in seen]
         chunks = []
         for i, moment in enumerate(moments):
             predicted = actions[i].reshape(shape)

@@ -93,6 +93,9 @@ class WorldActionModel(SlotModel):
             if slot.denoised:
                 value = moving[slot.name]
                 here, at = torch.zeros_like(level), level
+                if slot.name == "action" and batch.acted is not None:
+                    here = batch.acted.to(level.dtype)
+                    at = torch.where(batch.acted, torch.full_like(level, CLEAN_LEVEL), level)
             else:
                 here = batch.present[:, i].to(level.dtype)
                 value = batch.values[slot.name]

@@ -114,6 +114,7 @@ class BatchSource:
         shown = matched & (uniform() >= augment.retrieval_dropout)
         mirrored = uniform() < 0.5 if augment.mirror else torch.zeros(n, dtype=torch.bool, device=device)
         seeing = uniform() >= augment.image_dropout
+        acted = uniform() < augment.action_given if augment.action_given > 0 else None
         copy = torch.zeros(n, dtype=torch.long, device=device)
         if augment.image_copies > 0:
             copy = (uniform() * (augment.image_copies + 1)).long()
@@ -173,7 +174,7 @@ class BatchSource:
             if slot.kind == "image":
                 present[:, i] &= seeing
         text = self._text[self._read("task", rows)]
-        return Batch(normalised, present, text, self._read("valid", rows))
+        return Batch(normalised, present, text, self._read("valid", rows), acted)
 
     def _read(self, name: str, *rows: Tensor) -> Tensor:
         """These rows of a table, and of each the k-th match where that is given."""

@@ -38,6 +38,7 @@ class AugmentConfig:
     retrieval_dropout: float = 0.1  # share of samples that see no retrieved chunk
     image_dropout: float = 0.3  # share of samples that see no image
     latent_noise: float = 0.1  # of a latent's deviation
+    action_given: float = 0.0  # share of samples that are given the action, and learn what comes of it
     image_copies: int = 0  # of each picture, varied by the two below; encoded once, and kept
     image_shift: float = 0.06  # share of a side by which the pictures of a demonstration are shifted
     image_colour: float = 0.2  # share by which their brightness, contrast and saturation change

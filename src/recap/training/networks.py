@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from recap.policies.backbones import build_model
+from recap.policies.layout import present_slot
 from recap.policies.model import Batch, SlotModel
 from recap.policies.policy import Statistics, TrainedPolicy
 from recap.training.config import TrainConfig
@@ -84,7 +85,7 @@ def with_change_deviations(statistics: Statistics, samples: Samples, latents: Te
     rows = np.linspace(0, len(samples) - 1, min(len(samples), 4096)).astype(int)
     for slot, then in samples.images.items():
         if slot.startswith("future_"):
-            now = samples.images[slot.removeprefix("future_")]
+            now = samples.images[present_slot(slot)]
             change = latents[then[rows], 0].float() - latents[now[rows], 0].float()  # (n, c, h, w)
             std[slot] = change.square().mean((0, 2, 3)).sqrt().clamp_min(1e-3).cpu().numpy()
     return replace(statistics, std=std)

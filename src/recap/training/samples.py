@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from recap.body import Body
 from recap.policies.canonical import canonical_image
 from recap.policies.config import PolicyConfig
-from recap.policies.layout import build_layout, frame_offsets
+from recap.policies.layout import build_layout, frame_offsets, future_frames
 from recap.policies.vectors import letters_of, targets_of, vectors_of
 from recap.pool.view import PoolView
 from recap.retrieval.conditioning import build_conditioning
@@ -222,16 +222,18 @@ class SampleBuilder:
         out.base[row] = self._padded([m.base.ravel() for m in moments])
         out.task[row] = self.tasks.setdefault(episode.task, len(self.tasks))
         if config.sees:
-            self._fill_pictures(row, number, t, end, frame, given)
+            self._fill_pictures(row, number, t, len(episode) - 1, frame, given)
 
     def _fill_pictures(
-        self, row: int, number: int, t: int, end: int, frame: F64, given: list[Conditioning]
+        self, row: int, number: int, t: int, last: int, frame: F64, given: list[Conditioning]
     ) -> None:
         image, images = self.config.image, self.samples.images
         for camera in image.cameras:
             images[f"frame/{camera}"][row] = self.album.number(number, t, camera, frame, t)
-        for camera in image.future if self.config.future_image else ():
-            images[f"future_frame/{camera}"][row] = self.album.number(number, end, camera, frame, t)
+        for name, steps in future_frames(self.config).items() if self.config.future_image else ():
+            for camera in image.future:
+                then = min(t + steps, last)
+                images[f"{name}/{camera}"][row] = self.album.number(number, then, camera, frame, t)
         for camera in image.retrieved if self.config.retrieval else ():
             for i, offset in enumerate(frame_offsets(self.config)):
                 numbers = []
