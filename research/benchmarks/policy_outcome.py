@@ -91,13 +91,6 @@ def explained(
     camera = policy.config.image.future[0]
     images = source.samples.images
     now = pictures[images[f"frame/{camera}"][rows]]
-    decoded_now = policy.decode_frames(policy.encode_pictures(now)).astype(np.int16)
-
-    def on_present(latents: Tensor) -> U8:
-        """The present image changed as the decoded one differs from it, so that what stays is exact."""
-        change = policy.decode_frames(latents).astype(np.int16) - decoded_now
-        return np.clip(now + change, 0, 255).astype(np.uint8)
-
     ways: dict[str, dict[str, list[Tensor]]] = {}
     generator = torch.Generator(policy.device).manual_seed(0)
     for part in torch.from_numpy(rows).split(AT_ONCE):
@@ -111,10 +104,10 @@ def explained(
         came = torch.from_numpy(policy.encode_pictures(then))
         guesses = {"what came, through the autoencoder": came}
         guesses |= {way: torch.cat(found[frame]) for way, found in ways.items()}
-        copied = _squared(now, then)
+        copied = squared(now, then)
         for way, latents in guesses.items():
-            guess = on_present(latents)
-            row = Errors(_squared(guess, then), copied).row(episodes)
+            guess = laid_on(policy, now, latents)
+            row = Errors(squared(guess, then), copied).row(episodes)
             table.append({"ahead": ahead, "what": way, "n": len(rows), **row})
             if show is not None:
                 show(frame, way, guess)
@@ -127,6 +120,14 @@ def whole_chunks(source: BatchSource, n: int) -> NDArray[np.int64]:
     return whole[np.unique(np.linspace(0, len(whole) - 1, n).astype(int))]
 
 
-def _squared(a: U8, b: U8) -> F64:
+def laid_on(policy: TrainedPolicy, now: U8, latents: Tensor) -> U8:
+    """The present images changed as the decoded ones differ from them, so that what stays is exact."""
+    change = policy.decode_frames(latents).astype(np.int16)
+    change -= policy.decode_frames(policy.encode_pictures(now)).astype(np.int16)
+    return np.clip(now + change, 0, 255).astype(np.uint8)
+
+
+def squared(a: U8, b: U8) -> F64:
+    """The squared difference of each pair of images."""
     apart = a.astype(np.float32) - b.astype(np.float32)
     return np.square(apart).sum(axis=(1, 2, 3), dtype=np.float64)

@@ -91,6 +91,7 @@ def test_an_instruction_of_several_tokens_is_attended_to() -> None:
         {"inputs": "I+S", "future_change": True},
         {"inputs": "S"},
         {"inputs": "I", "network": replace(toy_config().network, coordinates=True)},
+        {"inputs": "I", "future_clean": True},
     ],
 )
 def test_the_lean_sampler_walks_where_the_model_walks(changes: dict[str, object]) -> None:

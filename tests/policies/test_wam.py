@@ -249,3 +249,21 @@ def test_several_images_are_predicted_each_as_a_change_of_the_present_one() -> N
 def test_steps_ahead_that_do_not_rise_within_the_chunk_are_refused(steps: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="future_steps"):
         toy_config(future_steps=steps)
+
+
+def test_one_step_from_noise_gives_the_image_that_the_network_says() -> None:
+    torch.manual_seed(0)
+    model = WorldActionModel(toy_config(inputs="I", future_clean=True)).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    batch, noise = random_batch(model, 2), noise_of(model, 2)
+    told: list[Tensor] = []
+    velocity_of = model.velocity_of
+
+    def watched(frame: Tensor, moving: Tensor, level: Tensor) -> Tensor:
+        told.append(frame)
+        return velocity_of(frame, moving, level)
+
+    model.velocity_of = watched  # type: ignore[method-assign]
+    found = model.sample(batch, noise, SamplingConfig(n_steps=1))["future_frame/top"]
+    assert torch.allclose(found, told[0], atol=1e-5)

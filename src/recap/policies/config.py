@@ -225,6 +225,7 @@ class PolicyConfig:
     future_image: bool = True
     future_state: bool = True
     future_change: bool = False  # the future image is predicted as a change of the present one
+    future_clean: bool = False  # the network says what the image will be, not its velocity, which follows
     future_steps: tuple[int, ...] = ()  # how far ahead each predicted image lies; none: one, after the chunk
     n_retrieved_frames: int = 2  # 2: first and last of the chunk; more lie evenly between
     image: ImageConfig = field(default_factory=ImageConfig)

@@ -255,7 +255,10 @@ class LeanSampler:
                     self.n_heads,
                     len(model.denoised) if final else here[0].shape[1],
                 )
-            for name, velocity in self._leave(normed).items():
+            now = torch.full((1, 1, 1, 1), at, device=self._like.device)
+            for name, told in self._leave(normed).items():
+                image = model.layout[name].kind == "image"
+                velocity = model.velocity_of(told, moving[name], now) if image else told
                 moving[name] = moving[name] + (following - at) * velocity
         return moving
 

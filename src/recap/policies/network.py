@@ -33,6 +33,8 @@ COSMOS_2B = NetworkConfig(
     time_scale=1.0,
 )
 COSMOS_HUB = "nvidia/Cosmos-Predict2.5-2B@diffusers/base/post-trained"
+WAVES = (1, 2, 4)  # half periods of a coordinate across a latent frame
+N_COORDINATES = 2 + 4 * len(WAVES)
 # What shapes of weights alone do not tell.
 SIZES = ("num_attention_heads", "attention_head_dim", "num_layers", "patch_size", "rope_scale")
 
@@ -46,7 +48,7 @@ def build_network(config: NetworkConfig, channels: int) -> nn.Module:
     # The padding mask is a channel after the condition mask. diffusers would resize it with torchvision,
     # which is no dependency of ours: the channel is counted as an input and given by `call_network`.
     values["concat_padding_mask"] = False
-    extra = (2 if config.concat_padding_mask else 1) + 2 * config.coordinates
+    extra = (2 if config.concat_padding_mask else 1) + N_COORDINATES * config.coordinates
     network: nn.Module = CosmosTransformer3DModel(
         in_channels=channels + extra, out_channels=channels, extra_pos_embed_type=None, **values
     )
@@ -86,13 +88,17 @@ def call_network(
 
 
 def with_coordinates(frames: Tensor) -> Tensor:
-    """Latent frames (B, C, T, h, w) with a channel each for their columns and rows, from -1 to 1."""
+    """Latent frames (B, C, T, h, w) with channels that say where a latent lies, and waves of that."""
     batch, _, slots, height, width = frames.shape
-    down, across = (
-        torch.linspace(-1, 1, n, dtype=frames.dtype, device=frames.device) for n in (height, width)
+    across, down = (
+        torch.linspace(-1, 1, n, dtype=torch.float32, device=frames.device) for n in (width, height)
     )
-    shape = (batch, 1, slots, height, width)
-    return torch.cat([frames, across.expand(shape), down[:, None].expand(shape)], dim=1)
+    channels = [across.expand(height, width), down[:, None].expand(height, width)]
+    for place in tuple(channels):
+        for n in WAVES:
+            channels += [(torch.pi * n * place).sin(), (torch.pi * n * place).cos()]
+    where = torch.stack(channels).to(frames.dtype)[None, :, None]  # (1, n, 1, h, w)
+    return torch.cat([frames, where.expand(batch, -1, slots, -1, -1)], dim=1)
 
 
 def load_pretrained_network(network: nn.Module, source: str | Path) -> None:

@@ -19,6 +19,7 @@ from recap.policies.network import build_network, call_network, load_pretrained_
 from recap.policies.text_states import PREFIX, TextStates
 
 UNREAD = "none"  # the instruction's encoder of a policy that goes by what was retrieved alone
+LEAST_LEVEL = 0.1  # below it an error of a clean image counts as it does there
 CLEAN_LEVEL = 1e-4  # the noise level that a clean slot is said to have
 
 
@@ -78,8 +79,17 @@ class WorldActionModel(SlotModel):
         found: dict[str, Tensor] = {}
         for slot in self.denoised:
             frame = out[:, :, self.layout.index(slot.name)].float()
-            found[slot.name] = frame if slot.kind == "image" else self.layout.read(frame, slot.width)
+            if slot.kind == "vector":
+                found[slot.name] = self.layout.read(frame, slot.width)
+            else:
+                found[slot.name] = self.velocity_of(frame, moving[slot.name], level.view(-1, 1, 1, 1))
         return found
+
+    def velocity_of(self, told: Tensor, moving: Tensor, level: Tensor) -> Tensor:
+        """The velocity of an image, from what the network says of it: that itself, or the clean image."""
+        if not self.config.future_clean:
+            return told
+        return (moving - told) / level.clamp_min(LEAST_LEVEL)
 
     def assemble(
         self, batch: Batch, moving: dict[str, Tensor], level: Tensor

@@ -33,6 +33,7 @@ APART = (
     "text",
     "n_action_steps",
     "future_change",
+    "future_clean",
     "future_state",
     "noise",
     "noise_shift",
