@@ -105,9 +105,7 @@ class NetworkConfig(AnyNetworkConfig):
     crossattn_proj_in_channels: int = 1024
     encoder_hidden_states_channels: int = 1024
     time_scale: float = 1000.0  # of the noise level, before it is embedded
-    coordinates: bool = (
-        False  # two more channels say where in the image a latent lies: rotary positions do not
-    )
+    coordinates: bool = False  # channels that say where a latent lies, as rotary positions do not
 
     @property
     def patch(self) -> int:
