@@ -76,6 +76,9 @@ class _Episode:
         self.progress.send(None)
 
 
+RETRIEVAL_PX = 128  # of a simulator's images where retrieval alone looks at them
+
+
 class RetrievalAgent:
     """Retrieves a chunk of the pool for the moment and acts on it: through a policy, or as it is (replay).
 
@@ -134,6 +137,8 @@ class RetrievalAgent:
         if policy is not None:
             check_retriever(policy, retriever)
             self.image_size = policy.config.image.camera_size if policy.config.sees else None
+        if self.image_size is None and retriever.requires.cameras:
+            self.image_size = RETRIEVAL_PX
         self._episodes: dict[int, _Episode | None] = {}
         self._dice: dict[int, torch.Generator] = {}
         self._contexts: dict[int, TaskContext] = {}
@@ -383,7 +388,8 @@ class RetrievalAgent:
         number = found.matches[0].symmetry_index if found.matches else 0
         seen = [episode.window[-1]]
         if config.aligner.from_start:
-            seen = [replace(o, images={}) for o in (episode.first, episode.window[-1])]
+            kept = config.aligner.requires.cameras
+            seen = [o.seen_by(kept) for o in (episode.first, episode.window[-1])]
         moment = Moment.of(seen, self._contexts.get(slot, self.context), number)
         view = self.retriever.view_of(found)
         refs = [match.ref for match in found.matches[:1]]

@@ -129,6 +129,11 @@ class Body:
             at += feature.size
         return tuple(found)
 
+    def columns(self, name: str) -> slice:
+        """Of a feature by name."""
+        found = {feature.name: at for feature, at in self.spans}
+        return found[one_of("feature", name, tuple(found))]
+
     @cached_property
     def positions(self) -> tuple[int, ...]:
         """Where each 3-D position begins: the tools."""

@@ -26,10 +26,13 @@ POSE_SIZES: Mapping[str, int] = {"pose2": 3, "pose3": 7, "box": 4}
 
 @dataclass(frozen=True)
 class CameraSpec:
-    """A camera."""
+    """A camera; whoever compares places in images needs its calibration."""
 
     size: tuple[int, int] | None = None  # height, width of its images; none: any
     fit: Fit = "resize"  # how an image becomes square: squeezed, with borders, or cut
+    intrinsics: tuple[float, ...] = ()  # fx, fy, cx, cy in pixels of an image of that size
+    at: tuple[float, ...] = ()  # x, y, z, qw, qx, qy, qz: where it is, looking along its z axis, y down
+    tool: str = ""  # the position feature that it is mounted on: `at` is then seen from that tool
 
 
 @dataclass(frozen=True)

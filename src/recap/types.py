@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -29,6 +29,10 @@ class Observation:
     images: Mapping[str, U8] = field(default_factory=dict)  # camera -> (h, w, 3)
     objects: Mapping[str, F64] = field(default_factory=dict)  # name -> pose; absent when not seen
     goal: F64 | None = None  # pose the task asks for, where it has one
+
+    def seen_by(self, cameras: Sequence[str]) -> Observation:
+        """With the images of these cameras alone."""
+        return replace(self, images={name: self.images[name] for name in cameras if name in self.images})
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import click
 
 from recap.cli.exporting import FORMATS
 from recap.cli.ranges import parse_numbers
+from recap.cli.settings import DottedCommand, dotted
 
 if TYPE_CHECKING:
     from recap.pool.robotwin_write import Layout
@@ -168,4 +169,53 @@ def dualarm(
     except KeyboardInterrupt as stop:
         click.echo(f"recap: {stop or 'stopped'}", err=True)
         return 130
+    return 0
+
+
+@collect.command(cls=DottedCommand, prefix="env")
+@click.option("--tasks", required=True, metavar="NAMES", help="Tasks: box-close,reach, or seen, unseen, all.")
+@click.option("--episodes", type=int, default=25, show_default=True, metavar="N", help="How many each.")
+@click.option("--seed", type=int, default=100_000, show_default=True, help="Seed of the first scene.")
+@click.option("--image-size", type=int, default=128, show_default=True, metavar="PX", help="0: no video.")
+@click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes.  [default: one a core]")
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The dataset.")
+def metaworld(tasks: str, episodes: int, seed: int, image_size: int, workers: int | None, out: Path) -> int:
+    """Write Meta-World demonstrations of its own experts as one LeRobotDataset v3.
+
+    Options of the env are given as --env.NAME VALUE. A stopped collection is resumed by the same command.
+
+    \b
+    Example:
+      recap collect metaworld --tasks seen --out data/seen
+      recap collect metaworld --tasks box-close --episodes 5 --env.offset_y 0.03 --out data/other_hand
+    """
+    return _collect_suite("metaworld", "sawyer", tasks, episodes, seed, image_size, workers, out)
+
+
+def _collect_suite(
+    env: str,
+    embodiment: str,
+    tasks: str,
+    episodes: int,
+    seed: int,
+    image_size: int,
+    workers: int | None,
+    out: Path,
+) -> int:
+    """Demonstrations of a suite's expert as one dataset."""
+    from recap.cli.terminal import progress_bar
+    from recap.suites import suites
+    from recap_worlds.collecting import SuiteSpec, collect_suite
+
+    suite, options = suites()[env], dotted()
+    suite.check(options)
+    keys = tuple(dict.fromkeys(key for name in tasks.split(",") for key in suite.expand(name.strip())))
+    spec = SuiteSpec(env, keys, episodes, embodiment, options, seed, image_size)
+    try:
+        with progress_bar("demonstrations") as progress:
+            collect_suite(spec, out, workers=workers or os.cpu_count() or 1, progress=progress)
+    except KeyboardInterrupt as stop:
+        click.echo(f"recap: {stop or 'stopped'}", err=True)
+        return 130
+    click.echo(f"Dataset: {out} ({len(spec.demos())} demonstrations)")
     return 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +17,7 @@ from recap.features.describer import Retargeting
 from recap.features.scene_terms import ARM, ActionsAhead
 from recap.features.terms import Actions, Term, goal_of, object_poses
 from recap.geometry import into_frame
+from recap.retrieval.registration import Tool, refuse_uncalibrated, shifts_of, tools_of, views_of
 from recap.retrieval.scenes import carried_objects, objects_of
 from recap.retrieval.transport import transport
 from recap.robot import RobotSpec
@@ -215,6 +218,77 @@ class Parts(Aligner):
     def action_term(self, robot: RobotSpec, horizon: int) -> Term:
         """The actions from where the tools are now."""
         return ActionsAhead(horizon, robot.act.letters)
+
+
+@dataclass(frozen=True)
+class ImageShift(Aligner):
+    """No poses: where things around the tool's path have moved in calibrated images, the chunk moves along.
+
+    See `recap.retrieval.registration`. Shifts are in the horizontal plane; turns are not found.
+    """
+
+    name: ClassVar[str] = "image"
+    from_start: ClassVar[bool] = True
+    cameras: tuple[str, ...]
+    radius: float = 0.05  # m around a place that belongs to it
+    reach: float = 0.2  # m: the largest shift that is looked for
+    servo_lag: int = 0
+
+    @property
+    def requires(self) -> Requires:
+        """The images of the first frame."""
+        return Requires(cameras=self.cameras)
+
+    def refuse(self, robot: RobotSpec, embodiment: str) -> None:
+        """Tools in space, absolute actions and calibrated cameras."""
+        _refuse_changes(self.name, robot)
+        if not tools_of(robot):
+            raise InputError(
+                f"aligner '{self.name}' moves 3-D positions, and robot '{robot.name}' has none: use the "
+                "world aligner, or describe its actions in tool space"
+            )
+        for camera in self.cameras:
+            refuse_uncalibrated(camera, robot)
+
+    def carry(
+        self, episode: Episode, rows: Rows, frames: Frames, t: int, robot: RobotSpec, lead: int
+    ) -> tuple[F64, F64]:
+        """Each tool by its own shifts."""
+        actions, proprio = World().carry(episode, rows, frames, t, robot, lead)
+        for tool, shifts in _shifts(self, episode, frames, robot).items():
+            actions[:, tool.action : tool.action + 2] += shifts[rows]
+            proprio[:, tool.proprio : tool.proprio + 2] += shifts[rows]
+        return actions, proprio
+
+    def objects(self, frames: Frames, begin: int, end: int, frame: F64) -> tuple[F64, F64]:
+        """In the world."""
+        return objects_of(frames, slice(begin, end)), np.zeros(0)
+
+    def action_term(self, robot: RobotSpec, horizon: int) -> Term:
+        """The actions from where the tools are now."""
+        return ActionsAhead(horizon, robot.act.letters)
+
+
+_FOUND: OrderedDict[tuple[ImageShift, str, int, bytes], dict[Tool, F64]] = OrderedDict()
+_MAX_FOUND = 4096
+
+
+def _shifts(aligner: ImageShift, episode: Episode, frames: Frames, robot: RobotSpec) -> dict[Tool, F64]:
+    """Tool -> (t, 2); found once for a demonstration and a scene, though every look asks for it."""
+    seen = [np.asarray(frames.images[c][0]) for c in aligner.cameras if c in frames.images]
+    scene = hashlib.blake2b(b"".join(image.tobytes() for image in seen)).digest()
+    key = (aligner, episode.id, len(episode), scene)
+    if key not in _FOUND:
+        views = views_of(episode, frames, robot, aligner.cameras)
+        actions = np.asarray(episode.actions, np.float64)
+        proprio = np.asarray(episode.proprio, np.float64)
+        _FOUND[key] = {
+            tool: shifts_of(actions, proprio, tool, views, aligner.radius, aligner.reach)
+            for tool in tools_of(robot)
+        }
+        while len(_FOUND) > _MAX_FOUND:
+            _FOUND.popitem(last=False)
+    return _FOUND[key]
 
 
 def _refuse_changes(aligner: str, robot: RobotSpec) -> None:

@@ -16,6 +16,7 @@ from recap.features.language import make_text_encoder
 from recap.features.scene_terms import ARM
 from recap.features.terms import Actions, ImageFeature, Instruction, ObjectPoses, Proprio, Term, Time
 from recap.features.vision import make_image_encoder
+from recap.retrieval.aligners import ImageShift
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.paths import PATH
 from recap.robot import RobotSpec
@@ -23,6 +24,7 @@ from recap.suites import Suite, suites
 
 Retrieval = tuple[TermDescriber, RetrievalConfig]
 POSITION_WEIGHT = 4.0  # the paper's, of a squared difference of positions over other numbers
+FOLLOWED_S = 1000.0  # s by which the moment to which the last chunk led counts nearer: none else is taken
 COSINE = math.sqrt(2)  # scale of unit rows whose squared distance is to be the cosine distance
 
 
@@ -104,9 +106,41 @@ def world_retrieval(robot: RobotSpec, file: RetrievalFile = RetrievalFile()) -> 
     return TermDescriber(terms), config
 
 
+def image_retrieval(robot: RobotSpec) -> Retrieval:
+    """For arms in tool space with calibrated cameras: the demonstration whose first images are nearest.
+
+    It is followed from its beginning to its end, moved along with what has moved in the images.
+    """
+    cameras = tuple(name for name, camera in robot.cameras.items() if camera.at)
+    if not cameras:
+        raise InputError(
+            f"retrieval 'image' compares calibrated cameras, and robot '{robot.name}' has none: give "
+            "intrinsics and at of its cameras in the robot's description",
+            code="robot.camera",
+        )
+    encoder = make_image_encoder("patches")
+    terms: dict[str, Term] = {"time": Time(), "language": Instruction(make_text_encoder("words"))}
+    terms |= {f"image/{camera}": ImageFeature(encoder, camera) for camera in cameras}
+    scene_weights = {"language": 30.0, **{f"image/{camera}": 1.0 for camera in cameras}}
+    config = RetrievalConfig(
+        "image",
+        scene_weights,
+        weights={"time": 1.0},
+        scales=dict.fromkeys(scene_weights, COSINE),
+        n_candidates=1,
+        aligner=ImageShift(cameras),
+        chunk_size=16,
+        follow_bonus=FOLLOWED_S,
+        follow_fade=FOLLOWED_S,
+    )
+    return TermDescriber(terms), config
+
+
 def _needed(robot: RobotSpec | None) -> None:
     if robot is None:
-        raise InputError("retrieval 'world' is built for a robot: give robot.yaml, or a pool that says it")
+        raise InputError(
+            "retrievals 'world' and 'image' are built for a robot: give robot.yaml, or a pool that says it"
+        )
 
 
 def paper_preset(objects: tuple[str, ...] = (), training: bool = False) -> Retrieval:
@@ -168,7 +202,12 @@ def short_name(name: str) -> str:
 
 def names() -> list[str]:
     """Of every retrieval that can be asked for by name."""
-    return [*(name for suite in suites().values() for name in suite.retrievals()), *_OF_THE_LIBRARY, "world"]
+    return [
+        *(name for suite in suites().values() for name in suite.retrievals()),
+        *_OF_THE_LIBRARY,
+        "image",
+        "world",
+    ]
 
 
 def full_name(name: str, suite: Suite | None = None) -> str:
@@ -206,6 +245,10 @@ def find_retrieval(name: str, robot: RobotSpec | None = None, n_candidates: int 
         describer, config = configs.read(RetrievalFile, json.loads(name), "retrieval").build(robot)
     elif name == "world":
         describer, config = RetrievalFile("world").build(robot)
+    elif name == "image":
+        _needed(robot)
+        assert robot is not None
+        describer, config = image_retrieval(robot)
     elif name in _OF_THE_LIBRARY:
         describer, config = _OF_THE_LIBRARY[name]()
     else:

@@ -71,7 +71,7 @@ class Reachability:
         """(n, a) in the world."""
         aligner, episode = self.config.aligner, view.episode(ref.episode_id)
         seen = [query.first, query.window[-1]] if aligner.from_start else [query.window[-1]]
-        moment = Moment.of([replace(o, images={}) for o in seen], query.context, symmetry_index)
+        moment = Moment.of([o.seen_by(aligner.requires.cameras) for o in seen], query.context, symmetry_index)
         t = len(seen) - 1
         ahead = self.config.reach_ahead or self.config.chunk_size
         rows = np.arange(ref.t, min(ref.t + ahead, len(episode)))

@@ -1,0 +1,128 @@
+"""Demonstrations of any suite's expert, as one LeRobot dataset; stopped collections are resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recap.errors import InputError, RecapError
+from recap.evaluation.agents import Trial
+from recap.suites import Options, Suite, World, suites
+from recap.types import Episode
+from recap_worlds.staging import collect_lerobot
+
+COLLECTION_SEEDS = 100_000  # and above: none that anything is evaluated on
+N_SCENES = 5  # that are tried for one demonstration
+NEXT_SCENE = 10_000_000  # whose seed is that much higher
+
+
+@dataclass(frozen=True)
+class Demo:
+    """One demonstration to collect."""
+
+    index: int
+    task: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class SuiteSpec:
+    """What to collect; two embodiments with the same tasks and seeds start from the same scenes."""
+
+    env: str
+    tasks: tuple[str, ...]
+    episodes: int  # a task
+    embodiment: str
+    options: Options = field(default_factory=dict)
+    first_seed: int = COLLECTION_SEEDS
+    image_size: int = 128  # 0: no images
+    after: int = 10  # steps that are recorded past success
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1:
+            raise InputError(f"{self.episodes} episodes cannot be collected: give 1 or more")
+        if self.image_size and (self.image_size % 2 or not 16 <= self.image_size <= 1024):
+            raise InputError(
+                f"image size {self.image_size} cannot be filmed: give 0, or an even number from 16 to 1024"
+            )
+        if not COLLECTION_SEEDS <= self.first_seed <= NEXT_SCENE - self.episodes:
+            raise InputError(
+                f"seed {self.first_seed} is not one to collect with: give {COLLECTION_SEEDS} or more, so "
+                "that no scene of an evaluation is shown"
+            )
+
+    def demos(self) -> list[Demo]:
+        """Task after task."""
+        pairs = [(task, self.first_seed + i) for task in self.tasks for i in range(self.episodes)]
+        return [Demo(index, task, seed) for index, (task, seed) in enumerate(pairs)]
+
+
+def collect_suite(
+    spec: SuiteSpec, out: Path, *, workers: int = 1, progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Collect what is missing and write the dataset `out`; the same call resumes after a stop."""
+    make = partial(_demonstrations, spec)
+    collect_lerobot(
+        asdict(spec), spec.demos(), make, out, spec.embodiment, workers=workers, progress=progress
+    )
+
+
+def _demonstrations(spec: SuiteSpec, demos: Iterator[Demo]) -> Iterator[tuple[int, Episode]]:
+    suite = suites()[spec.env]
+    options = suite.check(spec.options)
+    world, expert = suite.make(options), suite.expert(options)
+    for demo in demos:
+        yield demo.index, _successful(spec, suite, world, expert, demo)
+    close = getattr(world, "close", None)
+    if close is not None:
+        close()
+
+
+def _successful(spec: SuiteSpec, suite: Suite, world: World, expert: Any, demo: Demo) -> Episode:
+    """A demonstration that succeeds, of the demo's scene or, where the expert cannot, of another one."""
+    for scene in range(N_SCENES):
+        episode = demonstrate(spec, suite, world, expert, demo.task, demo.seed + scene * NEXT_SCENE)
+        if episode.success:
+            return episode
+    raise RecapError(
+        f"the expert failed in {N_SCENES} scenes of {demo.task} (seed {demo.seed}): start at another --seed"
+    )
+
+
+def demonstrate(spec: SuiteSpec, suite: Suite, world: World, expert: Any, task: str, seed: int) -> Episode:
+    """The expert's episode in that scene, whether it succeeds or not."""
+    options = suite.check(spec.options)
+    robot = suite.robot(options)
+    world.reset(seed, task)
+    expert.reset(0, Trial(task, seed))
+    seen, actions, solved, after = [], [], False, 0
+    for _ in range(suite.max_steps(task, options)):
+        seen.append(world.observe(spec.image_size or None))
+        actions.append(expert.act([0], seen[-1:])[0])
+        metrics, ended = world.step(actions[-1])
+        solved = solved or metrics[suite.metric] > suite.thresholds[-1]
+        after += solved
+        if ended or after > spec.after:
+            break
+    scene = f"{suite.name}/{task}/{seed}"
+    names = [name for name in seen[0].objects if all(name in one.objects for one in seen)]
+    return Episode(
+        id=f"{scene}/{spec.embodiment}",
+        scene_id=scene,
+        task=seen[0].task,
+        embodiment=spec.embodiment,
+        fps=robot.control_hz,
+        timestamps=np.arange(len(seen)) / robot.control_hz,
+        proprio=np.array([one.proprio for one in seen], np.float32),
+        actions=np.array(actions, np.float32),
+        objects={name: np.array([one.objects[name] for one in seen], np.float32) for name in names},
+        images={camera: [one.images[camera] for one in seen] for camera in seen[0].images},
+        success=solved,
+        source="scripted expert",
+        attributes={"env": suite.name, "task_key": task, "seed": seed},
+    )

@@ -1,0 +1,179 @@
+"""One arm at a table, as Meta-World simulates it; what an action means here is turned into its own actions.
+
+An observation shows the hand, three cameras and, for experts and for training, where the object and the goal
+are. Marks of goals are not drawn: a camera at a real table shows none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from recap.types import F32, F64, U8, Observation
+from recap_worlds.metaworld.tasks import instruction
+
+os.environ.setdefault("MUJOCO_GL", "egl" if sys.platform == "linux" else "")
+
+CAMERAS = {"scene": "corner3", "wrist": "gripperPOV", "behind": "behindGripper"}  # ours -> Meta-World's
+CONTROL_HZ = 80.0
+MAX_STEPS = 500
+DOWN = (1.0, 0.0, 0.0, 0.0, -1.0, 0.0)  # the hand's orientation, which never changes
+POSED = ("goal", "object", "other")  # the last is at 0 where a task has no second object
+STEP_M = 0.01  # an axis moves by at most that in a step
+FINGERS = ("rightclaw", "rightpad", "leftclaw", "leftpad")
+
+
+@dataclass(frozen=True)
+class Hand:
+    """Fingers other than the nominal ones, in metres."""
+
+    offset_y: float = 0.0  # sideways
+    offset_z: float = 0.0  # upwards: shorter fingers; below 0 longer ones
+
+
+NOMINAL = Hand()
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Where the hand is sent at the start of a task, and between which corners it may be sent."""
+
+    start: F64  # (3,)
+    low: F64  # (3,)
+    high: F64  # (3,)
+
+
+@cache
+def commands(task: str) -> Commands:
+    """Of that task; they do not depend on the scene."""
+    world = MetaWorld()
+    world.reset(0, task)
+    env = world._env
+    found = Commands(np.array(env.data.mocap_pos[0]), np.array(env.mocap_low), np.array(env.mocap_high))
+    world.close()
+    return found
+
+
+class MetaWorld:
+    """One task at a time; the simulator of a task is kept while the task is the same."""
+
+    control_hz = CONTROL_HZ
+
+    def __init__(self, hand: Hand = NOMINAL) -> None:
+        self.hand = hand
+        self._env: Any = None
+        self._task = ""
+        self._renderers: dict[int, Any] = {}
+
+    def reset(self, seed: int, task: str) -> Mapping[str, float]:
+        """A scene that depends on the seed alone."""
+        if task != self._task:
+            self.close()
+            self._env, self._task = self._made(task), task
+        env = self._env
+        # `reset(seed=…)` is ignored by Meta-World: places are drawn once from `seed`, then kept, and the
+        # second reset begins from a state that does not depend on the episode before.
+        env._freeze_rand_vec = False
+        env.seed(seed)
+        env.reset()
+        env._freeze_rand_vec = True
+        self._state = np.asarray(env.reset()[0], np.float64)
+        self._steps = 0
+        return {"success": 0.0}
+
+    def observe(self, image_size: int | None) -> Observation:
+        """What is seen now."""
+        state = self._state
+        proprio = np.array([*state[:3], *DOWN, state[3]], np.float32)
+        images = {} if image_size is None else self._images(image_size)
+        return Observation(proprio, instruction(self._task), self._steps / CONTROL_HZ, images, self._poses())
+
+    def step(self, action: F64) -> tuple[Mapping[str, float], bool]:
+        """One control step towards an absolute target: position, orientation (ignored) and opening."""
+        env = self._env
+        delta = np.clip((action[:3] - env.data.mocap_pos[0]) / STEP_M, -1.0, 1.0)
+        effort = 1.0 - 2.0 * float(np.clip(action[9], 0.0, 1.0))
+        state, _, _, _, info = env.step(np.array([*delta, effort], np.float32))
+        self._state = np.asarray(state, np.float64)
+        self._steps += 1
+        return {"success": float(info["success"])}, self._steps >= MAX_STEPS
+
+    def render(self) -> U8:
+        """The table from the scene camera."""
+        return self._images(256)["scene"]
+
+    def close(self) -> None:
+        """Put the simulator away."""
+        for renderer in self._renderers.values():
+            renderer.close()
+        self._renderers = {}
+        if self._env is not None:
+            self._env.close()
+        self._env, self._task = None, ""
+
+    def _made(self, task: str) -> Any:
+        from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+
+        env = ALL_V3_ENVIRONMENTS[f"{task}-v3"]()
+        env._set_task_called, env.seeded_rand_vec = True, True
+        env._partially_observable = False  # two experts need the goal
+        del env.sawyer_observation_space  # cached before the goal was observable
+        model = env.model
+        model.site_rgba[:, 3] = 0.0  # marks of goals, which no camera would see
+        model.vis.quality.offsamples = model.vis.quality.shadowsize = 0  # 16 times quicker in software
+        for name in FINGERS:
+            model.body(name).pos[:] += self._in_hand(model)
+        return env
+
+    def _in_hand(self, model: Any) -> F64:
+        """The fingers' offset in the coordinates of the hand's body."""
+        import mujoco
+
+        data = mujoco.MjData(model)
+        mujoco.mj_forward(model, data)
+        turn = data.body("hand").xmat.reshape(3, 3)
+        offset: F64 = turn.T @ np.array([0.0, self.hand.offset_y, self.hand.offset_z])
+        return offset
+
+    def _poses(self) -> dict[str, F64]:
+        state, goal = self._state, np.asarray(self._env._target_pos, np.float64)
+        poses = (goal, state[4:11], state[11:18])
+        return {name: _pose(pose) for name, pose in zip(POSED, poses, strict=True)}
+
+    def _images(self, size: int) -> dict[str, U8]:
+        import mujoco
+
+        if size not in self._renderers:
+            renderer = mujoco.Renderer(self._env.model, size, size)
+            for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
+                renderer.scene.flags[flag] = 0
+            self._renderers[size] = renderer
+        drawn = {}
+        for name, camera in CAMERAS.items():
+            self._renderers[size].update_scene(self._env.data, camera)
+            drawn[name] = self._renderers[size].render().copy()
+        return drawn
+
+
+def _pose(state: F64) -> F64:
+    """A pose (7,) with the real part of its quaternion first; objects without an orientation have none."""
+    turn = state[3:7] if len(state) > 3 else np.zeros(4)
+    length = float(np.linalg.norm(turn))
+    return np.concatenate([state[:3], turn / length if length > 1e-6 else (1.0, 0.0, 0.0, 0.0)])
+
+
+def expert_state(proprio: F32, poses: Mapping[str, F64], hand: Hand = NOMINAL) -> F64:
+    """The 39 numbers that Meta-World's experts read; a changed hand is where its fingers are."""
+    now = np.zeros(18)
+    now[:3] = np.add(proprio[:3], (0.0, hand.offset_y, hand.offset_z))
+    now[3] = proprio[9]
+    for name, at in (("object", 4), ("other", 11)):
+        if poses[name][:3].any():
+            now[at : at + 7] = poses[name]
+    return np.concatenate([now, now, poses["goal"][:3]])
