@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from recap.errors import DatasetError, InputError
 
@@ -25,7 +24,6 @@ TOKENIZER_FILES = (
 )
 # Entries of config.json that say who wrote it, not what it computes.
 UNUSED_CONFIG = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"}
-CHUNK = 1 << 20
 
 
 def optional_module(name: str, what: str) -> Any:
@@ -84,15 +82,6 @@ def read_config(directory: Path, kinds: Sequence[str], what: str) -> dict[str, A
     return {key: value for key, value in config.items() if key not in UNUSED_CONFIG}
 
 
-class _Tensor(NamedTuple):
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    file: Path
-    start: int
-    n_bytes: int
-
-
 def _weight_files(directory: Path) -> list[Path]:
     """One file, or the shards that the index names: what transformers will read."""
     single, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
@@ -107,33 +96,25 @@ def _weight_files(directory: Path) -> list[Path]:
     return [directory / name for name in sorted(names)]
 
 
-def _tensors(file: Path) -> Iterator[_Tensor]:
-    """What a safetensors file holds, from its header: 8 bytes of length, JSON, then the data."""
-    try:
-        size = file.stat().st_size
-        with file.open("rb") as stream:
-            (length,) = struct.unpack("<Q", stream.read(8))
-            header = json.loads(stream.read(min(length, size)))
-        header.pop("__metadata__", None)
-        for name, entry in header.items():
-            begin, end = entry["data_offsets"]
-            if not 0 <= begin <= end <= size - 8 - length:
-                raise ValueError("it ends too early")
-            yield _Tensor(name, entry["dtype"], tuple(entry["shape"]), file, 8 + length + begin, end - begin)
-    except (OSError, struct.error, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise DatasetError(f"{file} is damaged: {_one_line(error)}") from error
-
-
 def digest_weights(directory: Path) -> str:
     """sha256 over names, dtypes, shapes and bytes of all weights, however they are split into files."""
+    from safetensors import SafetensorError, safe_open
+
+    torch = optional_module("torch", "weights")
     digest = hashlib.sha256()
+    parts: dict[str, Any] = {}  # weight -> the file that has it
     # Read every time: a cache keyed by time and size would miss an edit that keeps both.
-    for tensor in sorted(t for file in _weight_files(directory) for t in _tensors(file)):
-        digest.update(json.dumps([tensor.name, tensor.dtype, tensor.shape]).encode())
-        with tensor.file.open("rb") as stream:
-            stream.seek(tensor.start)
-            for start in range(0, tensor.n_bytes, CHUNK):
-                digest.update(stream.read(min(CHUNK, tensor.n_bytes - start)))
+    with ExitStack() as stack:
+        for file in _weight_files(directory):
+            try:
+                opened = stack.enter_context(safe_open(file, framework="pt"))
+            except (OSError, SafetensorError) as error:
+                raise DatasetError(f"{file} is damaged: {_one_line(error)}") from error
+            parts |= dict.fromkeys(opened.keys(), opened)
+        for name in sorted(parts):
+            stored, values = parts[name].get_slice(name), parts[name].get_tensor(name)
+            digest.update(json.dumps([name, stored.get_dtype(), stored.get_shape()]).encode())
+            digest.update(values.reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
 
 
