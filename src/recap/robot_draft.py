@@ -290,15 +290,18 @@ def _with_model(made: Draft, data: Data, model: Path, tips: Sequence[str], out: 
 
 def _joint_names(sent: Sequence[str], known: Sequence[str], unsure: list[str]) -> dict[str, str]:
     """Joint of the dataset -> `motor=joint` of the model: by name, by the end of a name, or in order."""
-    ends = [[k for k in known if k == name] or [k for k in known if k.endswith(name) or name.endswith(k)]
-            for name in sent]  # fmt: skip
+
+    def alike(name: str) -> list[str]:
+        same = [joint for joint in known if joint == name]
+        return same or [joint for joint in known if joint.endswith(name) or name.endswith(joint)]
+
     if len(sent) != len(known):
         raise InputError(
             f"the dataset has {len(sent)} joints ({', '.join(sent)}), and {len(known)} move the tip "
             f"({', '.join(known)}): give another --tip, or the numbers of the joints by --map",
             code=NAME,
         )
-    found = [names[0] for names in ends if len(names) == 1]
+    found = [names[0] for names in map(alike, sent) if len(names) == 1]
     if len(set(found)) < len(sent):
         unsure.append(
             "the model has other names for the joints: they are taken in order, see kinematics.joints"

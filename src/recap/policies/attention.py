@@ -44,9 +44,7 @@ class Mask:
     As text: `retrieved@3`, `retrieved_action@2+5`, `sham@all` or `sham@3/1` (drawn with seed 1).
     """
 
-    what: (
-        str  # `retrieved`, `sham` (as many other tokens, drawn at random), or the beginning of a slot's name
-    )
+    what: str  # `retrieved`, `sham` (as many other tokens at random), or the beginning of a slot's name
     layers: tuple[int, ...] | None = None  # None: all of them
     seed: int = 0  # of a sham
 
@@ -192,9 +190,8 @@ class WatchedPolicy(WamPolicy):
 
     def __init__(self, policy: TrainedPolicy, masks: Sequence[Mask] = (), *, note: bool = False) -> None:
         self.__dict__.update(policy.__dict__)
-        self.noted: list[
-            tuple[ActionChunk, Tensor]
-        ] = []  # of the last call: (steps, layers, heads, T) a chunk
+        # Of the last call: (steps, layers, heads, T) a chunk.
+        self.noted: list[tuple[ActionChunk, Tensor]] = []
         self._masks = [mask.by_layer(self.model) for mask in masks]
         self._note = note
 

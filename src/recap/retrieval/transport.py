@@ -119,10 +119,8 @@ def _move_arm(
     lead: int,
 ) -> None:
     """Move one arm's proprioception and actions (h, 10) in place, part after part."""
-    begin, first = (
-        np.array(rows[0][0]),
-        0,
-    )  # the demonstration's tool as a part begins, and the query's `tool`
+    begin = np.array(rows[0][0])  # the demonstration's tool as a part begins; the query's is `tool`
+    first = 0
     while first < len(frames):
         part = scene.parts.part_at(arm, int(frames[first]))
         inside = frames < part.end if part is not scene.parts.arms[arm][-1] else frames >= 0

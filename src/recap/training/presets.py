@@ -37,16 +37,8 @@ LARGE: Mapping[str, Any] = {
     "learning_rate": 1e-4,
     "decay": True,
 }
-SIZES = (
-    "debug",
-    "small",
-    "nano",
-    "2b",
-    "pi0-debug",
-    "pi0",
-    "pi05-debug",
-    "pi05",
-)  # of a network, for any robot
+# Of a network, for any robot.
+SIZES = ("debug", "small", "nano", "2b", "pi0-debug", "pi0", "pi05-debug", "pi05")
 
 
 def recipe_names() -> list[str]:
