@@ -48,6 +48,23 @@ def test_two_hands_and_many_takes(tmp_path: Path, kind: str) -> None:
     assert source[2].id == "takes/take2"
 
 
+@pytest.mark.parametrize("kind", ["csv", "npz"])
+def test_a_long_take_is_more_than_a_megabyte(tmp_path: Path, kind: str) -> None:
+    folder = write_tracked(tmp_path / "take", n=2)
+    (folder / "video.mp4").unlink()
+    n = 45_000
+    numbers = {"time_s": np.arange(n) / 30, "xyz": path_of(n), "quaternion": quaternions(n)}
+    if kind == "npz":
+        (folder / "poses.csv").unlink()
+        np.savez(folder / "poses.npz", **numbers, gripper=gripper(n))
+    else:
+        table = np.column_stack([*numbers.values(), gripper(n)])
+        header = "time_s,x,y,z,qw,qx,qy,qz,gripper"
+        np.savetxt(folder / "poses.csv", table, "%.6f", delimiter=",", header=header, comments="")
+    assert max(file.stat().st_size for file in folder.iterdir()) > 1_000_000
+    assert len(open_source(folder)[0]) == n
+
+
 def test_a_video_of_another_rate_is_matched_by_time(tmp_path: Path) -> None:
     folder = write_tracked(tmp_path / "take", n=10)
     write_video(folder / "video.mp4", (image(i) for i in range(19)), 20)

@@ -148,7 +148,7 @@ def _hands(names: Collection[str]) -> tuple[str, ...]:
 
 
 def _read_csv(path: Path) -> dict[str, F64]:
-    check_size(path.name, (path.stat().st_size,), 1)
+    check_size(path.name, (), path.stat().st_size)
     with path.open(encoding="utf-8-sig", newline="") as file:
         header = [name.strip() for name in file.readline(_MAX_LINE).split(",")]
         rows: list[list[float]] = []
@@ -179,7 +179,7 @@ def _read_npz(path: Path) -> dict[str, F64]:
             name = member.filename.removesuffix(".npy")
             if name not in names:
                 continue
-            check_size(f"{path.name}:{name}", (member.file_size,), 1, limit=2**28)
+            check_size(f"{path.name}:{name}", (), member.file_size)
             arrays[name] = np.asarray(_read_npy(archive, member, name), dtype=np.float64)
     for name in arrays:
         if arrays[name].ndim not in (1, 2):
