@@ -86,6 +86,9 @@ class LeRobotReader(Reader):
             won = table[meta.SUCCESS].to_pylist()[-1] if meta.SUCCESS in table.column_names else True
             attributes = {**row.attributes, **json.loads(extra.get("attributes", "{}"))}
             absent = json.loads(str(attributes.pop(meta.ABSENT, "[]")))
+            task = row.task
+            if task is None and "task_index" in table.column_names:
+                task = self._tasks.get(table["task_index"][0].as_py())
             return RawEpisode(
                 id=extra.get("id", name),
                 scene_id=extra.get("scene_id", name),
@@ -93,7 +96,7 @@ class LeRobotReader(Reader):
                 timestamps=_timestamps(table, self.fps),
                 numbers={key: self._values(table, key) for key in numbers},
                 images={key: self._frames(row, key) for key in images},
-                task=self._task(row, table),
+                task=task or "",
                 embodiment=extra.get("embodiment", self.info.get("robot_type") or "unknown"),
                 action_space=extra.get("action_space", ""),
                 success=bool(extra.get("success", won)),
@@ -156,11 +159,6 @@ class LeRobotReader(Reader):
     @cached_property
     def _tasks(self) -> Mapping[int, str]:
         return meta.read_tasks(self.path)
-
-    def _task(self, row: Row, table: Any) -> str:
-        if row.task is None and "task_index" in table.column_names:
-            return self._tasks.get(table["task_index"][0].as_py(), "")
-        return row.task or ""
 
     def _frames(self, row: Row, key: str) -> Sequence[U8]:
         if key in row.films:

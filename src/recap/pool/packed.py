@@ -46,6 +46,9 @@ def write_packed(
         images: False leaves them out.
         films: False keeps frames as they are, not as videos: larger, exact, read without a video decoder.
     """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
     tensors: dict[str, NDArray[Any]] = {}
     parts: dict[str, list[NDArray[Any]]] = {key: [] for key in _KINDS}
     records = []
@@ -80,16 +83,9 @@ def write_packed(
         tables.append({"fingerprint": describer.fingerprint, "dims": dict(describer.dims), "sha256": hashes})
     body = {"format": _FORMAT, "version": view.version, "episodes": records, "descriptors": tables}
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
-    _write(path, tensors, sha256(text.encode("utf-8")) + text)
-
-
-def _write(path: Path, tensors: dict[str, NDArray[Any]], header: str) -> None:
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
     try:
         with whole_file(path) as partial:
-            save_file(tensors, partial, metadata={"recap": header})
+            save_file(tensors, partial, metadata={"recap": sha256(text.encode("utf-8")) + text})
             partial.chmod(0o644)  # safetensors makes it private, and a snapshot is made to be shared
             handle = os.open(partial, os.O_RDONLY)
             os.fsync(handle)

@@ -64,7 +64,7 @@ def write_robotwin(
     *,
     layout: Layout = "release",
     joints: Mapping[str, Joints] | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda n: None,
 ) -> Path:
     """Write `out/{task}/{config}`, whole or not at all, and return it; what exists is not overwritten.
 
@@ -86,8 +86,7 @@ def write_robotwin(
         notes: list[Note] = []
         for i, episode in enumerate(episodes):
             notes.append(write_episode(staging, i, episode, layout, (joints or {}).get(episode.id)))
-            if progress is not None:
-                progress(i + 1)
+            progress(i + 1)
         if not notes:
             raise InputError("there is no demonstration to write: give one or more")
         write_notes(staging, notes)
@@ -108,7 +107,7 @@ def write_tasks(
     *,
     task: str | None = None,
     layout: Layout = "release",
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda n: None,
 ) -> list[Path]:
     """Write `out/{task}/{config}` for each task: an episode's attribute `task_key`, or else `task`."""
     groups: dict[str, list[Episode]] = {}
@@ -122,8 +121,7 @@ def write_tasks(
     n_before = 0
 
     def report(n: int) -> None:
-        if progress is not None:
-            progress(n_before + n)
+        progress(n_before + n)
 
     folders: list[Path] = []
     try:

@@ -97,13 +97,6 @@ class Survey:
         self.n_bytes += len(data)
         return data
 
-    def rows(self, dataset: Any, fragment: int) -> list[Row]:
-        """The rows of a fragment; none where it cannot be read."""
-        try:
-            return self.table.fragment_rows(dataset, fragment)
-        except Damage:
-            return []
-
 
 def verify(pool: Pool) -> Report:
     """Check a pool; changes nothing."""
@@ -226,7 +219,10 @@ def _check_rows(seen: Survey, head: Any) -> dict[str, dict[str, str]]:
     for fragment in head.get_fragments():
         names, number = fragment_files(fragment.metadata), fragment.fragment_id
         used.update(names)
-        rows = [] if seen.changed.keys() & set(names) else seen.rows(head, number)
+        rows: list[Row] = []
+        if not seen.changed.keys() & set(names):
+            with suppress(Damage):
+                rows = seen.table.fragment_rows(head, number)
         if rows and {row.id: row.sha256 for row in rows if row.intact} == by_fragment.get(number):
             cameras.update({row.id: row.cameras for row in rows})
         else:

@@ -66,9 +66,6 @@ def build_app(service: Service) -> web.Application:
         yield
         await batcher.stop()
 
-    async def goodbye(_: web.Application) -> None:
-        await socket.close()
-
     async def harden(_: web.Request, response: web.StreamResponse) -> None:
         response.headers.setdefault("X-Content-Type-Options", "nosniff")
 
@@ -78,7 +75,7 @@ def build_app(service: Service) -> web.Application:
     app.router.add_get("/metrics", metrics)
     add_pool_routes(app, service, refresh)
     app.cleanup_ctx.append(computing)
-    app.on_shutdown.append(goodbye)
+    app.on_shutdown.append(socket.close)
     return app
 
 

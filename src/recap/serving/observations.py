@@ -11,19 +11,7 @@ import numpy as np
 from recap.errors import WireError
 from recap.robot import POSE_SIZES, RobotSpec
 from recap.types import F64, U8, Observation, Requires, Scalar
-from recap_client.messages import (
-    EXECUTED,
-    GOAL,
-    IMAGE,
-    IMAGES,
-    MISSED,
-    OBJECTS,
-    PROMPT,
-    RESET,
-    STATE,
-    TIME,
-    WRIST,
-)
+from recap_client import messages as keys
 
 MAX_PROMPT = 1000  # characters
 MAX_OBJECTS = 32
@@ -53,23 +41,23 @@ class Look:
     def camera_of(self, key: str) -> str | None:
         """The camera that a key of a message means; openpi has two names of its own."""
         cameras = tuple(self.robot.cameras)
-        if key.startswith(IMAGES):
-            return key.removeprefix(IMAGES)
-        if key == IMAGE:
+        if key.startswith(keys.IMAGES):
+            return key.removeprefix(keys.IMAGES)
+        if key == keys.IMAGE:
             return cameras[0] if cameras else None
         wrists = [name for name in cameras if "wrist" in name] or list(cameras[1:2])
-        return wrists[0] if key == WRIST and wrists else None
+        return wrists[0] if key == keys.WRIST and wrists else None
 
     def key_of(self, camera: str) -> str:
         """How a client sends a camera's image."""
-        return IMAGE if camera == next(iter(self.robot.cameras), None) else f"{IMAGES}{camera}"
+        return keys.IMAGE if camera == next(iter(self.robot.cameras), None) else f"{keys.IMAGES}{camera}"
 
 
 def read_reset(message: Mapping[str, Any]) -> Reset | None:
     """The reset in a message, if there is one."""
-    if RESET not in message:
+    if keys.RESET not in message:
         return None
-    if message[RESET] is not True:
+    if message[keys.RESET] is not True:
         raise WireError("'reset' is not true: send it as true, or leave it out")
     seed, options = message.get("seed"), message.get("options")
     if seed is not None:
@@ -83,30 +71,31 @@ def read_reset(message: Mapping[str, Any]) -> Reset | None:
 
 def read_executed(message: Mapping[str, Any], most: int) -> int | None:
     """How many actions of the last chunk were carried out, where a robot says so."""
-    if EXECUTED not in message:
+    if keys.EXECUTED not in message:
         return None
-    return min(_integer(EXECUTED, message[EXECUTED], 2**31), most)
+    return min(_integer(keys.EXECUTED, message[keys.EXECUTED], 2**31), most)
 
 
 def read_missed(message: Mapping[str, Any]) -> int:
     """In how many periods since its last observation a robot had no action left, where it says so."""
-    return _integer(MISSED, message[MISSED], MAX_MISSED) if MISSED in message else 0
+    return _integer(keys.MISSED, message[keys.MISSED], MAX_MISSED) if keys.MISSED in message else 0
 
 
 def read_observation(message: Mapping[str, Any], look: Look, time_s: float) -> Observation:
     """A message as an observation; what is wrong with it is named."""
-    if STATE not in message:
-        raise WireError(f"the observation has no '{STATE}': send the robot's proprioception")
+    if keys.STATE not in message:
+        raise WireError(f"the observation has no '{keys.STATE}': send the robot's proprioception")
     robot = look.robot
-    names = [key.removeprefix(OBJECTS) for key in message if key.startswith(OBJECTS)]
+    names = [key.removeprefix(keys.OBJECTS) for key in message if key.startswith(keys.OBJECTS)]
     if len(names) > MAX_OBJECTS:
         raise WireError(f"the observation has {len(names)} objects: send at most {MAX_OBJECTS}")
-    poses = {name: _pose(OBJECTS + name, message[OBJECTS + name], robot.object_size(name)) for name in names}
+    sent = {name: message[keys.OBJECTS + name] for name in names}
+    poses = {name: _pose(keys.OBJECTS + name, pose, robot.object_size(name)) for name, pose in sent.items()}
     goal = None
-    if GOAL in message:
-        goal = _pose(GOAL, message[GOAL], None if robot.goal is None else POSE_SIZES[robot.goal])
-    if TIME in message:
-        time_s = float(_numbers(TIME, np.atleast_1d(np.asarray(message[TIME])), 1)[0])
+    if keys.GOAL in message:
+        goal = _pose(keys.GOAL, message[keys.GOAL], None if robot.goal is None else POSE_SIZES[robot.goal])
+    if keys.TIME in message:
+        time_s = float(_numbers(keys.TIME, np.atleast_1d(np.asarray(message[keys.TIME])), 1)[0])
     images = _images(message, look)
     missing = [camera for camera in look.requires.cameras if camera not in images]
     if missing:
@@ -116,13 +105,13 @@ def read_observation(message: Mapping[str, Any], look: Look, time_s: float) -> O
         )
     lacking = look.requires.missing(poses, goal)
     if lacking is not None and not (images and look.estimates):
-        keys = [f"'{OBJECTS}{name}'" for name in look.requires.objects]
-        keys += [f"'{GOAL}'"] if look.requires.goal else []
-        image = f", or '{IMAGE}' to find it in" if look.estimates else ""
-        raise WireError(f"the observation has no {lacking}: send {' and '.join(keys)}{image}")
+        wanted = [f"'{keys.OBJECTS}{name}'" for name in look.requires.objects]
+        wanted += [f"'{keys.GOAL}'"] if look.requires.goal else []
+        image = f", or '{keys.IMAGE}' to find it in" if look.estimates else ""
+        raise WireError(f"the observation has no {lacking}: send {' and '.join(wanted)}{image}")
     return Observation(
-        proprio=_numbers(STATE, message[STATE], robot.body.size).astype(np.float32),
-        task=_prompt(message.get(PROMPT), look.default_prompt),
+        proprio=_numbers(keys.STATE, message[keys.STATE], robot.body.size).astype(np.float32),
+        task=_prompt(message.get(keys.PROMPT), look.default_prompt),
         time_s=time_s,
         images=images,
         objects=poses,
@@ -157,7 +146,7 @@ def _prompt(given: object, default: str) -> str:
     if given is None:
         return default
     if not isinstance(given, str) or len(given) > MAX_PROMPT:
-        raise WireError(f"'{PROMPT}' is no text of up to {MAX_PROMPT} characters: send the instruction")
+        raise WireError(f"'{keys.PROMPT}' is no text of up to {MAX_PROMPT} characters: send the instruction")
     return given or default
 
 

@@ -6,9 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
@@ -58,7 +56,7 @@ class PolicySocket:
                 await socket.close()
         return socket
 
-    async def close(self) -> None:
+    async def close(self, _: web.Application) -> None:
         """Say goodbye to all."""
         gone = WSCloseCode.GOING_AWAY
         await asyncio.gather(*(socket.close(code=gone) for socket in set(self._open)), return_exceptions=True)
@@ -92,7 +90,9 @@ class PolicySocket:
                 await self._send(socket, encode({"reset": True}))
                 return None
             missed = read_missed(message)
-            reply = await self.batcher.ask(self._request(session, message))
+            seen = read_observation(message, self.service.look, math.nan)
+            executed = read_executed(message, self.service.chunk_size)
+            reply = await self.batcher.ask(Request(session, seen, executed))
         except BusyError as error:
             await self._send(socket, one_line(error))  # counted by the batcher; not an error of the client's
             return None
@@ -111,10 +111,6 @@ class PolicySocket:
         metrics.held.add(reply.held)
         metrics.limited.add(reply.n_limited)
         return None
-
-    def _request(self, session: Session, message: Mapping[str, Any]) -> Request:
-        observation = read_observation(message, self.service.look, math.nan)
-        return Request(session, observation, read_executed(message, self.service.chunk_size))
 
     async def _send(self, socket: web.WebSocketResponse, what: bytes | str) -> None:
         async with asyncio.timeout(self.service.spec.limits.send_timeout_s):
