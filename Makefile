@@ -8,12 +8,13 @@ PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check insta
 # dual-arm suite draws its camera pictures by EGL or, where that finds no device, by OSMesa.
 SYSTEM_PACKAGES := libgl1 libglib2.0-0 chromium libegl1 libegl-mesa0 libosmesa6
 
-.PHONY: help setup demo test test-fast test-long lint types unit reference reference-check system clean
+.PHONY: help setup demo test test-fast test-long lint types unit reference reference-check docs system clean
 
 help:
 	@echo "make demo    see it work: a table and a video in demo/"
 	@echo "make test    lint, types and the tests"
 	@echo "make test-fast  the quick half of them; make test-long  how-tos and foreign robots"
+	@echo "make docs    the documentation as pages in site/"
 	@echo "make setup   only install into .venv"
 	@echo "make system  install Debian packages (as root)"
 
@@ -79,6 +80,14 @@ reference-check: $(VENV)/.base
 	@$(BIN)/python docs/results/tables.py --check
 	@$(BIN)/python research/benchmarks/controls_page.py --check
 
+$(VENV)/.docs: $(VENV)/.base
+	@echo "Installing what the documentation needs …"
+	@$(PIP) --editable '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "Documentation: site/index.html"
+
 system:
 	@if ! command -v apt-get >/dev/null; then echo "make system: no apt-get here; install the equivalents of: $(SYSTEM_PACKAGES)"; \
 	elif dpkg -s $(SYSTEM_PACKAGES) >/dev/null 2>&1; then echo "make system: all there"; \
@@ -86,4 +95,4 @@ system:
 	else apt-get update -qq && apt-get install -y -qq --no-install-recommends $(SYSTEM_PACKAGES); fi
 
 clean:
-	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis

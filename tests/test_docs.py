@@ -12,7 +12,9 @@ import pytest
 from recap.cli import cli
 
 ROOT = Path(__file__).parents[1]
-HOW_TOS = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+HOW_TOS = sorted(
+    page for part in ("how-to", "start", "tutorials") for page in (ROOT / "docs" / part).glob("*.md")
+)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "examples").glob("*/README.md")), *HOW_TOS]
 
 
@@ -41,7 +43,7 @@ def test_the_command_line_takes_every_command_of_the_docs(page: Path) -> None:
         words = shlex.split(line, comments=True)[1:]
         if "&" in words:
             words = words[: words.index("&")]
-        if not words or any(word.startswith("$") or word == "…" for word in words):
+        if not words or words == ["--version"] or any(word.startswith("$") or word == "…" for word in words):
             continue
         try:
             parse(words)
@@ -56,3 +58,17 @@ def test_the_docs_have_commands() -> None:
 def test_a_wrong_option_would_be_noticed() -> None:
     with pytest.raises(click.ClickException, match="--pusher"):
         parse(["eval", "replay", "--env", "pusht", "--pusher", "disc"])
+
+
+def test_links_of_the_readme_lead_to_files_and_headings() -> None:
+    """The site's own links are checked by `make docs`."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", (ROOT / "README.md").read_text("utf-8")):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = ROOT / path
+        assert file.exists(), target
+        if anchor:
+            heads = re.findall(r"^#+ (.*)$", file.read_text("utf-8"), re.MULTILINE)
+            slugs = [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads]
+            assert anchor in slugs, target

@@ -1,4 +1,4 @@
-"""Write the tables of `docs/results.md` from the JSON files here; `--check` fails when they differ.
+"""Write the tables of `all.md` from the JSON files here; `--check` fails when they differ.
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->`.
 """
@@ -15,7 +15,7 @@ from typing import Any
 from recap.evaluation.statistics import Interval
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "results.md"
+PAGE = HERE / "all.md"
 
 
 def load(name: str) -> Any:
@@ -847,7 +847,7 @@ def main() -> int:
     text = PAGE.read_text("utf-8")
     if "--check" in sys.argv[1:]:
         if filled(text) != text:
-            print("docs/results.md differs from the files in docs/results: run make reference")
+            print("docs/results/all.md differs from the files in docs/results: run make reference")
             return 1
         return 0
     PAGE.write_text(filled(text), "utf-8")
