@@ -1,0 +1,111 @@
+"""Landmarks in metres: of one camera by the hand's shape and size, of several by where their rays meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.errors import InputError
+from recap.hands.camera import Camera, triangulate
+from recap.hands.landmarks import Hand
+from recap.hands.tool import N_LANDMARKS, PALM, palm_length
+from recap.types import F64
+
+MAX_ERROR_PX = 25.0  # at 640 px of width: farther off, two cameras do not mean the same point
+
+
+@dataclass(frozen=True)
+class Points:
+    """Landmarks of a hand in the world."""
+
+    points: F64  # (t, 21, 3) m
+    error_px: F64  # (t,) reprojection, root mean square over the landmarks
+
+
+def from_one_camera(
+    camera: Camera, hand: Hand, size_m: float | None = None, depth: Sequence[NDArray[Any]] | None = None
+) -> Points:
+    """By the pose in which the hand's shape is seen at its pixels.
+
+    How far a hand is follows from how large it is: with a size that is wrong by a tenth the distance is wrong
+    by a tenth. A depth image settles it.
+
+    Args:
+        size_m: from the wrist to the knuckle of the middle finger; by default as the estimator has it.
+        depth: an image (h, w) a frame, in metres along the camera's axis, 0 where nothing is known.
+    """
+    if hand.points is not None:
+        error = np.full(len(hand.points), np.nan)
+        world = camera.to_world(hand.points)
+        both = np.isfinite(hand.pixels).all(axis=(1, 2)) & hand.seen
+        if both.any():
+            off = camera.project(world[both]) - hand.pixels[both]
+            error[both] = np.sqrt((off**2).sum(axis=2).mean(axis=1))
+        return Points(world, error)
+    if hand.shape is None:
+        raise InputError(
+            "one camera needs the hand's shape beside its pixels: give shape in landmarks.npz, or two films",
+            code="hands.metric",
+        )
+    n = len(hand.pixels)
+    points, errors = np.full((n, N_LANDMARKS, 3), np.nan), np.full(n, np.nan)
+    usable = np.isfinite(hand.pixels).all(axis=(1, 2)) & np.isfinite(hand.shape).all(axis=(1, 2))
+    if not usable.any():
+        return Points(points, errors)
+    length = float(np.median(palm_length(hand.shape[usable])))
+    scale = 1.0 if size_m is None else size_m / length
+    rays = camera.rays(hand.pixels)
+    focal = float(np.mean(camera.intrinsics[:2]))
+    for number in np.flatnonzero(usable).tolist():
+        found = _posed(hand.shape[number] * scale, rays[number])
+        if found is None:
+            continue
+        if depth is not None:
+            ratio = _depth_ratio(depth[number], hand.pixels[number], found)
+            if ratio is None:
+                continue  # no depth at the hand: a gap
+            found = found * ratio
+        points[number] = found
+        off = (found[:, :2] / found[:, 2:] - rays[number]) * focal
+        errors[number] = np.sqrt((off**2).sum(axis=1).mean())
+    return Points(camera.to_world(points), errors)
+
+
+def from_cameras(cameras: Sequence[Camera], hands: Sequence[Hand]) -> Points:
+    """By triangulation of each landmark; one on which the cameras do not agree is not seen."""
+    pixels = np.stack([hand.pixels for hand in hands])  # (c, t, 21, 2)
+    n = pixels.shape[1]
+    points, error = triangulate(cameras, pixels.reshape(len(cameras), -1, 2))
+    error = error.reshape(n, N_LANDMARKS)
+    points = points.reshape(n, N_LANDMARKS, 3)
+    points[error > MAX_ERROR_PX * max(cameras[0].size) / 640] = np.nan
+    known = np.isfinite(error)
+    square = np.where(known, error**2, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    return Points(points, np.where(known.any(axis=1), np.sqrt(square), np.nan))
+
+
+def _posed(shape: F64, rays: F64) -> F64 | None:
+    """The shape (21, 3) moved to where it is seen along rays (21, 2): in the camera's frame."""
+    import cv2
+
+    found, turn, shift = cv2.solvePnP(shape, rays, np.eye(3), None, flags=cv2.SOLVEPNP_SQPNP)
+    if not found:
+        return None
+    turn, shift = cv2.solvePnPRefineLM(shape, rays, np.eye(3), None, turn, shift)
+    points = shape @ cv2.Rodrigues(turn)[0].T + shift.reshape(3)
+    return np.asarray(points) if np.isfinite(points).all() and (points[:, 2] > 0.01).all() else None
+
+
+def _depth_ratio(image: NDArray[Any], pixels: F64, points: F64) -> float | None:
+    """How much farther a depth image has the palm."""
+    at = np.rint(pixels[PALM]).astype(int)
+    inside = (at >= 0).all(axis=1) & (at[:, 0] < image.shape[1]) & (at[:, 1] < image.shape[0])
+    measured = np.array([float(image[y, x]) for x, y in at[inside]])
+    known = np.isfinite(measured) & (measured > 0)
+    if known.sum() < 3:
+        return None
+    return float(np.median(measured[known] / points[PALM][inside][known, 2]))

@@ -1,0 +1,141 @@
+"""How well a hand was tracked, and what is too bad to teach by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.errors import InputError
+from recap.hands.tool import Event, Mask, ToolPath, gaps, palm_length, usable
+from recap.types import F64
+
+
+@dataclass(frozen=True)
+class Limits:
+    """A film beyond one of these is refused."""
+
+    coverage: float = 0.5  # least share of frames with the hand
+    jitter_mm: float = 15.0
+    error_px: float = 15.0  # at 640 px of width
+    palm_mm: tuple[float, float] = (
+        55.0,
+        130.0,
+    )  # wrist to the knuckle of the middle finger: a child to a giant
+    palm_spread: float = 0.25  # of the palm's length: it is of bone
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What `quality.json` has of one hand."""
+
+    n_frames: int
+    coverage: float  # share of frames with the hand, before any bridging
+    gaps_s: tuple[tuple[float, float], ...]  # from, to; those that were bridged are not among them
+    bridged_frames: int
+    jitter_mm: float  # of the tool, a frame, as if independent
+    jitter_deg: float
+    error_px: float  # median reprojection; not a number where points came in metres
+    palm_mm: float
+    palm_spread: float
+    opening_mm: tuple[float, float]  # closed, open
+    grasps_s: tuple[float, ...]
+    releases_s: tuple[float, ...]
+    swaps: int
+
+
+def measure(
+    times: F64,
+    points: F64,
+    path: ToolPath,
+    filled: Mask,
+    error_px: F64,
+    events: list[Event],
+    swaps: int,
+) -> Quality:
+    """The figures of one hand."""
+    seen = usable(points) & ~filled
+    palm = palm_length(points)[seen]
+    end = np.append(times[1:], times[-1])
+    known = error_px[seen & np.isfinite(error_px)]
+    length = float(np.median(palm)) if len(palm) else float("nan")
+    return Quality(
+        len(times),
+        float(seen.mean()),
+        tuple((round(float(times[a]), 4), round(float(end[b - 1]), 4)) for a, b in gaps(path.seen)),
+        int(filled.sum()),
+        1000 * jitter(path.position, path.seen),
+        turn_jitter(path.rotation, path.seen),
+        float(np.median(known)) if len(known) else float("nan"),
+        1000 * length,
+        float(palm.std() / length) if len(palm) else float("nan"),
+        (1000 * path.range_m[0], 1000 * path.range_m[1]),
+        tuple(round(float(times[e.frame]), 4) for e in events if e.kind == "grasp"),
+        tuple(round(float(times[e.frame]), 4) for e in events if e.kind == "release"),
+        swaps,
+    )
+
+
+def jitter(values: F64, seen: Mask) -> float:
+    """Length of the noise of a frame in values (t, d), from second differences, which motion hardly has.
+
+    Of independent noise of deviation s in each of d numbers it is s times the root of d.
+    """
+    second = values[2:] - 2 * values[1:-1] + values[:-2]
+    second = second[seen[2:] & seen[1:-1] & seen[:-2]]
+    if not len(second):
+        return float("nan")
+    deviation = 1.4826 * np.median(np.abs(second), axis=0) / np.sqrt(6)
+    return float(np.sqrt((deviation**2).sum()))
+
+
+def turn_jitter(rotations: F64, seen: Mask) -> float:
+    """The same of rotations (t, 3, 3), in degrees."""
+    a, b = rotations[:-1], rotations[1:]
+    turn = np.einsum("tji,tjk->tik", a, b)
+    small = np.stack([turn[:, 2, 1] - turn[:, 1, 2], turn[:, 0, 2] - turn[:, 2, 0]], axis=1) / 2
+    small = np.column_stack([small, (turn[:, 1, 0] - turn[:, 0, 1]) / 2])
+    steps: NDArray[np.bool_] = seen[1:] & seen[:-1]
+    second = np.diff(small, axis=0)[steps[1:] & steps[:-1]]
+    if not len(second):
+        return float("nan")
+    deviation = 1.4826 * np.median(np.abs(second), axis=0) / np.sqrt(6)
+    return float(np.degrees(np.sqrt((deviation**2).sum())))
+
+
+def refuse_poor(found: Mapping[str, Quality], width: int, limits: Limits, what: str) -> None:
+    """One line on the first figure that is beyond its limit."""
+    for side, quality in found.items():
+        low, high = limits.palm_mm
+        most_px = limits.error_px * width / 640
+        hint = "wrong calibration or hand size: calibrate again, or give --hand-size"
+        checks = (
+            (
+                quality.coverage >= limits.coverage,
+                f"is seen in {quality.coverage:.0%} of the frames, less than "
+                f"{limits.coverage:.0%}: film it closer, in better light, with no frame without it",
+            ),
+            (
+                not quality.error_px > most_px,
+                f"is {quality.error_px:.1f} px off where it is seen, more than {most_px:.1f}: {hint}",
+            ),
+            (
+                not np.isfinite(quality.palm_mm) or low <= quality.palm_mm <= high,
+                f"has a palm of {quality.palm_mm:.0f} mm, not {low:.0f} to {high:.0f}: {hint}",
+            ),
+            (
+                not quality.palm_spread > limits.palm_spread,
+                f"changes its size by {quality.palm_spread:.0%}, more than {limits.palm_spread:.0%}: {hint}",
+            ),
+            (
+                not quality.jitter_mm > limits.jitter_mm,
+                f"trembles by {quality.jitter_mm:.1f} mm a frame, more than "
+                f"{limits.jitter_mm:.1f}: film it closer, in better light, or with a second camera",
+            ),
+        )
+        for good, words in checks:
+            if not good:
+                name = "hand" if side == "hand" else f"{side} hand"
+                raise InputError(f"{what}: the {name} {words}", code="hands.quality")
