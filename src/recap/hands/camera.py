@@ -144,7 +144,7 @@ def triangulate(cameras: Sequence[Camera], pixels: NDArray[Any]) -> tuple[F64, F
     """
     rays = np.stack([camera.rays(seen) for camera, seen in zip(cameras, pixels, strict=True)])
     focal = np.array([np.mean(camera.intrinsics[:2]) for camera in cameras])
-    seen: NDArray[np.bool_] = np.isfinite(rays).all(axis=-1)  # (c, n)
+    seen = np.asarray(np.isfinite(rays).all(axis=-1))  # (c, n)
     turns = np.stack([camera.rotation.T for camera in cameras])  # (c, 3, 3) world to camera
     shifts = -np.einsum("cij,cj->ci", turns, np.stack([camera.position for camera in cameras]))
     enough = seen.sum(axis=0) >= 2

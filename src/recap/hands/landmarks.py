@@ -53,8 +53,7 @@ class Hand:
     def seen(self) -> NDArray[np.bool_]:
         """(t,)"""
         numbers = self.pixels if self.points is None else self.points
-        mask: NDArray[np.bool_] = np.isfinite(numbers[:, WRIST]).all(axis=1)
-        return mask
+        return np.asarray(np.isfinite(numbers[:, WRIST]).all(axis=1))
 
 
 @dataclass(frozen=True)
