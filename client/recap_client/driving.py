@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -146,9 +147,10 @@ def _summarise(report: LoopReport) -> None:
         f"Replies: {report.replies}, p50 {report.latency_p50_ms:.0f} ms, p99 {report.latency_p99_ms:.0f} ms; "
         f"{report.held} held, {report.failures} failed"
     )
+    jerk = f"; jerk {report.jerk:.2f}" if math.isfinite(report.jerk) else ""  # a short run has none
     print(
         f"Misses: {report.misses} periods held for want of an action, {report.overruns} overran; "
-        f"{report.limited} actions limited; jerk {report.jerk:.2f}"
+        f"{report.limited} actions limited{jerk}"
     )
     if report.gated:
         print(f"Gate: {report.gated} periods waited for the robot to come to an action")

@@ -56,8 +56,8 @@ def check(
 
     TARGET has demonstrations of the robot, POOL those of the other embodiment; each is a pool, a packed
     snapshot, a standard pool, or a dataset that recap pool add would import. What is retrieved for moments
-    of the target is compared with what the robot did then, and with holding still. Seconds on a CPU. The
-    exit code is 1 when the check does not hold.
+    of the target is compared with what the robot did then, and with holding still. A minute or so on a CPU.
+    The exit code is 1 when the check does not hold.
 
     \b
     Example:

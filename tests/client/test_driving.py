@@ -1,0 +1,17 @@
+"""What a run says of itself at its end."""
+
+import pytest
+
+from recap_client.driving import _summarise
+from recap_client.robot_loop import LoopReport
+
+
+@pytest.mark.parametrize(("jerk", "shown"), [(float("nan"), False), (1.5, True)])
+def test_a_run_too_short_to_have_a_jerk_says_nothing_of_it(
+    capsys: pytest.CaptureFixture[str], jerk: float, shown: bool
+) -> None:
+    _summarise(LoopReport("steps", jerk=jerk))
+    text = capsys.readouterr().out.splitlines()[-1]
+    assert ("jerk 1.50" in text) is shown
+    assert text.startswith("Misses: ")
+    assert "jerk nan" not in text
