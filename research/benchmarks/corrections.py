@@ -35,7 +35,7 @@ from recap.policies.policy import TrainedPolicy
 from recap.pool.importers.interventions import shown_by_person
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.packed import PackedPool, write_packed
-from recap.serving.uploads import episode_of
+from recap.serving.upload_reading import episode_of
 from recap.training.data import build_data
 from recap.training.trainer import train
 from recap.types import Episode

@@ -10,7 +10,7 @@ import pytest
 from recap.errors import InputError
 from recap.features.terms import Time
 from recap.pool.content import check_episode
-from recap.serving.uploads import episode_of
+from recap.serving.upload_reading import episode_of
 from recap_client.corrections import MIN_FRAMES, N_CONTEXT, CorrectionRecorder, Person, person_of
 from recap_client.messages import CORRECTION_FROM
 

@@ -18,7 +18,7 @@ from recap.policies.policy import WamPolicy
 from recap.pool.store import Pool
 from recap.pool.view import PoolSource, PoolView
 from recap.retrieval.subtrajectories import in_demonstration
-from recap.serving.uploads import episode_of
+from recap.serving.upload_reading import episode_of
 from recap.suites import Options
 from recap.types import F64, U8, Episode, FrameRef, Observation, Retrieval
 from recap_apps.studio.task import DONE, SOLVED, Task, moment

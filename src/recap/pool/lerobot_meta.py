@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from string import Formatter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,6 +15,7 @@ import pyarrow.parquet as pq
 
 from recap.errors import DatasetError
 from recap.pool.importers.source import as_dataset_error
+from recap.pool.importers.strings import MAX_TEXT_BYTES
 from recap.types import Scalar
 
 VERSION = "v3.0"
@@ -38,6 +41,10 @@ _PATHS = {
 _PLACES = ("data/", "videos/", "meta/", "stats/", "dataset_", EXTRA)
 _KNOWN = ("episode_index", "length", "tasks", "task_index")
 _MAX_ATTRIBUTES = 32
+_MAX_INFO_BYTES = 16 * MAX_TEXT_BYTES  # of info.json: more than any robot has names for
+_MAX_PATH = 500  # characters of a template
+_FIELDS = {"episode_chunk", "episode_index", "chunk_index", "file_index", "video_key"}
+_SPEC = re.compile(r"(0?[1-9]?d)?")  # such as 03d: a wider one makes names of any length
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,8 @@ def read_info(root: Path) -> dict[str, Any]:
             "collect it again or point to another folder"
         )
     with as_dataset_error(root, INFO_PATH):
+        if path.stat().st_size > _MAX_INFO_BYTES:
+            raise ValueError(f"it has {path.stat().st_size} bytes, more than a description needs")
         info: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         version = info["codebase_version"]
         if version not in (VERSION, *_OLDER):
@@ -86,7 +95,17 @@ def read_info(root: Path) -> dict[str, Any]:
                 raise ValueError(f"it has no feature '{key}'")
         if not float(info["fps"]) > 0:
             raise ValueError(f"{info['fps']} is no frame rate")
+        for key in _PATHS:
+            _check_template(key, info.get(key) or "")
     return info if version == VERSION else {**_PATHS, "chunks_size": 1000, **info}
+
+
+def _check_template(key: str, template: str) -> None:
+    """Whether it is of the plain form that LeRobot writes: known names, numbers of a few digits."""
+    for _, name, spec, conversion in Formatter().parse(template[:_MAX_PATH]):
+        plain = name is None or (name in _FIELDS and _SPEC.fullmatch(spec or "") and conversion is None)
+        if not plain or len(template) > _MAX_PATH:
+            raise ValueError(f"'{key}' is no plain template such as {_PATHS[key]}")
 
 
 def read_rows(root: Path, info: Mapping[str, Any]) -> list[Row]:
@@ -141,7 +160,11 @@ def inside(root: Path, name: str) -> Path:
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     with path.open(encoding="utf-8") as file:
-        yield from (json.loads(line) for line in file if line.strip())
+        while line := file.readline(MAX_TEXT_BYTES + 1):
+            if len(line) > MAX_TEXT_BYTES:
+                raise ValueError(f"a line of {path.name} is longer than {MAX_TEXT_BYTES} characters")
+            if line.strip():
+                yield json.loads(line)
 
 
 def _records(root: Path) -> Iterator[dict[str, Any]]:
@@ -179,7 +202,7 @@ def _row(root: Path, info: Mapping[str, Any], record: Mapping[str, Any], older: 
 
 
 def _place(record: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    return {name: record[f"{prefix}/{name}"] for name in ("chunk_index", "file_index")}
+    return {name: int(record[f"{prefix}/{name}"]) for name in ("chunk_index", "file_index")}
 
 
 def _scalars(record: Mapping[str, Any]) -> dict[str, Scalar]:

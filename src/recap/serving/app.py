@@ -19,6 +19,7 @@ from recap.serving.policy_socket import PolicySocket
 from recap.serving.pool_routes import add_pool_routes
 from recap.serving.service import Reply, Request, Service
 from recap.serving.spec import ServeSpec
+from recap.serving.upload_reading import start_reading
 
 SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
 BATCHER: web.AppKey[Batcher[Request, Reply]] = web.AppKey("batcher", Batcher)
@@ -62,6 +63,8 @@ def build_app(service: Service) -> web.Application:
         return web.Response(text=service.metrics.render(), content_type="text/plain", charset="utf-8")
 
     async def computing(_: web.Application) -> AsyncIterator[None]:
+        if service.is_writable:
+            start_reading()
         batcher.start()
         yield
         await batcher.stop()

@@ -24,6 +24,8 @@ class Limits:
     max_members: int = 10_000  # of a zip
     max_frames: int = 1_000_000  # of the episodes of one upload together
     max_uploads: int = 2  # at once
+    max_upload_memory_bytes: int = 2048 * MIB  # of the process that reads one
+    upload_work_s: float = 300.0  # that it may take
     upload_stall_s: float = 10.0  # an upload that brings nothing for so long is dropped
     upload_timeout_s: float = 600.0  # for the whole of it
     header_timeout_s: float = 30.0  # for the head of a request
@@ -36,7 +38,7 @@ class Limits:
     def __post_init__(self) -> None:
         counts = (self.max_members, self.max_uploads, self.max_connections, self.max_waiting, self.max_batch)
         sizes = (self.max_message_bytes, self.max_upload_bytes, self.max_unpacked_bytes, self.max_frames)
-        if min(*counts, *sizes) < 1:
+        if min(*counts, *sizes, self.max_upload_memory_bytes) < 1:
             raise InputError("a limit below 1 lets nothing through: give 1 or more")
 
 

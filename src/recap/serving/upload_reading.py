@@ -1,0 +1,306 @@
+"""An upload read in a process of its own, with limits of memory and time: it cannot take the server along."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import resource
+import signal
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import fields
+from multiprocessing.connection import Connection
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from recap.errors import InputError, RecapError, WireError
+from recap.pool.content import TEXTS, check_episode
+from recap.pool.files import Files
+from recap.pool.importers import open_source
+from recap.pool.importers.checks import check_dataset
+from recap.pool.schema import rows_of, table_of, take_apart
+from recap.serving.spec import Limits
+from recap.types import Episode
+from recap.video import video_size
+from recap_client.wire import decode_map
+
+CHUNK = 2**16
+MAX_SIDE = 4096  # px of a film
+MAX_NAME = 500  # characters of an id
+MAX_JSON = 16 * 2**20  # bytes of a JSON file in a zip: it is read as a whole
+KEYS = {field.name for field in fields(Episode)} - {"cut_from"}
+FILE, READ = "upload", "read.arrow"  # what came, and what was made of it
+START_S = 60.0  # that a first process may take to begin, on a busy machine
+CONTEXT = multiprocessing.get_context("forkserver")
+
+
+def start_reading() -> None:
+    """Have the process that uploads are forked from ready before the first one comes."""
+    from multiprocessing import forkserver
+
+    CONTEXT.set_forkserver_preload([__name__])
+    forkserver.ensure_running()
+
+
+def read_upload(folder: Path, zip_name: str | None, is_zip: bool, limits: Limits) -> list[Episode]:
+    """The episodes of `folder/upload`, checked; their films lie in that folder.
+
+    Args:
+        zip_name: of a dataset that lies at the top of its zip.
+    """
+    ours, theirs = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=_work, args=(theirs, folder, zip_name, is_zip, limits), daemon=True)
+    with ours:
+        process.start()
+        theirs.close()
+        try:
+            why = _outcome(ours, limits)
+        finally:
+            process.kill()
+            process.join()
+    if why is not None:
+        raise InputError(why)
+    with pa.OSFile(str(folder / READ)) as file:
+        table = pa.ipc.open_file(file).read_all()
+    return [row.episode(Files(folder)) for row in rows_of(table)]
+
+
+def _outcome(pipe: Connection, limits: Limits) -> str | None:
+    """Why an upload is refused; None where it was read."""
+    try:
+        if not pipe.poll(START_S):
+            return "the upload could not be read now: send it again"
+        pipe.recv_bytes()  # it has begun
+        if not pipe.poll(limits.upload_work_s):
+            return f"the upload takes more than {limits.upload_work_s:g} s to read: send it in parts"
+        return json.loads(pipe.recv_bytes(2**16))["why"]  # type: ignore[no-any-return]
+    except EOFError:
+        return "the upload takes more memory to read than it may: send it in parts"
+
+
+def _work(pipe: Connection, folder: Path, zip_name: str | None, is_zip: bool, limits: Limits) -> None:
+    """The life of the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pipe.send_bytes(b"begun")
+    _limit(limits)
+    why = None
+    try:
+        _read(folder, zip_name, is_zip, limits)
+    except RecapError as error:
+        why = str(error).replace(f"{folder}/", "")  # the folder is ours and means nothing to who sent it
+    except MemoryError:
+        why = "the upload takes more memory to read than it may: send it in parts"
+    except Exception as error:
+        why = f"the upload cannot be read ({type(error).__name__}): check and send it again"
+    pipe.send_bytes(json.dumps({"why": None if why is None else why[:2000]}).encode())
+
+
+def _limit(limits: Limits) -> None:
+    """What the system lets this process take, beyond what it has by now."""
+    used = 0
+    with suppress(OSError, ValueError, IndexError):  # no /proc: the limit is then stricter
+        used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+    seconds = int(limits.upload_work_s) + 1
+    for what, most in (
+        (resource.RLIMIT_DATA, used + limits.max_upload_memory_bytes),
+        (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_FSIZE, limits.max_unpacked_bytes + 2**20),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        hard = resource.getrlimit(what)[1]
+        resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def _read(folder: Path, zip_name: str | None, is_zip: bool, limits: Limits) -> None:
+    """Write what an upload holds as rows of a pool and films."""
+    if is_zip:
+        episodes = _zipped(folder / FILE, folder / "unpacked", zip_name, limits)
+    else:
+        message = decode_map((folder / FILE).read_bytes(), limits.max_upload_bytes)
+        episodes = [episode_of(message, limits.max_frames)]
+    for episode in episodes:
+        check_episode(episode)
+    refuse_errors(episodes)
+    table = table_of(take_apart(Files(folder), episodes, lambda done, total: None), range(len(episodes)))
+    with pa.OSFile(str(folder / READ), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
+        out.write_table(table)
+
+
+def refuse_errors(episodes: list[Episode]) -> None:
+    """What no pool should hold."""
+    errors = [finding for finding in check_dataset(episodes) if finding.severity == "error"]
+    if errors:
+        raise InputError(f"the upload was not added: {errors[0]}")
+
+
+def episode_of(message: Mapping[str, Any], max_frames: int = Limits.max_frames) -> Episode:
+    """One episode of a message, checked by its keys; missing times follow from `fps`."""
+    for key in sorted(set(message) - KEYS):
+        raise WireError(f"the episode has an unknown key '{key[:40]}': send {', '.join(sorted(KEYS))}")
+    for key in ("id", "task", "embodiment", "fps", "proprio", "actions"):
+        if key not in message:
+            raise WireError(f"the episode lacks '{key}': send it")
+    texts = {key: message.get(key, "") for key in TEXTS}
+    texts["scene_id"] = texts["scene_id"] or texts["id"]
+    if any(not isinstance(text, str) or len(text) > MAX_NAME for text in texts.values()):
+        raise WireError(f"one of {', '.join(TEXTS)} is no text of up to {MAX_NAME} characters")
+    fps = message["fps"]
+    if not isinstance(fps, int | float) or isinstance(fps, bool) or not 0 < fps <= 1000:
+        raise WireError("'fps' is no rate from 0 to 1000: send frames a second")
+    proprio = _array(message, "proprio", 2)
+    if not 0 < len(proprio) <= max_frames:
+        raise WireError(f"the episode has {len(proprio)} steps: send 1 to {max_frames}")
+    times = np.arange(len(proprio)) / float(fps)
+    if message.get("timestamps") is not None:
+        times = _array(message, "timestamps", 1, np.float64)
+    objects, films = _map(message, "objects"), _map(message, "images")
+    success = message.get("success", True)
+    if not isinstance(success, bool | np.bool_):
+        raise WireError("'success' is neither true nor false: send one")
+    return Episode(
+        **texts,
+        fps=float(fps),
+        timestamps=times,
+        proprio=proprio,
+        actions=_array(message, "actions", 2),
+        objects={name: _array(objects, name, 2) for name in objects},
+        goal=None if message.get("goal") is None else _array(message, "goal", 1),
+        images={name: _film(films, name) for name in films},
+        success=bool(success),
+        attributes=_map(message, "attributes"),
+    )
+
+
+def _map(message: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = message.get(key, {})
+    if not isinstance(value, dict):
+        raise WireError(f"'{key}' is a {type(value).__name__}: send a map")
+    return value
+
+
+def _array(message: Mapping[str, Any], key: str, n_dims: int, dtype: Any = np.float32) -> Any:
+    value = message[key]
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf" or value.ndim != n_dims:
+        raise WireError(f"'{key[:40]}' is no array of {n_dims} dimensions: send numbers")
+    with np.errstate(all="ignore"):
+        return value.astype(dtype)
+
+
+def _film(message: Mapping[str, Any], key: str) -> Any:
+    value = message[key]
+    if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or value.ndim != 4 or value.shape[3] != 3:
+        raise WireError(f"film '{key[:40]}' is no uint8 (steps, height, width, 3): send that")
+    if max(value.shape[1:3]) > MAX_SIDE or min(value.shape[1:3]) < 16:
+        raise WireError(
+            f"film '{key[:40]}' is {value.shape[2]}x{value.shape[1]} px: send 16 to {MAX_SIDE} a side"
+        )
+    return value
+
+
+def _zipped(file: Path, folder: Path, name: str | None, limits: Limits) -> list[Episode]:
+    """The episodes of a LeRobot v3 dataset; those without an id of ours are called by the dataset's name."""
+    unpack(file, folder, limits)
+    found = _root(folder)
+    if name is None:
+        # One that lies at the top of its zip has no name: what it holds gives it one.
+        with file.open("rb") as packed:
+            digest = hashlib.file_digest(packed, "sha256").hexdigest()
+        name = f"upload-{digest[:12]}" if found == folder else found.name
+    root = found.rename(folder.parent / name)
+    _check_tables(root, limits)
+    _check_films(root)
+    return list(open_source(root, format="lerobot"))
+
+
+def unpack(file: Path, folder: Path, limits: Limits) -> None:
+    """A zip into a new folder: plain files only, within it, and no larger than they say and may be."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            left = limits.max_unpacked_bytes
+            for member, path in _members(archive.infolist(), limits):
+                left -= _unpack_member(archive, member, folder / path, left)
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
+        raise InputError(f"the zip cannot be read ({type(error).__name__}): pack it again") from error
+
+
+def _members(
+    members: list[zipfile.ZipInfo], limits: Limits
+) -> Iterator[tuple[zipfile.ZipInfo, PurePosixPath]]:
+    """The files, each with a place that is safe; anything odd refuses the whole zip."""
+    if len(members) > limits.max_members:
+        raise InputError(f"the zip has {len(members)} members: send at most {limits.max_members}")
+    if sum(member.file_size for member in members) > limits.max_unpacked_bytes:
+        raise InputError(f"the zip unpacks to more than {limits.max_unpacked_bytes} bytes: send it in parts")
+    seen: set[str] = set()
+    for member in members:
+        name, path = member.filename, PurePosixPath(member.filename)
+        odd = path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name
+        mode = member.external_attr >> 16
+        if odd or len(name) > MAX_NAME or not path.parts or str(path).lower() in seen:
+            raise InputError(f"the zip has a member with an unsafe name, {name[:80]!a}: pack it again")
+        if member.flag_bits & 1 or (mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR)):
+            raise InputError(
+                f"the zip has a member {name[:80]!a} that is encrypted or no plain file: leave it out"
+            )
+        if path.suffix == ".json" and member.file_size > MAX_JSON:
+            raise InputError(f"the zip has a {name[:80]!a} of {member.file_size} bytes: send up to {MAX_JSON}")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise InputError("the zip is packed by another method than deflate: pack it again")
+        seen.add(str(path).lower())
+        if not member.is_dir():
+            yield member, path
+
+
+def _unpack_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path, left: int) -> int:
+    """Write one file and return its size, which must be what the zip says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    n = 0
+    with archive.open(member) as source, path.open("xb") as out:
+        while data := source.read(CHUNK):
+            n += len(data)
+            if n > min(left, member.file_size):
+                raise InputError("the zip unpacks to more than it says: pack it again")
+            out.write(data)
+    return n
+
+
+def _root(folder: Path) -> Path:
+    """Where the dataset begins: at the top, or in the one folder that is there."""
+    inner = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    for root in (folder, *(inner if len(inner) == 1 else [])):
+        if (root / "meta" / "info.json").is_file():
+            return root
+    raise InputError("the zip holds no LeRobot v3 dataset: pack its folder with meta/info.json")
+
+
+def _check_tables(root: Path, limits: Limits) -> None:
+    """A small Parquet file may hold a huge table; its footer says how large."""
+    import pyarrow.parquet as pq
+
+    n_rows = n_bytes = 0
+    for file in sorted(root.rglob("*.parquet")):
+        try:
+            meta = pq.read_metadata(file)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise InputError(
+                f"{file.relative_to(root)} is no Parquet file: pack the dataset again"
+            ) from error
+        n_rows += meta.num_rows
+        n_bytes += sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
+    if n_rows > 2 * limits.max_frames or n_bytes > limits.max_unpacked_bytes:
+        raise InputError(f"the dataset has {n_rows} rows of {n_bytes} bytes: send it in parts")
+
+
+def _check_films(root: Path) -> None:
+    """A small film may unpack to huge pictures; its head says how large."""
+    for file in sorted(root.rglob("*.mp4")):
+        width, height = video_size(file)
+        if max(width, height) > MAX_SIDE:
+            raise InputError(f"{file.relative_to(root)} is {width}x{height} px: send up to {MAX_SIDE} a side")
