@@ -100,6 +100,11 @@ def test_a_tour(uri: Path, dataset: Path, tmp_path: Path) -> None:
     assert len(PackedPool.open(tmp_path / "p.safetensors")) == 3
 
 
+def test_a_limit_below_nothing_is_refused(uri: Path) -> None:
+    assert "--limit" in refused("ls", uri, "--limit", -1)
+    assert "--limit" in refused("ls", uri, "--versions", "--limit", -1)
+
+
 def test_export_gives_back_what_was_added(uri: Path, dataset: Path, tmp_path: Path) -> None:
     assert "3 demonstrations" in said("export", uri, tmp_path / "out")
     for a, b in zip(open_source(dataset), open_source(tmp_path / "out"), strict=True):

@@ -143,9 +143,13 @@ class _Wrong(ToyDescriber):
 def test_a_describer_must_keep_its_promise(pool: Pool, scale: float) -> None:
     with pytest.raises(DatasetError, match="describer toy-1"):
         pool.view().descriptors(_Wrong(scale=scale))
-    with pytest.raises(DatasetError, match="not finite"):
-        pool.view().descriptors(replace(ToyDescriber(), scale=float("inf")))
     assert not shards(pool)
+
+
+def test_what_is_described_without_end_is_not_used(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
+    found = pool.view().descriptors(replace(ToyDescriber(), scale=float("inf")))
+    assert found.starts.tolist() == [0, 0, 0, 0]
+    assert "not finite" in caplog.text
 
 
 def test_a_pool_that_cannot_be_written_to_is_still_described(

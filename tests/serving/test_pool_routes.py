@@ -226,7 +226,6 @@ def test_names_are_data(server: Served) -> None:
         "..",
         "%",
         "{x}",
-        "a\nb",
     ]
     for name in hostile:
         status, body = server.http("/api/pool", as_message(random_and_drawn(name)), WIRE)
@@ -249,6 +248,9 @@ def random_and_drawn(name: str) -> Episode:
         ({"id": ""}, "id"),
         ({"id": "x" * 501}, "500 characters"),
         ({"id": None}, "lacks 'id'"),
+        ({"id": "a\nb"}, "control characters"),
+        ({"task": "push \x1b[2J"}, "control characters"),
+        ({"embodiment": "di\u202esc"}, "control characters"),
         ({"fps": 0}, "fps"),
         ({"fps": "ten"}, "fps"),
         ({"proprio": np.zeros((12, 2)) + np.nan}, "proprio"),

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from served import EPISODES, Served, message_of, replay_service, replay_spec, served
 
 from episodes import beside_its_block, observation_of, random_episode
+from recap.cli.pool import pool as pool_commands
+from recap.errors import InputError, RecapError
+from recap.pool.lerobot import assemble, stage_episode
 from recap.pool.memory import MemoryPool
 from recap.pool.store import Pool
 from recap.serving.service import Service
@@ -42,6 +49,15 @@ ODD: Mapping[str, tuple[Episode, str]] = {
     "2-D pose": (replace(GOOD, objects={"block": SPACE[:, :2]}), "2-D"),
 }
 ODDITIES = {name: replace(episode, id=name) for name, (episode, _) in ODD.items()}
+# Sound to look at, and made to break what reads them.
+TRAPS: Mapping[str, Episode] = {
+    "an impossible symmetry": replace(GOOD, attributes={"symmetry": 0, "block": "tee"}),
+    "a symmetry in words": replace(GOOD, attributes={"symmetry": "many", "block": "tee"}),
+    "numbers without end": replace(GOOD, proprio=np.full_like(GOOD.proprio, 3e38)),
+    "a goal without end": replace(GOOD, goal=np.full_like(GOOD.goal, -3e38)),
+    "one frame": random_episode("one", 3, n=1),
+    "a correction in words": replace(GOOD, attributes={**GOOD.attributes, "correction_from_s": "never"}),
+}
 
 
 def unusable(server: Served) -> tuple[int, dict[str, str]]:
@@ -171,3 +187,60 @@ def test_attributes_are_listed_within_bounds() -> None:
             ("attribute.name00=7&attribute.a=false", 0),
         ):
             assert server.json(f"/api/pool?{query}")[1]["total"] == n
+
+
+@pytest.mark.parametrize("retrieval", ["object", "contact"])
+def test_a_trap_that_is_in_the_pool_already_stops_nobody(retrieval: str) -> None:
+    demos = [beside_its_block(episode) for episode in EPISODES[:6]]
+    pool = MemoryPool(demos)
+    service = Service(replay_spec({"retrieval": f"pusht-{retrieval}"}, options={"pusher": "triangle"}), pool)
+    with served(service) as server, PolicyClient(server.ws) as client:
+        for name, episode in TRAPS.items():
+            pool.add(replace(beside_its_block(episode), id=name))
+            reply = client.infer(message_of(observation_of(demos[3], 5)))
+            assert (reply["held"], reply["pool_version"]) == (False, pool.view().version), name
+
+
+def test_traps_over_http_and_the_command_line_stop_none_of_eight_clients(tmp_path: Path) -> None:
+    place = tmp_path / "pool"
+    Pool.create(place).add(EPISODES[:6])
+    stop, told = threading.Event(), [[] for _ in range(8)]
+
+    def drive(number: int, address: str) -> None:
+        with PolicyClient(address) as client:
+            while not stop.is_set():
+                told[number].append(client.infer(message_of(observation_of(EPISODES[number], 5)))["held"])
+
+    with served(Service.open(replay_spec(pool=str(place)))) as server, ThreadPoolExecutor(8) as threads:
+        running = [threads.submit(drive, i, server.ws) for i in range(8)]
+        try:
+            for name, episode in {**ODDITIES, **TRAPS}.items():
+                body = as_message(replace(episode, id=f"{name} by wire"))
+                status, answer = server.http("/api/pool", body, {"Content-Type": "application/msgpack"})
+                assert status in (201, 400), answer
+                folder = tmp_path / name.replace(" ", "-")
+                stage_episode(folder / "staging", 0, replace(episode, id=f"{name} by hand"))
+                assemble(folder / "staging", 1, folder / "data")
+                added = CliRunner().invoke(pool_commands, ["add", str(place), str(folder / "data")])
+                assert added.exception is None or isinstance(added.exception, RecapError | SystemExit)
+            seen = [len(part) for part in told]
+            time.sleep(0.3)
+        finally:
+            stop.set()
+        for future in running:
+            future.result()  # a client that met an error raises it
+    assert all(len(part) > before for part, before in zip(told, seen, strict=True)), "all go on"
+    assert not any(held for part in told for held in part)
+
+
+def test_what_no_reader_could_use_is_refused_by_the_pool(tmp_path: Path) -> None:
+    pool = Pool.create(tmp_path / "pool")
+    for name in (
+        "an impossible symmetry",
+        "a symmetry in words",
+        "numbers without end",
+        "a goal without end",
+    ):
+        with pytest.raises(InputError, match=r"symmetry|proprio|goal"):
+            pool.add([TRAPS[name]])
+    assert len(pool) == 0

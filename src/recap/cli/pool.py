@@ -246,13 +246,15 @@ def verify(uri: str, repair: bool, policy: str | None) -> int:
       recap pool verify pools/mine --repair
       recap pool verify pools/mine --policy pusht-nano
     """
+    from recap.cli.terminal import plain
+
     store = opened(uri)
     if policy is not None:
         _name_unusable(store, policy)
     report = store.verify()
     for finding in report.findings:
         reached = f" ({', '.join(finding.episodes)})" if finding.episodes else ""
-        click.echo(f"damaged: {finding.file}: {finding.what}{reached}")
+        click.echo(plain(f"damaged: {finding.file}: {finding.what}{reached}"))
     sizes = f"{report.n_files} files, {report.n_bytes / 1e6:.1f} MB"
     if report.leftovers:
         click.echo(f"{len(report.leftovers)} files belong to no version: a writer died, or is at work now")
@@ -265,7 +267,7 @@ def verify(uri: str, repair: bool, policy: str | None) -> int:
         return 1
     done = store.repair()
     for name in done.lost:
-        click.echo(f"lost: {name}")
+        click.echo(f"lost: {plain(name)}")
     if done.redone:
         click.echo(f"done again: {', '.join(f'version {v}' for v in done.redone)}")
     state = "sound" if done.report.ok else "still damaged"
@@ -277,6 +279,7 @@ def verify(uri: str, repair: bool, policy: str | None) -> int:
 def _name_unusable(store: Pool, policy: str) -> None:
     """Demonstrations that lack what a policy, or a retrieval by name, reads."""
     from recap.assembly import AgentConfig, names_checkpoint, policy_config
+    from recap.cli.terminal import plain
     from recap.retrieval.presets import find_retrieval
     from recap.retrieval.retriever import Retriever
     from recap.robot import infer_robot
@@ -291,7 +294,7 @@ def _name_unusable(store: Pool, policy: str) -> None:
     retriever = Retriever(store, describer, config, robot, cameras)
     unusable = retriever.index().unusable
     for name in unusable:
-        click.echo(f"not used: {name}: {retriever.why_unusable(view.episode(name))}")
+        click.echo(plain(f"not used: {name}: {retriever.why_unusable(view.episode(name))}"))
     click.echo(f"{len(unusable)} of {len(view)} demonstrations cannot be used by {policy}")
 
 

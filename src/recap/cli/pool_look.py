@@ -24,7 +24,7 @@ def opened(uri: str) -> Pool:
 @click.argument("uri", metavar="POOL")
 @click.option("--version", metavar="V", help="A number or a tag.  [default: the newest]")
 @click.option("--versions", "history", is_flag=True, help="List versions instead of episodes.")
-@click.option("--limit", type=int, default=50, show_default=True, metavar="N", help="0: all.")
+@click.option("--limit", type=click.IntRange(0), default=50, show_default=True, metavar="N", help="0: all.")
 def list_(uri: str, version: str | None, history: bool, limit: int) -> None:
     """List episodes, or versions.
 
@@ -63,13 +63,14 @@ def print_rows(header: Sequence[str], rows: Sequence[Sequence[Any]], limit: int)
     from rich.table import Table
     from rich.text import Text
 
+    from recap.cli.terminal import plain
     from recap.cli.terminal import show as print_table
 
     table = Table(box=None, pad_edge=False)
     for name in header:
         table.add_column(name, overflow="fold")
     for row in rows[: limit or None]:
-        table.add_row(*(Text(str(cell)) for cell in row))
+        table.add_row(*(Text(plain(cell)) for cell in row))
     print_table(table)
 
 
@@ -87,6 +88,7 @@ def show(uri: str, episode_id: str, camera: str | None, out: Path | None) -> Non
     Example:
       recap pool show pools/mine demo/17 --out strip.png
     """
+    from recap.cli.terminal import plain
     from recap.errors import InputError, one_of
 
     episode = opened(uri).get(episode_id)
@@ -95,17 +97,17 @@ def show(uri: str, episode_id: str, camera: str | None, out: Path | None) -> Non
     shapes = {"proprio": episode.proprio.shape, "actions": episode.actions.shape}
     shapes |= {f"object {name}": value.shape for name, value in episode.objects.items()}
     for key in ("id", "scene_id", "task", "embodiment", "action_space", "source", "fps", "success"):
-        click.echo(f"{key}: {getattr(episode, key)}")
+        click.echo(f"{key}: {plain(getattr(episode, key))}")
     click.echo(f"frames: {len(episode)}, {episode.timestamps[-1] - episode.timestamps[0]:.2f} s")
     for key, shape in shapes.items():
-        click.echo(f"{key}: {shape[0]} x {shape[1]}")
+        click.echo(f"{plain(key)}: {shape[0]} x {shape[1]}")
     if episode.goal is not None:
         click.echo(f"goal: {', '.join(f'{x:g}' for x in episode.goal)}")
     for key, value in episode.attributes.items():
-        click.echo(f"{key}: {value}")
-    click.echo(f"cameras: {', '.join(episode.images) or 'none'}")
+        click.echo(f"{plain(key)}: {plain(value)}")
+    click.echo(f"cameras: {plain(', '.join(episode.images)) or 'none'}")
     if out is None:
-        click.echo(f"Next: recap pool show {uri} '{episode_id}' --out strip.png")
+        click.echo(f"Next: recap pool show {uri} '{plain(episode_id)}' --out strip.png")
         return
     if not episode.images:
         raise InputError(f"episode '{episode_id}' has no images: there is nothing to draw in {out}")
@@ -132,11 +134,13 @@ def diff(uri: str, a: str, b: str | None) -> None:
     Example:
       recap pool diff pools/mine before-triangle
     """
+    from recap.cli.terminal import plain
+
     store = opened(uri)
     found = store.diff(a, store.version if b is None else b)
     for sign, names in (("+", found.added), ("-", found.removed), ("~", found.changed)):
         for name in names:
-            click.echo(f"{sign} {name}")
+            click.echo(f"{sign} {plain(name)}")
     click.echo(f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed")
 
 
@@ -152,6 +156,8 @@ def stats(uri: str, as_json: bool) -> None:
     """
     import json
 
+    from recap.cli.terminal import plain
+
     found = opened(uri).stats()
     if as_json:
         click.echo(json.dumps(found, indent=1, ensure_ascii=False))
@@ -161,5 +167,5 @@ def stats(uri: str, as_json: bool) -> None:
             value = ", ".join(f"{name or 'unknown'} {count}" for name, count in value.items()) or "none"
         elif isinstance(value, list):
             value = ", ".join(value) or "none"
-        click.echo(f"{key.removeprefix('n_')}: {value}")
+        click.echo(f"{key.removeprefix('n_')}: {plain(value)}")
     click.echo(f"Next: recap pool ls {uri} --versions")

@@ -10,6 +10,11 @@ from contextlib import contextmanager
 LINE_EVERY_S = 5.0  # without a terminal
 
 
+def plain(text: object) -> str:
+    """Words of others without what would drive a terminal: control characters become \\x1b and the like."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
+
+
 def say(text: str) -> None:
     """A line on stderr at once: what a long command is doing."""
     print(text, file=sys.stderr, flush=True)

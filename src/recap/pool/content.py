@@ -14,6 +14,8 @@ from recap.errors import InputError
 from recap.types import F32, U8, Episode
 
 _ENCODING_ERROR = 10  # of 255, on average: more is another picture
+MAX_NUMBER = 1e9  # of a measurement or an action, in any unit; more is an error, and overflows a distance
+MAX_SYMMETRY = 360  # turns of an object that look alike; a round one is no finer than that
 TEXTS = ("id", "scene_id", "task", "embodiment", "action_space", "source")
 
 
@@ -110,6 +112,11 @@ def faults(episode: Episode) -> Iterator[tuple[str, str, str]]:
         for name in (name for name in arrays if bad[name]):
             message = f"{bad[name]} values are NaN or infinite, or no numbers; fix or leave it out"
             yield "not-finite", name, message
+        for name in (name for name in arrays if not bad[name] and name != "timestamps"):
+            most = float(np.abs(np.asarray(arrays[name])).max(initial=0))
+            if most > MAX_NUMBER:
+                message = f"it has numbers up to {most:.3g}, more than any unit needs; fix or leave it out"
+                yield "too-large", name, message
         if not (np.isfinite(episode.fps) and episode.fps > 0):
             yield "fps", "fps", f"{episode.fps} is no frame rate; give a positive one, as with --fps"
         elif not bad["timestamps"] and not (np.diff(episode.timestamps) > 0).all():
@@ -132,6 +139,8 @@ def check_episode(episode: Episode, *, for_pool: bool = True) -> None:
     for what, text in texts.items():
         if not isinstance(text, str) or text.encode("utf-8", "replace").decode() != text:
             _refuse(episode, f"its {what} is not text that can be written as UTF-8")
+        if for_pool and not text.isprintable() and not what.startswith("attribute '"):
+            _refuse(episode, f"its {what} has control characters, {text[:80]!a}; give plain words")
     if not len(episode):
         _refuse(episode, "it is empty; leave it out")
     for _, where, message in faults(episode):
@@ -147,6 +156,9 @@ def check_episode(episode: Episode, *, for_pool: bool = True) -> None:
     for key, given in episode.attributes.items():
         if not isinstance(given, str | int | float) or (isinstance(given, float) and not np.isfinite(given)):
             _refuse(episode, f"attribute '{key}' is not text, a finite number or a bool")
+    turns = episode.attributes.get("symmetry", 1)
+    if for_pool and (not isinstance(turns, int) or not 1 <= turns <= MAX_SYMMETRY):
+        _refuse(episode, f"its symmetry is {turns!a}, no whole number from 1 to {MAX_SYMMETRY}; correct it")
 
 
 def fields_of(episode: Episode) -> dict[str, Any]:

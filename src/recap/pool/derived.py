@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recap.errors import DatasetError, InputError
+from recap.errors import DatasetError
 from recap.pool.files import Files, is_intact, sealed, sha256, unsealed
 from recap.types import F32, Descriptors, Episode
 
@@ -44,9 +44,8 @@ def describe(describer: Describer, episode: Episode) -> dict[str, F32]:
     """
     try:
         found = describer.describe(episode)
-    except (InputError, LookupError, ValueError, TypeError) as error:  # a term may be of another's making
-        log.warning("demonstration %s is not used: %s", episode.id, error)
-        return {term: np.empty((0, width), np.float32) for term, width in describer.dims.items()}
+    except Exception as error:  # a term may be of another's making; one demonstration must not stop robots
+        return _not_used(describer, episode, str(error) or type(error).__name__)
     if set(found) != set(describer.dims):
         raise DatasetError(
             f"describer {describer.fingerprint} gives the terms {sorted(found)}, not {sorted(describer.dims)}"
@@ -54,13 +53,21 @@ def describe(describer: Describer, episode: Episode) -> dict[str, F32]:
     terms = {}
     for term, width in describer.dims.items():
         values = np.ascontiguousarray(found[term], np.float32)
-        if values.shape != (len(episode), width) or not np.isfinite(values).all():
+        if values.shape != (len(episode), width):
             raise DatasetError(
                 f"describer {describer.fingerprint}: '{term}' of episode {episode.id!a} is {values.shape}, "
-                f"not finite and ({len(episode)}, {width})"
+                f"not ({len(episode)}, {width})"
             )
+        if not np.isfinite(values).all():
+            return _not_used(describer, episode, f"its '{term}' is not finite")
         terms[term] = values
     return terms
+
+
+def _not_used(describer: Describer, episode: Episode, why: str) -> dict[str, F32]:
+    """No rows, and a line that says why."""
+    log.warning("demonstration %a is not used: %s", episode.id, " ".join(why.split()))
+    return {term: np.empty((0, width), np.float32) for term, width in describer.dims.items()}
 
 
 def assemble(describer: Describer, ids: Sequence[str], rows: Sequence[Mapping[str, F32]]) -> Descriptors:

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from recap.errors import InputError
 from recap.pool.files import Files
 from recap.pool.seals import read_seal
 from recap.pool.table import Index, Table
+
+MAX_TAG = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,14 @@ class Diff:
     added: tuple[str, ...]
     removed: tuple[str, ...]
     changed: tuple[str, ...]
+
+
+def refuse_odd_tag(name: str) -> None:
+    """Names of versions are one line of plain words that cannot be taken for a number."""
+    if not name.strip() or len(name) > MAX_TAG or not name.isprintable():
+        raise InputError(f"{name[:80]!a} cannot name a version: give up to {MAX_TAG} plain characters")
+    if name.strip().lstrip("+-").isdecimal():
+        raise InputError(f"'{name}' looks like a version and cannot name one: give a word")
 
 
 def history(files: Files, table: Table, tags: Mapping[str, int]) -> list[Version]:

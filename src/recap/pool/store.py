@@ -36,7 +36,7 @@ from recap.kinematics import tool_space
 from recap.pool.compaction import compact, is_due
 from recap.pool.content import check_episode, same_content
 from recap.pool.files import Files, open_files, sealed, sha256, unsealed
-from recap.pool.history import Diff, Version, difference, history
+from recap.pool.history import Diff, Version, difference, history, refuse_odd_tag
 from recap.pool.layout import refuse_other_layout
 from recap.pool.live import ROBOT, LiveView, Loader
 from recap.pool.memory import MemoryPool
@@ -252,8 +252,7 @@ class Pool:
 
     def tag(self, name: str, version: int | str | None = None, *, move: bool = False) -> int:
         """Give a version a name; a name that is in use is moved only by `move`."""
-        if not name:
-            raise InputError("an empty name cannot name a version: give one")
+        refuse_odd_tag(name)
         target = int(self.table.head().version) if version is None else self.resolve(version)
         file = f"tags/{sha256(name.encode('utf-8'))[:32]}.json"  # names are free text
         with self.files.turn():
@@ -276,14 +275,13 @@ class Pool:
 
     def resolve(self, version: int | str) -> int:
         """The number of a version or tag."""
-        if isinstance(version, str):
+        if isinstance(version, str) and not version[:20].isdecimal():  # a number is never a tag
             tags = self.tags()
             if version in tags:
                 return tags[version]
-            if not version.isdecimal():
-                hint = did_you_mean(version, tags) if tags else "there are no tags"
-                raise InputError(f"pool {self.files.uri} has no version '{version}': {hint}")
-        number = int(version)
+            hint = did_you_mean(version, tags) if tags else "there are no tags"
+            raise InputError(f"pool {self.files.uri} has no version {version[:80]!a}: {hint}")
+        number = int(version[:20] if isinstance(version, str) else version)
         versions = self.table.versions()
         if number not in versions:
             raise InputError(f"pool {self.files.uri} has no version {number}: the newest is {versions[-1]}")

@@ -73,10 +73,11 @@ class Retriever:
     def why_unusable(self, episode: Episode) -> str | None:
         """Why a demonstration is never retrieved; None where it can be."""
         try:
-            self.describer.describe(episode)
-        except (InputError, LookupError, ValueError, TypeError) as error:
+            found = self.describer.describe(episode)
+        except Exception as error:  # whatever it is, it is why
             return " ".join(str(error).split()) or type(error).__name__
-        return self._misfit(episode)
+        endless = [term for term, values in found.items() if not np.isfinite(values).all()]
+        return f"its '{endless[0]}' is not finite" if endless else self._misfit(episode)
 
     def _misfit(self, episode: Episode) -> str | None:
         """What the aligner, the robot or the policy's cameras find missing in a demonstration."""

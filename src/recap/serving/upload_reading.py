@@ -250,7 +250,9 @@ def _members(
                 f"the zip has a member {name[:80]!a} that is encrypted or no plain file: leave it out"
             )
         if path.suffix == ".json" and member.file_size > MAX_JSON:
-            raise InputError(f"the zip has a {name[:80]!a} of {member.file_size} bytes: send up to {MAX_JSON}")
+            raise InputError(
+                f"the zip has a {name[:80]!a} of {member.file_size} bytes: send up to {MAX_JSON}"
+            )
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise InputError("the zip is packed by another method than deflate: pack it again")
         seen.add(str(path).lower())
