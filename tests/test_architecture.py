@@ -36,7 +36,7 @@ MAY_IMPORT = {
 # Within the library: what a module or folder may import at run time, besides itself.
 BASE = {"types", "errors", "config", "lazy", "geometry", "geometry3", "compiled", "robot", "run_directory"}
 BASE |= {"body", "robot_model", "chain", "kinematics", "gate"}
-BASE |= {"workers", "video", "pictures", "suites", "agent_config"}
+BASE |= {"workers", "video", "pictures", "suites", "agent_config", "sums"}
 ALLOWED = {
     "types": set(),
     "errors": set(),
@@ -53,6 +53,7 @@ ALLOWED = {
     "gate": {"errors", "body", "robot", "agent_config"},
     "suites": {"types", "errors"},
     "run_directory": {"errors"},
+    "sums": {"errors", "run_directory"},
     "workers": {"errors"},
     "agent_config": {"errors"},
     "video": {"types", "errors", "lazy", "run_directory"},

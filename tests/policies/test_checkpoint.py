@@ -23,6 +23,7 @@ from recap.policies.autoencoder import FrameEncoder, build_autoencoder
 from recap.policies.checkpoint import from_pretrained, save_pretrained
 from recap.policies.policy import WamPolicy
 from recap.policies.wam import WorldActionModel
+from recap.sums import file_sha256
 from recap.types import Conditioning, FrameRef, Observation
 from recap_worlds.pusht.robot import TOP_DOWN
 from toy_policy import moments, toy_config, toy_policy, toy_stamp, toy_statistics
@@ -121,6 +122,8 @@ def weights_with(change: Callable[[dict[str, Tensor]], object]) -> Callable[[Pat
         weights = load_file(folder / "model.safetensors")
         change(weights)
         save_file(weights, folder / "model.safetensors")
+        digest = file_sha256(folder / "model.safetensors")
+        config_with(lambda body: body.update(weights_sha256=digest))(folder)
 
     return damage
 

@@ -219,7 +219,10 @@ def test_traps_over_http_and_the_command_line_stop_none_of_eight_clients(tmp_pat
                 status, answer = server.http("/api/pool", body, {"Content-Type": "application/msgpack"})
                 assert status in (201, 400), answer
                 folder = tmp_path / name.replace(" ", "-")
-                stage_episode(folder / "staging", 0, replace(episode, id=f"{name} by hand"))
+                try:
+                    stage_episode(folder / "staging", 0, replace(episode, id=f"{name} by hand"))
+                except InputError:
+                    continue  # no dataset of ours can hold it
                 assemble(folder / "staging", 1, folder / "data")
                 added = CliRunner().invoke(pool_commands, ["add", str(place), str(folder / "data")])
                 assert added.exception is None or isinstance(added.exception, RecapError | SystemExit)

@@ -26,6 +26,7 @@ COMMANDS = {
     "run": ("recap.cli.run:run", "Drive a robot by a policy server, at a fixed rate."),
     "serve": ("recap.cli.serving:serve", "Serve a policy to robots on the openpi wire."),
     "train": ("recap.cli.train:train", "Train a policy on pairs of demonstrations."),
+    "verify": ("recap.cli.verify:verify", "Check a checkpoint, snapshot or dataset by SHA-256."),
 }
 
 

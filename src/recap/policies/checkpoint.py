@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -21,8 +22,10 @@ from recap.policies.config import PolicyConfig
 from recap.policies.network import load_strictly
 from recap.policies.policy import RetrievalStamp, Statistics, TrainedPolicy
 from recap.suites import shipped_policies
+from recap.sums import file_sha256
 
 FORMAT = "recap-policy-2"
+log = logging.getLogger("recap.policies")
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 
 
@@ -62,6 +65,7 @@ def save_pretrained(
         (partial / WEIGHTS).chmod(0o644)
         body = {
             "format": FORMAT,
+            "weights_sha256": file_sha256(partial / WEIGHTS),
             "policy": policy.config.to_json(),
             "retrieval": asdict(policy.stamp),
             "autoencoder": None if policy.encoder is None else _plain(policy.encoder.network.config),
@@ -123,6 +127,7 @@ def from_pretrained(source: str | Path, device: str = "cpu") -> TrainedPolicy:
     path = find_checkpoint(source)
     body = _read_body(path)
     try:
+        _check_weights(path, body.get("weights_sha256"))
         weights = load_file(path / WEIGHTS)
     except (OSError, SafetensorError) as error:
         why = str(error).splitlines()[0]
@@ -158,6 +163,17 @@ def from_pretrained(source: str | Path, device: str = "cpu") -> TrainedPolicy:
             raise DatasetError(f"checkpoint {path} has an unknown weight 'statistics.{key}': it is damaged")
         tables[which][slot] = value.numpy().astype(np.float32)
     return build_policy(model.to(device), Statistics(tables["mean"], tables["std"]), stamp, encoder)
+
+
+def _check_weights(path: Path, digest: str | None) -> None:
+    """Refuse weights that are not those that were saved: a flipped bit would drive a robot."""
+    if digest is None:
+        log.warning("checkpoint %s does not say the SHA-256 of its weights: they are not checked", path)
+    elif digest != file_sha256(path / WEIGHTS):
+        raise DatasetError(
+            f"checkpoint {path} is damaged ({WEIGHTS} is not the file whose SHA-256 {CONFIG} has): "
+            "copy or train it again"
+        )
 
 
 def find_checkpoint(source: str | Path) -> Path:
