@@ -8,13 +8,14 @@ PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check insta
 # dual-arm suite draws its camera pictures by EGL or, where that finds no device, by OSMesa.
 SYSTEM_PACKAGES := libgl1 libglib2.0-0 chromium libegl1 libegl-mesa0 libosmesa6
 
-.PHONY: help setup demo test test-fast test-long lint types unit reference reference-check docs system clean
+.PHONY: help setup hands demo test test-fast test-long lint types unit reference reference-check docs system clean
 
 help:
 	@echo "make demo    see it work: a table and a video in demo/"
 	@echo "make test    lint, types and the tests"
 	@echo "make test-fast  the quick half of them; make test-long  how-tos and foreign robots"
 	@echo "make docs    the documentation as pages in site/"
+	@echo "make hands   install MediaPipe, which recap lift finds hands with"
 	@echo "make setup   only install into .venv"
 	@echo "make system  install Debian packages (as root)"
 
@@ -49,6 +50,15 @@ $(VENV)/.robosuite: $(VENV)/.dev
 	@$(PIP) --no-deps robosuite==1.5.2
 	@touch $@
 
+# The wheel of MediaPipe that carries its hand models asks for numpy < 2, which it does not need.
+hands: $(VENV)/.hands
+
+$(VENV)/.hands: $(VENV)/.base
+	@echo "Installing MediaPipe, which finds hands in films …"
+	@$(PIP) --editable '.[hands]'
+	@$(PIP) --no-deps mediapipe==0.10.21
+	@touch $@
+
 demo: $(VENV)/.base
 	@$(BIN)/recap demo
 
@@ -67,8 +77,8 @@ unit: $(VENV)/.dev
 test-fast: $(VENV)/.dev
 	@$(BIN)/pytest -m "not long" tests/test_*.py tests/features tests/retrieval tests/evaluation --ignore=tests/evaluation/test_ray_runner.py
 
-test-long: $(VENV)/.dev $(VENV)/.robosuite
-	@RECAP_NEEDS=robosuite $(BIN)/pytest -m long
+test-long: $(VENV)/.dev $(VENV)/.robosuite $(VENV)/.hands
+	@RECAP_NEEDS=robosuite,mediapipe $(BIN)/pytest -m long
 
 reference: $(VENV)/.base
 	@$(BIN)/python docs/reference/generate.py

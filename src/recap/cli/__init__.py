@@ -21,6 +21,7 @@ COMMANDS = {
     "compare": ("recap.cli.evaluate:compare", "Compare two evaluations, paired by start."),
     "eval": ("recap.cli.evaluate:evaluate", "Roll out an agent and count its successes."),
     "init": ("recap.cli.init:init", "Describe the robot of a dataset: write robot.yaml."),
+    "lift": ("recap.cli.lift:lift", "Make a demonstration of a film of a hand."),
     "pool": ("recap.cli.pool:pool", "Keep demonstrations: add, list, tag, roll back, verify, pack."),
     "retrieve": ("recap.cli.retrieve:retrieve", "See which moment of a pool fits, and why."),
     "run": ("recap.cli.run:run", "Drive a robot by a policy server, at a fixed rate."),

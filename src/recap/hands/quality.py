@@ -59,7 +59,7 @@ def measure(
     seen = usable(points) & ~filled
     palm = palm_length(points)[seen]
     end = np.append(times[1:], times[-1])
-    known = error_px[seen & np.isfinite(error_px)]
+    known = error_px[np.isfinite(error_px)]  # also where cameras did not agree, and nothing was seen for it
     length = float(np.median(palm)) if len(palm) else float("nan")
     return Quality(
         len(times),
@@ -113,13 +113,13 @@ def refuse_poor(found: Mapping[str, Quality], width: int, limits: Limits, what: 
         hint = "wrong calibration or hand size: calibrate again, or give --hand-size"
         checks = (
             (
+                not quality.error_px > most_px,
+                f"is {quality.error_px:.1f} px off where it is seen, more than {most_px:.1f}: {hint}",
+            ),
+            (
                 quality.coverage >= limits.coverage,
                 f"is seen in {quality.coverage:.0%} of the frames, less than "
                 f"{limits.coverage:.0%}: film it closer, in better light, with no frame without it",
-            ),
-            (
-                not quality.error_px > most_px,
-                f"is {quality.error_px:.1f} px off where it is seen, more than {most_px:.1f}: {hint}",
             ),
             (
                 not np.isfinite(quality.palm_mm) or low <= quality.palm_mm <= high,

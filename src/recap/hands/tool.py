@@ -27,6 +27,7 @@ RANGE_M = (0.02, 0.10)  # of an opening, for a film in which the fingers hardly 
 LEAST_RANGE_M = 0.02
 CLOSED, OPEN = 0.3, 0.6  # of the range: a grasp begins below, a release above
 STILL = 0.02  # of the range, a frame
+LEAST_HOLD = 4  # frames between a grasp and a release
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,8 @@ def openness(path: ToolPath) -> F64:
 def grip_events(share: NDArray[Any]) -> list[Event]:
     """Grasps and releases in openness (t,): each at the end of closing, or at the begin of opening.
 
-    A change counts when it goes from above one level to below the other, so that trembling is none.
+    A change counts when it goes from above one level to below the other, and stays for some frames, so that
+    trembling is none.
     """
     share = np.asarray(share, np.float64)
     known = np.flatnonzero(np.isfinite(share))
@@ -155,7 +157,13 @@ def grip_events(share: NDArray[Any]) -> list[Event]:
                 at -= 1
             events.append(Event(int(known[at]), "release"))
             is_open = True
-    return events
+    lasting: list[Event] = []
+    for event in events:
+        if lasting and event.frame - lasting[-1].frame < LEAST_HOLD:
+            lasting.pop()  # it was undone at once
+        else:
+            lasting.append(event)
+    return lasting
 
 
 def snapped(share: NDArray[Any], events: Sequence[Event]) -> F64:

@@ -2,8 +2,10 @@
 
 poses.csv has a header `time_s,x,y,z,qw,qx,qy,qz,gripper`; with two hands every name but time_s once with
 `left_` and once with `right_` in front. poses.npz has arrays `time_s (t,)`, `xyz (t, 3)`, w first
-`quaternion (t, 4)` and `gripper (t,)`, 0 closed to 1 open, again with `left_` and `right_`. `task.txt`, where
-there is one, holds the task.
+`quaternion (t, 4)` and `gripper (t,)`, 0 closed to 1 open, again with `left_` and `right_`. It may have
+`seen (t,)`, 1 where the poses are known: each stretch of such frames is a demonstration of its own, so that
+nothing is made up for the gaps. `speed` says how many times as fast as the robot the hand was before its
+times were stretched. `task.txt`, where there is one, holds the task.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import csv
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from recap.errors import DatasetError, InputError
+from recap.hands.lift import LEAST_FRAMES, runs
 from recap.pool.importers.mapping import IMAGE, NEXT, SourceKey
 from recap.pool.importers.source import (
     MAX_FRAMES,
@@ -32,7 +36,7 @@ from recap.pool.importers.source import (
     check_size,
     read_text,
 )
-from recap.types import F64, U8
+from recap.types import F64, U8, Scalar
 from recap.video import VideoFrames, video_length
 
 FILES = ("poses.csv", "poses.npz")
@@ -40,6 +44,7 @@ VIDEO = "video.mp4"
 
 _CSV = {"xyz": ("x", "y", "z"), "quaternion": ("qw", "qx", "qy", "qz"), "gripper": ("gripper",)}
 _WIDTHS = {name: len(columns) for name, columns in _CSV.items()}
+_MARKS = ("seen", "speed")
 _SPACE = "absolute poses of the next frame, each hand xyz in metres, 6-D rotation, gripper 0 to 1"
 _MAX_LINE = 4096
 _SLACK_S = 0.5  # cameras and trackers do not stop at the same instant
@@ -54,31 +59,45 @@ def episode_folders(path: Path) -> list[Path]:
     return sorted(folder for folder in path.iterdir() if folder.is_dir() and _poses(folder) is not None)
 
 
+@dataclass(frozen=True)
+class _Take:
+    """A stretch of a folder's poses without a gap."""
+
+    folder: Path
+    begin: int
+    end: int
+    number: int | None  # of several
+
+
 class TrackedReader(Reader):
     """One folder of poses, or a folder of such folders."""
 
     def __init__(self, path: Path, fps: float | None = None) -> None:
         self.path = path
-        self._folders = episode_folders(path)
-        if not self._folders:
+        folders = episode_folders(path)
+        if not folders:
             raise DatasetError(f"{path} has no poses.csv or poses.npz; it is no folder of tracked poses")
         if fps is not None:
             raise InputError(f"{path} has its own times: leave --fps out, and resample what was read")
-        arrays = _read_poses(self._folders[0])
+        self._takes = [take for folder in folders for take in _takes(folder)]
+        if not self._takes:
+            raise DatasetError(f"{path} shows no hand for {LEAST_FRAMES} frames on end; lift another film")
+        first = self._takes[0].folder
+        arrays = {name: values for name, values in _read_poses(first).items() if name not in _MARKS}
         self.keys = {
             name: SourceKey(name, values.shape, str(values.dtype), "numbers" if values.ndim == 2 else "other")
             for name, values in arrays.items()
         }
-        video = self._folders[0] / VIDEO
+        video = first / VIDEO
         if video.is_file():
             self.keys[VIDEO] = SourceKey(VIDEO, (len(arrays["time_s"]),), "video", "images")
 
     def __len__(self) -> int:
-        return len(self._folders)
+        return len(self._takes)
 
     def lengths(self) -> Sequence[int]:
-        """Poses are small: they are read."""
-        return [len(_read_poses(folder)["time_s"]) for folder in self._folders]
+        """Poses are small: they were read."""
+        return [take.end - take.begin for take in self._takes]
 
     def default_mapping(self) -> Mapping[str, str]:
         """Position, 6-D rotation and gripper of each hand; the action is the next pose."""
@@ -90,10 +109,12 @@ class TrackedReader(Reader):
         return mapping
 
     def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
-        """One folder."""
-        folder = self._folders[index]
+        """One folder, or a stretch of it."""
+        take = self._takes[index]
+        folder = take.folder
         arrays = _read_poses(folder)
-        times = arrays["time_s"]
+        whole, kept = arrays["time_s"], slice(take.begin, take.end)
+        times = whole[kept]
         if len(times) < 2:
             raise DatasetError(f"{folder} has {len(times)} poses; a demonstration needs two or more")
         steps = np.diff(times)
@@ -102,19 +123,32 @@ class TrackedReader(Reader):
         task = folder / "task.txt"
         with as_dataset_error(folder):
             words = read_text(task) if task.is_file() else ""
-            frames = {key: _video_frames(folder / key, times) for key in images}
+            frames = {key: _video_frames(folder / key, whole, kept) for key in images}
+        name = folder.name if folder == self.path else f"{self.path.name}/{folder.name}"
+        attributes: dict[str, Scalar] = {"speed": float(arrays["speed"].item())} if "speed" in arrays else {}
         return RawEpisode(
-            id=folder.name if folder == self.path else f"{self.path.name}/{folder.name}",
-            scene_id=folder.name if folder == self.path else f"{self.path.name}/{folder.name}",
+            id=f"{name}/{take.number}" if take.number is not None else name,
+            scene_id=name,
             fps=_round_rate(float(1 / np.median(steps))),
             timestamps=times - times[0],
-            numbers={key: as_matrix(arrays[key]) for key in numbers},
+            numbers={key: as_matrix(arrays[key])[kept] for key in numbers},
             images=frames,
             task=words,
             embodiment="hand",
             action_space=_SPACE,
             source=f"tracked:{folder.name}",
+            attributes=attributes,
         )
+
+
+def _takes(folder: Path) -> list[_Take]:
+    """Each stretch of a folder in which the hands are seen."""
+    arrays = _read_poses(folder)
+    n = len(arrays["time_s"])
+    if "seen" not in arrays or (arrays["seen"] > 0).all():
+        return [_Take(folder, 0, n, None)]
+    found = runs(arrays["seen"].reshape(-1) > 0)
+    return [_Take(folder, a, b, number if len(found) > 1 else None) for number, (a, b) in enumerate(found)]
 
 
 def _poses(folder: Path) -> Path | None:
@@ -174,15 +208,17 @@ def _read_npz(path: Path) -> dict[str, F64]:
     """The arrays we know of, each refused by its header when that claims too much; pickles never load."""
     arrays: dict[str, F64] = {}
     with zipfile.ZipFile(path) as archive:
-        names = {"time_s", *(hand + name for hand in ("", "left_", "right_") for name in _WIDTHS)}
+        names = {"time_s", *_MARKS, *(hand + name for hand in ("", "left_", "right_") for name in _WIDTHS)}
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
             if name not in names:
                 continue
             check_size(f"{path.name}:{name}", (), member.file_size)
             arrays[name] = np.asarray(_read_npy(archive, member, name), dtype=np.float64)
+    if "seen" in arrays and arrays["seen"].size != arrays.get("time_s", arrays["seen"]).size:
+        raise ValueError(f"seen is of shape {arrays['seen'].shape}")
     for name in arrays:
-        if arrays[name].ndim not in (1, 2):
+        if arrays[name].ndim not in (1, 2) and name != "speed":
             raise ValueError(f"{name} is of shape {arrays[name].shape}")
     if "time_s" not in arrays:
         raise KeyError("time_s")
@@ -202,8 +238,8 @@ def _read_npy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> N
         return values
 
 
-def _video_frames(path: Path, times: F64) -> Sequence[U8]:
-    """For each pose the frame of the video that is nearest in time; both begin together."""
+def _video_frames(path: Path, times: F64, kept: slice) -> Sequence[U8]:
+    """For each pose that is kept the frame of the video nearest in time; both begin together."""
     with av.open(str(path)) as container:
         if not container.streams.video:
             raise ValueError(f"{path.name} has no video stream")
@@ -218,7 +254,7 @@ def _video_frames(path: Path, times: F64) -> Sequence[U8]:
         raise DatasetError(
             f"{path} ends {missing_s:.1f} s before the poses; cut the poses or repair the video"
         )
-    return PickedFrames(VideoFrames(path, 0, n, fps), np.minimum(indices, n - 1))
+    return PickedFrames(VideoFrames(path, 0, n, fps), np.minimum(indices, n - 1)[kept])
 
 
 def _round_rate(fps: float) -> float:

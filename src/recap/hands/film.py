@@ -1,0 +1,55 @@
+"""Films as people make them: portrait, 4K, of changing rate, cut off; frame by frame with their times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import av
+import numpy as np
+
+from recap.errors import InputError
+from recap.types import U8
+
+LOST_S = 0.5  # that the end of a film may lack
+LONG_SIDE = 1280  # larger frames are made smaller before anything looks at them: 4K has nothing more to say
+
+
+def film_frames(path: Path, long_side: int = LONG_SIDE) -> Iterator[tuple[float, U8]]:
+    """Times from 0 and upright RGB frames of at most `long_side` px; one that ends early is refused."""
+    if not path.is_file():
+        raise InputError(f"{path} does not exist: give a film", code="hands.film")
+    try:
+        with av.open(str(path)) as container:
+            if not container.streams.video:
+                raise InputError(f"{path} has no video stream: give a film", code="hands.film")
+            stream = container.streams.video[0]
+            stream.thread_type = "AUTO"
+            promised = float(container.duration or 0) / av.time_base
+            first, last = None, -1.0
+            for frame in container.decode(stream):
+                now = float(frame.time or 0.0)
+                first = now if first is None else first
+                if now - first <= last:  # a time that stands twice
+                    continue
+                last = now - first
+                yield last, _upright(frame, long_side)
+    except av.FFmpegError as error:
+        why = error.strerror or type(error).__name__
+        raise InputError(f"{path} cannot be read ({why}): copy it again", code="hands.film") from None
+    if last < 0:
+        raise InputError(f"{path} has no frames: give a film", code="hands.film")
+    if promised and promised - last > LOST_S + 2 * promised / max(stream.frames, 10):
+        raise InputError(
+            f"{path} ends at {last:.1f} s of {promised:.1f} s, it is cut off: copy it again",
+            code="hands.film",
+        )
+
+
+def _upright(frame: av.VideoFrame, long_side: int) -> U8:
+    """As a player shows it: phones film sideways and say by how much to turn."""
+    share = min(1.0, long_side / max(frame.width, frame.height))
+    wide, high = (2 * max(1, round(n * share / 2)) for n in (frame.width, frame.height))
+    image = frame.reformat(width=wide, height=high, format="rgb24").to_ndarray()
+    quarters = round(getattr(frame, "rotation", 0) / 90) % 4
+    return np.ascontiguousarray(np.rot90(image, quarters), dtype=np.uint8)

@@ -1,0 +1,107 @@
+"""A hand's demonstration against a robot's description: what is out of reach, and how much too fast it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.errors import InputError
+from recap.geometry3 import matrix_to_rotation6
+from recap.hands.lift import Lifted, runs
+from recap.kinematics import joint_space
+from recap.robot import RobotSpec
+from recap.types import F64
+
+FAST = 95  # percentile of a hand's speed that a robot has to follow
+
+
+def targets_of(lifted: Lifted, robot: RobotSpec) -> F64:
+    """(t, a): the demonstration as actions of a robot in tool space; features it does not have stay 0."""
+    spans = [(feature, at) for feature, at in robot.act.spans]
+    places = [at for feature, at in spans if feature.kind == "position" and feature.size == 3]
+    if len(places) != len(lifted.hands):
+        raise InputError(
+            f"robot '{robot.name}' has {len(places)} tools in space, the demonstration {len(lifted.hands)} "
+            "hands: give --hands one, or both",
+            code="hands.robot",
+        )
+    turns = [at for feature, at in spans if feature.kind == "rotation6d"]
+    grips = [at for feature, at in spans if feature.kind == "gripper"]
+    out = np.zeros((len(lifted.times), robot.act.size))
+    for number, hand in enumerate(lifted.hands.values()):
+        out[:, places[number]] = hand.path.position
+        if number < len(turns):
+            out[:, turns[number]] = matrix_to_rotation6(hand.path.rotation)
+        if number < len(grips):
+            out[:, grips[number]] = hand.gripper[:, None]
+    return out
+
+
+def out_of_reach(lifted: Lifted, robot: RobotSpec, every_s: float = 0.1) -> list[str]:
+    """A line for each stretch that the robot cannot follow, by its kinematics or else by its limits."""
+    targets, seen = targets_of(lifted, robot), lifted.seen
+    good = np.ones(len(targets), bool)
+    lines = []
+    for feature, at in robot.act.spans:
+        if feature.kind == "position" and feature.limits is not None:
+            low, high = (np.broadcast_to(np.asarray(end, float), (feature.size,)) for end in feature.limits)
+            beyond = np.maximum(low - targets[:, at], targets[:, at] - high).max(axis=1)
+            bad = seen & (beyond > 1e-6)
+            lines += _stretches(bad, lifted.times, f"beyond the limits of '{feature.name}'", beyond)
+            good &= ~bad
+    space = joint_space(robot)
+    if space is not None:
+        bad = np.zeros(len(targets), bool)
+        step = max(1, round(every_s * lifted.fps))
+        for begin, end in runs(seen):
+            rows = np.arange(begin, end, step)
+            now = space.posture(_proprio(targets[begin], robot))
+            reached = space.can_reach(targets[rows], now)
+            for row, fine in zip(rows, reached, strict=True):
+                bad[row : min(row + step, end)] = not fine
+        lines += _stretches(bad & good, lifted.times, "out of reach by its kinematics")
+    return lines
+
+
+def relative_speed(lifted: Lifted, robot: RobotSpec, paired: Sequence[tuple[F64, float]] = ()) -> float:
+    """How many times as fast as the robot the hand is.
+
+    Args:
+        paired: positions (t, 3) and frames a second of the robot at the same task; by default its limits
+            count, the largest step of a position, and a hand within them has 1.
+    """
+    hands = [_speeds(hand.path.position, lifted.fps) for hand in lifted.hands.values()]
+    hand = max(float(np.nanpercentile(speeds, FAST)) for speeds in hands)
+    if paired:
+        robots = [float(np.nanpercentile(_speeds(path, fps), FAST)) for path, fps in paired]
+        return hand / max(float(np.median(robots)), 1e-6)
+    most = [
+        step * robot.control_hz
+        for name, step in robot.max_step.items()
+        if any(f.name == name and f.kind == "position" for f in robot.action)
+    ]
+    return max(1.0, hand / min(most)) if most else 1.0
+
+
+def _speeds(positions: F64, fps: float) -> F64:
+    """m/s over three frames, so that noise counts little."""
+    gap = min(3, max(1, len(positions) - 1))
+    return np.asarray(np.linalg.norm(positions[gap:] - positions[:-gap], axis=1) * fps / gap)
+
+
+def _proprio(target: F64, robot: RobotSpec) -> F64:
+    """Proprioception (p,) of a robot that is where a target is."""
+    out = np.zeros(robot.body.size)
+    known = robot.measured >= 0
+    out[robot.measured[known]] = target[known]
+    return out
+
+
+def _stretches(bad: NDArray[np.bool_], times: F64, words: str, beyond: F64 | None = None) -> list[str]:
+    out = []
+    for begin, end in runs(bad, 1):
+        far = "" if beyond is None else f" by up to {1000 * beyond[begin:end].max():.0f} mm"
+        out.append(f"Out of reach: {times[begin]:.2f} to {times[end - 1]:.2f} s, {words}{far}")
+    return out

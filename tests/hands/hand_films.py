@@ -1,0 +1,58 @@
+"""Films and landmark files of a made hand."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+from made_hands import FRONT, SIDE, motion, seen_by
+
+from recap import config
+from recap.hands.camera import Calibration, Camera
+from recap.hands.landmarks import Landmarks, save_landmarks
+from recap.types import F64
+
+SMALL = (120, 160)
+
+
+def calibration(folder: Path, **cameras: Camera) -> Path:
+    """A calibration.yaml of two cameras, or of those given."""
+    path = folder / "calibration.yaml"
+    config.save_file(path, Calibration(cameras or {"front": FRONT, "side": SIDE}))
+    return path
+
+
+def film(path: Path, times: F64, size: tuple[int, int] = SMALL) -> Path:
+    """A grey film that grows brighter, with frames at given times."""
+    tick = Fraction(1, 600)
+    with av.open(str(path), "w", format="mp4") as out:
+        stream = out.add_stream("libx264", rate=30, options={"preset": "ultrafast", "bf": "0"})
+        stream.height, stream.width, stream.pix_fmt = *size, "yuv420p"
+        stream.codec_context.time_base = tick
+        for number, now in enumerate(times):
+            image = np.full((*size, 3), 40 + number % 200, np.uint8)
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+            frame.pts, frame.time_base = round(now / tick), tick
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
+    return path
+
+
+def landmarks(path: Path, times: F64, points: F64, camera: Camera = FRONT, noise_px: float = 1.0) -> Path:
+    """What an estimator would have found."""
+    hand = seen_by(camera, points, noise_px)
+    save_landmarks(path, Landmarks(times, camera.size, {"right": hand}))
+    return path
+
+
+def take(folder: Path, n: int = 60) -> dict[str, Path]:
+    """Film, landmarks of two cameras and calibration of one motion."""
+    times, points = motion(n)
+    return {
+        "film": film(folder / "film.mp4", times),
+        "front": landmarks(folder / "front.npz", times, points),
+        "side": landmarks(folder / "side.npz", times, points, SIDE),
+        "calibration": calibration(folder),
+    }

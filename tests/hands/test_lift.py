@@ -1,0 +1,149 @@
+"""From landmarks to a demonstration: clock, gaps, files, the robot's reach and speed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hand_films import film
+from made_hands import FRONT, SIDE, motion, seen_by
+
+from recap.body import arm_features
+from recap.errors import InputError
+from recap.geometry3 import quaternion_to_matrix
+from recap.hands.landmarks import Landmarks
+from recap.hands.lift import LiftSettings, lift, poses_of, runs, stretched, write_demonstration
+from recap.hands.robot_fit import out_of_reach, relative_speed
+from recap.hands.tool import tool_path
+from recap.pool.importers import open_source
+from recap.pool.importers.checks import check_dataset
+from recap.robot import RobotSpec
+
+
+def found(n: int = 60, noise_px: float = 0.0) -> tuple[Landmarks, Landmarks]:
+    times, points = motion(n)
+    return (
+        Landmarks(times, FRONT.size, {"right": seen_by(FRONT, points, noise_px)}),
+        Landmarks(times, SIDE.size, {"left": seen_by(SIDE, points, noise_px, seed=1)}),  # wrongly named
+    )
+
+
+def without(landmarks: Landmarks, frames: slice) -> Landmarks:
+    (side, hand), *_ = landmarks.hands.items()
+    pixels = hand.pixels.copy()
+    pixels[frames] = np.nan
+    return replace(landmarks, hands={side: replace(hand, pixels=pixels)})
+
+
+def test_two_films_are_one_demonstration_in_metres() -> None:
+    lifted = lift(found(), [FRONT, SIDE], LiftSettings())
+    truth = tool_path(motion(60)[1])
+    hand = lifted.hands["right"]
+    np.testing.assert_allclose(hand.path.position, truth.position, atol=1e-5)
+    assert (lifted.fps, lifted.seen.all(), hand.quality.coverage) == (30, True, 1.0)
+    assert (len(hand.quality.grasps_s), len(hand.quality.releases_s)) == (1, 1)
+    assert set(np.unique(hand.gripper)) == {0.0, 1.0}
+    free = lift(found(), [FRONT, SIDE], LiftSettings(gripper="opening")).hands["right"].gripper
+    assert len(np.unique(free)) > 4
+
+
+def test_what_is_written_is_what_a_pool_takes(tmp_path: Path) -> None:
+    lifted = lift(found()[:1], [FRONT], LiftSettings())
+    write_demonstration(
+        tmp_path / "takes/0", lifted, "lift it", film(tmp_path / "a.mp4", lifted.times), FRONT
+    )
+    source = open_source(tmp_path / "takes")
+    episode = source[0]
+    assert (episode.task, episode.fps, episode.embodiment, len(episode)) == ("lift it", 30, "hand", 60)
+    np.testing.assert_allclose(episode.proprio[:, :3], lifted.hands["right"].path.position, atol=1e-5)
+    assert len(episode.images["video"]) == 60
+    assert not check_dataset(source)
+    names = {file.name for file in (tmp_path / "takes/0").iterdir()}
+    assert names == {"poses.npz", "video.mp4", "preview.mp4", "task.txt", "quality.json", "landmarks.npz"}
+    assert json.loads((tmp_path / "takes/0/quality.json").read_text())["hands"]["right"]["coverage"] == 1
+    with pytest.raises(InputError, match="there already"):
+        write_demonstration(tmp_path / "takes/0", lifted, "lift it", None)
+
+
+def test_a_gap_cuts_the_demonstration_and_nothing_is_made_up(tmp_path: Path) -> None:
+    lifted = lift([without(found()[0], slice(20, 30))], [FRONT], LiftSettings())
+    assert runs(lifted.seen) == [(0, 20), (30, 60)]
+    assert np.isnan(poses_of(lifted)["xyz"][20:30]).all()
+    assert lifted.hands["right"].quality.gaps_s == ((pytest.approx(20 / 30, abs=1e-3), 1.0),)
+    write_demonstration(tmp_path / "take", lifted, "lift it", film(tmp_path / "a.mp4", lifted.times))
+    first, second = open_source(tmp_path / "take")
+    assert (first.id, second.id, first.scene_id, second.scene_id) == ("take/0", "take/1", "take", "take")
+    assert (len(first), len(second)) == (20, 30)
+    np.testing.assert_array_equal(second.actions[:-1], second.proprio[1:])
+    brightness = [round(float(frame.mean())) for frame in second.images["video"]]
+    assert abs(brightness[0] - 70) <= 4  # frame 30 of the film
+    bridged = lift([without(found()[0], slice(20, 30))], [FRONT], LiftSettings(bridge=0.5))
+    assert bridged.seen.all()
+    assert bridged.hands["right"].quality.bridged_frames == 10
+    assert bridged.hands["right"].quality.coverage == pytest.approx(50 / 60)
+
+
+def test_a_film_of_changing_rate_gets_an_even_clock() -> None:
+    times, points = motion(60)
+    uneven = times + 0.008 * np.sin(np.arange(60))
+    uneven -= uneven[0]
+    smooth = np.stack(
+        [np.interp(uneven, times, points[:, i, k]) for i in range(21) for k in range(3)], axis=1
+    )
+    film = Landmarks(uneven, FRONT.size, {"right": seen_by(FRONT, smooth.reshape(60, 21, 3))})
+    lifted = lift([film], [FRONT], LiftSettings())
+    np.testing.assert_allclose(np.diff(lifted.times), 1 / lifted.fps)
+    expected = tool_path(points).position
+    got = np.stack([np.interp(lifted.times, times, expected[:, k]) for k in range(3)], axis=1)
+    assert np.nanmax(np.abs(lifted.hands["right"].path.position - got)) < 0.004
+
+
+def test_a_wrong_calibration_is_refused() -> None:
+    wide = replace(FRONT, intrinsics=(300.0, 300.0, *FRONT.intrinsics[2:]))
+    moved = replace(SIDE, at=(*(np.array(SIDE.at[:3]) + 0.1), *SIDE.at[3:]))
+    with pytest.raises(InputError) as error:
+        lift(found(), [FRONT, moved], LiftSettings())
+    assert error.value.code == "hands.quality"
+    with pytest.raises(InputError, match="calibrat") as error:
+        lift(found(), [wide, SIDE], LiftSettings())
+    assert error.value.code == "hands.quality"
+    with pytest.raises(InputError, match="turned by 90"):
+        lift(found()[:1], [replace(FRONT, size=(640, 480))], LiftSettings())
+    with pytest.raises(InputError, match="frames"):
+        lift([Landmarks(np.arange(3) / 30, FRONT.size, found()[0].hands)], [FRONT], LiftSettings())
+
+
+def test_a_tool_and_a_speed_are_carried_along(tmp_path: Path) -> None:
+    plain = lift(found()[:1], [FRONT], LiftSettings())
+    tool = (0.0, 0.0, 0.1, 0.0, 1.0, 0.0, 0.0)
+    moved = lift(found()[:1], [FRONT], LiftSettings(tool=tool)).hands["right"].path
+    turn = quaternion_to_matrix(np.array(tool[3:]))
+    np.testing.assert_allclose(moved.rotation, plain.hands["right"].path.rotation @ turn, atol=1e-9)
+    slow = stretched(plain, 2.0)
+    write_demonstration(tmp_path / "slow", slow, "lift it", film(tmp_path / "a.mp4", slow.times))
+    episode = open_source(tmp_path / "slow")[0]
+    assert (episode.fps, episode.attributes["speed"], len(episode.images["video"])) == (15, 2.0, 60)
+    with pytest.raises(InputError, match="7 numbers"):
+        lift(found()[:1], [FRONT], LiftSettings(tool=(1.0,)))
+
+
+def test_a_robot_says_what_it_cannot_follow() -> None:
+    lifted = lift(found()[:1], [FRONT], LiftSettings())
+    features = arm_features("tool")
+    quick = RobotSpec("arm", 10.0, features, max_step={"tool.position": 1.0})
+    assert relative_speed(lifted, quick) == 1
+    assert out_of_reach(lifted, quick) == []
+    slow = replace(quick, max_step={"tool.position": 0.001})
+    factor = relative_speed(lifted, slow)
+    assert factor > 5
+    truth = lifted.hands["right"].path.position
+    assert relative_speed(lifted, slow, [(truth, 15.0)]) == pytest.approx(2)  # the same path at half the rate
+    low = replace(features[0], limits=((-1.0, -1.0, 0.0), (1.0, 1.0, float(np.median(truth[:, 2])))))
+    lines = out_of_reach(lifted, RobotSpec("low", 10.0, (low, *features[1:])))
+    assert lines
+    assert "beyond the limits of 'tool.position' by up to" in lines[0]
+    with pytest.raises(InputError, match="2 tools"):
+        out_of_reach(lifted, RobotSpec("two", 10.0, (*arm_features("left"), *arm_features("right"))))

@@ -1,0 +1,95 @@
+"""MediaPipe on a real film; `make test-long` installs it, and skips nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from recap.cli import cli
+from recap.errors import InputError
+from recap.hands.film import film_frames
+from recap.hands.landmarks import one_hand
+from recap.hands.mediapipe import Landmarker, find_hands
+from recap.pool.importers import open_source
+from recap.types import U8
+
+pytestmark = pytest.mark.long
+if "mediapipe" not in os.environ.get("RECAP_NEEDS", ""):
+    pytest.importorskip("mediapipe", reason="no mediapipe: make hands installs it")
+
+DATA = Path(__file__).parent / "data"
+FILM = DATA / "hand.mp4"
+
+
+def test_the_film_becomes_a_demonstration_faster_than_it_runs(tmp_path: Path) -> None:
+    words = [
+        "lift",
+        FILM,
+        "--camera",
+        DATA / "calibration.yaml",
+        "--task",
+        "show a hand",
+        "--out",
+        tmp_path / "0",
+    ]
+    result = CliRunner().invoke(cli, [*map(str, words), "--model", "lite", "--preview"])
+    assert result.exception is None, result.output
+    print(result.output)
+    found = json.loads((tmp_path / "0/quality.json").read_text())
+    (quality,) = found["hands"].values()
+    assert quality["n_frames"] == 621
+    assert quality["coverage"] > 0.99
+    assert quality["jitter_mm"] < 6
+    assert quality["error_px"] < 12
+    assert 80 < quality["palm_mm"] < 115
+    assert found["estimator_ms_a_frame"] < 1000 / 30
+    assert set(found["hands"]) == {"right"}
+    episode = open_source(tmp_path / "0")[0]
+    assert len(episode) == 621
+    assert (tmp_path / "0/preview.mp4").stat().st_size > 100_000
+
+
+def some(n: int, change: object = None) -> Iterator[tuple[float, U8]]:
+    for number, (now, image) in enumerate(film_frames(FILM, 640)):
+        if number == n:
+            return
+        yield now, image if change is None else change(image)  # type: ignore[operator]
+
+
+def test_two_hands_where_one_is_asked_for_are_refused_and_both_have_names() -> None:
+    def beside(image: U8) -> U8:
+        """The hand and its mirror image, which is of the other side."""
+        return np.ascontiguousarray(np.concatenate([image, image[:, ::-1]], axis=1))
+
+    with pytest.raises(InputError) as error:
+        find_hands(some(40, beside), 1)
+    assert error.value.code == "hands.two"
+    both = find_hands(some(40, beside), 2)
+    assert {side: hand.seen.mean() > 0.8 for side, hand in both.hands.items()} == {
+        "left": True,
+        "right": True,
+    }
+    mirrored = find_hands(some(20, lambda image: np.ascontiguousarray(image[:, ::-1])), 1)
+    assert set(one_hand(mirrored, "one").hands) == {"left"}
+
+
+def test_a_film_without_a_hand_is_refused() -> None:
+    with pytest.raises(InputError) as error:
+        find_hands(some(10, np.zeros_like), 1)
+    assert error.value.code == "hands.none"
+
+
+def test_a_turned_hand_is_found_where_it_is() -> None:
+    (_, image), *_ = some(1)
+    landmarker = Landmarker(1, follow=False)
+    (upright,), (turned,) = landmarker(image), landmarker(np.ascontiguousarray(np.rot90(image, -1)))
+    landmarker.close()
+    height = image.shape[0]
+    back = np.column_stack([turned.pixels[:, 1], height - 1 - turned.pixels[:, 0]])
+    assert np.abs(back - upright.pixels).max() < 20
