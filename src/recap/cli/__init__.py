@@ -17,6 +17,7 @@ from recap.errors import InputError, did_you_mean
 
 # Loaded only when asked for, so that `recap --help` stays quick.
 COMMANDS = {
+    "calibrate": ("recap.cli.calibrate:calibrate", "Calibrate a camera by a printed board."),
     "check": ("recap.cli.check:check", "See before training whether a pool is worth retrieving from."),
     "compare": ("recap.cli.evaluate:compare", "Compare two evaluations, paired by start."),
     "eval": ("recap.cli.evaluate:evaluate", "Roll out an agent and count its successes."),
