@@ -139,6 +139,7 @@ class RetrievalAgent:
             self.image_size = policy.config.image.camera_size if policy.config.sees else None
         if self.image_size is None and retriever.requires.cameras:
             self.image_size = RETRIEVAL_PX
+        self._looks = (policy is not None and policy.config.sees) or not retriever.sees_first_only
         self._episodes: dict[int, _Episode | None] = {}
         self._dice: dict[int, torch.Generator] = {}
         self._contexts: dict[int, TaskContext] = {}
@@ -203,8 +204,10 @@ class RetrievalAgent:
     def wants_pictures(self, slot: int) -> bool:
         """Whether the slot's next observation needs its pictures: when a chunk is to be planned."""
         episode = self._episodes.get(slot)
-        if episode is None or not episode.queue or self.requires.objects:
+        if episode is None or self.requires.objects:
             return True  # images may be where an object's pose comes from
+        if not self._looks or not episode.queue:
+            return self._looks
         return episode.retrieval is not None and self.retriever.is_stale(episode.retrieval)
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
@@ -285,6 +288,8 @@ class RetrievalAgent:
         if episode is None:
             used, progress = UsedMatches(self.retriever.config), Progress(self.gate)
             episode = self._episodes[slot] = _Episode(observation, used, progress)
+        if not self._looks and not observation.images:
+            observation = replace(observation, images=episode.first.images)
         episode.window.append(observation)
         if episode.retrieval is not None and self.retriever.is_stale(episode.retrieval):
             episode.drop()  # the pool has changed: what came in may fit better

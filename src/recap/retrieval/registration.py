@@ -29,6 +29,7 @@ GRIDS = ((0.02, 0.0), (0.005, 0.015), (0.0025, 0.005))  # m: spacing of tried sh
 N_REFINED = 4  # shifts of the coarse grid from which the search goes on
 SETTLE = 10  # frames that a gripper takes to close
 HALF_PIXEL = 0.5  # the centre of the first pixel
+SMOOTH = (0.7, 1.5)  # px: brightness, and colours, of which a film keeps every second pixel only
 
 
 @dataclass(frozen=True)
@@ -116,10 +117,13 @@ def views_of(demonstration: Frames, now: Frames, robot: RobotSpec, cameras: Sequ
 
 
 def _smooth(picture: U8) -> F32:
-    """0 to 1, without the noise of single pixels."""
+    """0 to 1, so that a film's frame and a camera's image of the same scene are alike."""
     import cv2
 
-    return np.asarray(cv2.GaussianBlur(picture.astype(np.float32) / 255, (0, 0), 0.7), np.float32)
+    parts = cv2.split(cv2.cvtColor(picture.astype(np.float32) / 255, cv2.COLOR_RGB2YCrCb))
+    widths = (SMOOTH[0], SMOOTH[1], SMOOTH[1])
+    blurred = [cv2.GaussianBlur(part, (0, 0), width) for part, width in zip(parts, widths, strict=True)]
+    return np.asarray(cv2.cvtColor(cv2.merge(blurred), cv2.COLOR_YCrCb2RGB), np.float32)
 
 
 def shift_between(views: Sequence[View], places: F64, radius: float, reach: float) -> F64:

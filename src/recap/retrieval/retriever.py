@@ -57,6 +57,12 @@ class Retriever:
         found = self._moment.requires | self._scene.requires | self.config.aligner.requires
         return found | Requires(goal=self.config.same_goal)
 
+    @property
+    def sees_first_only(self) -> bool:
+        """Whether no image but those of an episode's first frame is read."""
+        aligner = self.config.aligner
+        return not self._moment.requires.cameras and (aligner.from_start or not aligner.requires.cameras)
+
     def index(self) -> Index:
         """The newest version, laid out; built anew when the pool has changed."""
         view = self.source.view()
