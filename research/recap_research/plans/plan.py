@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recap.assembly import AgentConfig
 from recap.errors import InputError, RecapError, did_you_mean
@@ -20,7 +20,9 @@ from recap.training.config import TrainConfig
 from recap.training.presets import preset
 from recap_research.plans.pools import Selection
 from recap_research.published import ROWS
-from recap_worlds.pusht.collecting import CollectSpec
+
+if TYPE_CHECKING:
+    from recap_worlds.pusht.collecting import CollectSpec
 
 PLAN_KEYS = ("title", "lead", "autoencoder", "pools", "evaluate", "runs", "agents", "parts")
 RUN_KEYS = ("name", "preset", "set", "seeds", "evaluate", "label", "paper")
@@ -229,6 +231,8 @@ def _collection(name: str, values: Mapping[str, Any]) -> CollectSpec | Selection
     if "of" in values:
         _check(f"pool '{name}'", values, [f.name for f in fields(Selection)])
         return Selection(**{**values, "where": tuple(map(str, values.get("where", ())))})
+    from recap_worlds.pusht.collecting import CollectSpec
+
     _check(f"pool '{name}'", values, [f.name for f in fields(CollectSpec)])
     angles = tuple(float(angle) for angle in values["angles"])
     return CollectSpec(**{**values, "angles": angles, "image_size": 0})

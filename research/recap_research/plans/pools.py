@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recap.errors import InputError
 from recap.pool.memory import MemoryView
@@ -12,7 +13,9 @@ from recap.pool.packed import write_packed
 from recap.training.data import demonstrations, spread, where
 from recap.types import Episode
 from recap.workers import run_in_workers
-from recap_worlds.pusht.collecting import CollectSpec, Demo, demonstrate
+
+if TYPE_CHECKING:
+    from recap_worlds.pusht.collecting import CollectSpec, Demo
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Selection:
 def collect_pools(specs: Mapping[str, CollectSpec | Selection], folder: Path, workers: int) -> list[str]:
     """Collect those that are not there into snapshots, all by the same processes; their names."""
     missing = {name: spec for name, spec in specs.items() if not _file(folder, name).exists()}
-    collected = {name: spec for name, spec in missing.items() if isinstance(spec, CollectSpec)}
+    collected = {name: spec for name, spec in missing.items() if not isinstance(spec, Selection)}
     items = [(name, spec, demo) for name, spec in collected.items() for demo in spec.demos()]
     found: dict[str, dict[int, Episode]] = {name: {} for name in collected}
     for name, number, episode in run_in_workers(_demonstrate, items, workers):
@@ -60,4 +63,6 @@ def seconds_of(episodes: Sequence[Episode]) -> float:
 
 def _demonstrate(items: Iterator[tuple[str, CollectSpec, Demo]]) -> Iterator[tuple[str, int, Episode]]:
     for name, spec, demo in items:
+        from recap_worlds.pusht.collecting import demonstrate  # other worlds do without its simulator
+
         yield name, demo.index, demonstrate(spec, demo)

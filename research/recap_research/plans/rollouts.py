@@ -21,7 +21,7 @@ from recap_research.plans.ledger import Ledger
 from recap_research.plans.plan import EVALUATIONS, Evaluation, Log
 
 N_PARALLEL = 35  # episodes that one process rolls out side by side
-N_TABLES = 8  # with two arms, where the physics of one is the most of it
+N_TABLES = 8  # at tables, where the physics of one is the most of it
 
 Rolled = tuple[list[EpisodeResult], dict[str, Any], float]  # results, where they come from, seconds
 

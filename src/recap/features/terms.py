@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from recap.features.language import TextEncoder
 from recap.features.vision import ImageEncoder
 from recap.geometry import canonical_poses, into_frame
 from recap.geometry3 import canonical_poses3
-from recap.types import F32, F64, Frames, Requires
+from recap.types import F32, F64, U8, Frames, Requires
 from recap_client.messages import TIME_OFFSET
 
 SPACE_DIM = 7  # of a pose in space: xyz and a quaternion, w first
@@ -216,7 +217,24 @@ class ImageFeature:
         if self.camera not in episode.images:
             known = sorted(episode.images) or "none"
             raise InputError(f"episode {episode.id} has no camera '{self.camera}': it has {known}")
-        return self.encoder.encode(episode.images[self.camera])
+        return self.encoder.encode(self._shown(episode.images[self.camera]))
+
+    def _shown(self, images: Sequence[U8]) -> Sequence[U8]:
+        return images
+
+
+@dataclass(frozen=True)
+class FirstImage(ImageFeature):
+    """What a camera saw as the episode began, the same in every row: for stage 1, which reads no other."""
+
+    from_start: ClassVar[bool] = True
+
+    def describe(self, episode: Frames) -> F32:
+        """(t, dim)."""
+        return np.repeat(super().describe(episode), len(episode), axis=0)
+
+    def _shown(self, images: Sequence[U8]) -> Sequence[U8]:
+        return [images[0]]
 
 
 @dataclass(frozen=True)

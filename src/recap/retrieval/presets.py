@@ -14,7 +14,16 @@ from recap.errors import InputError, one_of
 from recap.features.describer import TermDescriber
 from recap.features.language import make_text_encoder
 from recap.features.scene_terms import ARM
-from recap.features.terms import Actions, ImageFeature, Instruction, ObjectPoses, Proprio, Term, Time
+from recap.features.terms import (
+    Actions,
+    FirstImage,
+    ImageFeature,
+    Instruction,
+    ObjectPoses,
+    Proprio,
+    Term,
+    Time,
+)
 from recap.features.vision import make_image_encoder
 from recap.retrieval.aligners import ImageShift
 from recap.retrieval.config import RetrievalConfig
@@ -120,7 +129,7 @@ def image_retrieval(robot: RobotSpec) -> Retrieval:
         )
     encoder = make_image_encoder("patches")
     terms: dict[str, Term] = {"time": Time(), "language": Instruction(make_text_encoder("words"))}
-    terms |= {f"image/{camera}": ImageFeature(encoder, camera) for camera in cameras}
+    terms |= {f"image/{camera}": FirstImage(encoder, camera) for camera in cameras}
     scene_weights = {"language": 30.0, **{f"image/{camera}": 1.0 for camera in cameras}}
     config = RetrievalConfig(
         "image",

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 from recap.features.describer import TermDescriber
 from recap.features.language import make_text_encoder
 from recap.features.terms import Instruction, ObjectPoses, Time
-from recap.retrieval.aligners import Parts
+from recap.retrieval.aligners import Parts, World
 from recap.retrieval.config import RetrievalConfig
-from recap.retrieval.presets import COSINE, FOLLOWED_S
+from recap.retrieval.presets import COSINE, FOLLOWED_S, image_retrieval
+from recap.robot import load_robot
 from recap_worlds.metaworld.world import POSED
 
 # A scene laid out alike comes first, and its demonstration is followed to the end, each part moved with the
 # object that it refers to. Turns are left out: many of Meta-World's objects report one that means nothing.
+_FIRST, _SHIFTED = image_retrieval(load_robot(Path(__file__).with_name("robot.yaml")))
 RETRIEVALS: dict[str, tuple[TermDescriber, RetrievalConfig]] = {
+    # The same demonstration as `image` takes, where it was shown: a control.
+    "metaworld-nearest": (_FIRST, replace(_SHIFTED, name="metaworld-nearest", aligner=World())),
     "metaworld-objects": (
         TermDescriber(
             {

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from recap.evaluation.agents import Trial
     from recap.features.describer import TermDescriber
     from recap.retrieval.config import RetrievalConfig
+    from recap.training.config import TrainConfig
 
 ROBOT_FILE = Path(__file__).with_name("robot.yaml")
 
@@ -78,6 +79,12 @@ class MetaWorldSuite(Suite):
         from recap_worlds.metaworld.retrieval import RETRIEVALS
 
         return RETRIEVALS
+
+    def training_presets(self) -> Mapping[str, TrainConfig]:
+        """Recipes."""
+        from recap_worlds.metaworld.recipes import RECIPES
+
+        return RECIPES
 
 
 def _hand(options: Options) -> Hand:
