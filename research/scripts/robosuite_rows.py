@@ -2,19 +2,23 @@
 
     python research/scripts/robosuite_rows.py --demos runs/robosuite --seeds 500:508 --out rows.json
 
-In the same scene a demonstration's actions are sent in order: by the clock (`locked`) or behind the progress
-gate (`gated`), as they are or moved by a constant offset in the tool's frame (`calibrated`), fitted on pairs
-of seen tasks. In other scenes the library's own agent replays `--pool-seeds` demonstrations a task: in the
-world's frame (`world`), or by parts (`parts`). Demonstrations and episodes that are there are kept.
+In other scenes (`parts`, `world`) the library's own agent replays one pool an arm, of all tasks, with the
+successful ones of `--pool-seeds`: each part moved with the thing that it is about, or in the world's frame.
+In the same scene (`locked`) a demonstration's actions are sent in order. To either may be added `+gated`
+(the progress gate), `+calibrated` (demonstrations are moved by a constant offset in the tool's frame, fitted
+on pairs of seen tasks) and, in other scenes, `+reach` (a cost of stage 2). With `--spread` scene i has the
+pool of arm i mod n in place of all. Demonstrations and episodes that are there are kept.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +39,7 @@ from recap_worlds.robosuite.world import ARM, KP, RobosuiteWorld
 
 TARGET = "panda"
 PHASES = ("reached", "grasped", "carried", "done", "success")
+REACH = 1.0  # m²: a match of which the arm can reach nothing is put behind all others
 AFTER = 30  # control steps for which the last action of a demonstration is held
 Act = Callable[[Observation], F64 | None]  # None: nothing is left to do
 
@@ -104,7 +109,9 @@ class Demonstrations:
         arrays["proprio"] = np.array([look.proprio for look in seen], np.float32)
         arrays["actions"] = np.array(actions, np.float32)
         path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(path, meta=np.array(json.dumps(best)), **arrays)
+        staged = path.with_name(f".{os.getpid()}-{path.name}")
+        np.savez(staged, meta=np.array(json.dumps(best)), **arrays)
+        staged.replace(path)
 
 
 def closing(episode: Episode) -> int:
@@ -157,11 +164,50 @@ def in_order(episode: Episode, gated: bool) -> Act:
     return act
 
 
-def by_agent(pool: MemoryPool, config: AgentConfig, seed: int) -> Act:
-    """The library's agent replays a pool."""
-    agent = Agent(None, pool, config, robot=ARM)
-    agent.reset(seed)
-    return agent.act
+class Replays:
+    """The rows in which Panda replays what other arms have shown; agents and worlds are kept."""
+
+    def __init__(self, demos: Demonstrations, fit_seeds: Sequence[int], pool_seeds: Sequence[int]) -> None:
+        self.demos, self.fit_seeds, self.pool_seeds = demos, fit_seeds, pool_seeds
+        self.offsets: dict[str, F64] = {}
+        self._worlds: dict[float, RobosuiteWorld] = {}
+        self._agents: dict[tuple[str, str, str], Agent] = {}
+
+    def run(self, row: str, arm: str, kp: float, task: str, seed: int) -> dict[str, Any] | None:
+        """The metrics of one episode; None where there is no demonstration to replay."""
+        world = self._worlds.setdefault(kp, RobosuiteWorld(TARGET, kp))
+        parts = row.split("+")
+        if parts[0] == "locked":
+            shown, _ = self.demos.get(arm, task, seed)
+            if not shown.success:
+                return None  # the expert's failures are the expert's
+            act = in_order(moved(shown, self.offset(row, arm)), "gated" in parts)
+        else:
+            act = self._agent(row, arm, task, world, seed).act
+        return roll(world, task, seed, act)[2]
+
+    def offset(self, row: str, arm: str) -> F64:
+        """(3,) of that row: zero where it is not calibrated."""
+        if "calibrated" not in row:
+            return np.zeros(3)
+        if arm not in self.offsets:
+            self.offsets[arm] = fit_offset(self.demos, arm, self.fit_seeds)
+        return self.offsets[arm]
+
+    def _agent(self, row: str, arm: str, task: str, world: RobosuiteWorld, seed: int) -> Agent:
+        parts = row.split("+")
+        key = (row, arm, task if "reach" in parts else "")  # the arm stands elsewhere at other tasks
+        if key not in self._agents:
+            shown = [self.demos.get(arm, one, number)[0] for one in TASKS for number in self.pool_seeds]
+            offset = self.offset(row, arm)
+            pool = MemoryPool([moved(episode, offset) for episode in shown if episode.success])
+            reach = REACH if "reach" in parts else None
+            config = AgentConfig(retrieval=f"robosuite-{parts[0]}", gate="gated" in parts, reach=reach)
+            if reach:
+                world.reset(seed, task)
+            self._agents[key] = Agent(None, pool, config, robot=world.reaching() if reach else ARM)
+        self._agents[key].reset(seed)
+        return self._agents[key]
 
 
 def summary(rows: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,12 +234,12 @@ def summary(rows: Mapping[str, Any]) -> dict[str, Any]:
 
 def plan(options: argparse.Namespace) -> Iterator[tuple[str, str, float, str, int]]:
     """Row, pool arm, gain, task, seed."""
-    for row in options.rows.split(","):
-        for kp in (float(kp) for kp in options.kp.split(",")):
-            for arm in options.arms.split(","):
-                for task in options.tasks.split(",") if options.tasks != "all" else TASKS:
-                    for seed in parse_seeds(options.seeds):
-                        yield row, arm, kp, task, seed
+    arms, gains = options.arms.split(","), [float(kp) for kp in options.kp.split(",")]
+    tasks = tuple(TASKS) if options.tasks == "all" else options.tasks.split(",")
+    for row, kp, task in product(options.rows.split(","), gains, tasks):
+        for seed in parse_seeds(options.seeds):
+            for arm in [arms[seed % len(arms)]] if options.spread else arms:
+                yield row, arm, kp, task, seed
 
 
 def main() -> int:
@@ -202,47 +248,32 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--demos", type=Path, required=True, help="folder of demonstrations")
-    parser.add_argument("--rows", default="expert,locked,calibrated,gated,gated+calibrated")
+    parser.add_argument("--rows", default="expert,parts,parts+calibrated,parts+gated,parts+gated+calibrated")
     parser.add_argument("--arms", default="ur5e,iiwa,kinova3", help="pool arms; of the row expert: who acts")
+    parser.add_argument("--spread", action="store_true", help="one pool arm a scene, in turn")
     parser.add_argument("--tasks", default="all")
     parser.add_argument("--kp", default=str(KP), help="gains of Panda, with commas")
     parser.add_argument("--seeds", default="500:508")
-    parser.add_argument("--fit-seeds", default="100000:100005", help="pairs of seen tasks for the offset")
-    parser.add_argument(
-        "--pool-seeds", default="100000:100005", help="demonstrations of rows in other scenes"
-    )
+    parser.add_argument("--fit-seeds", default="100000:100020", help="pairs of seen tasks for the offset")
+    parser.add_argument("--pool-seeds", default="100000:100020", help="scenes of the pool's demonstrations")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     demos = Demonstrations(options.demos)
+    replays = Replays(demos, parse_seeds(options.fit_seeds), parse_seeds(options.pool_seeds))
     kept: dict[str, Any] = json.loads(options.out.read_text())["episodes"] if options.out.exists() else {}
-    offsets: dict[str, F64] = {}
-    worlds: dict[float, RobosuiteWorld] = {}
     for row, arm, kp, task, seed in plan(options):
         key = f"{row}/{arm}/{kp:g}/{task}/{seed}"
         if key in kept:
             continue
-        if row == "expert":
-            kept[key] = demos.get(arm, task, seed)[1]
-        else:
-            offset = np.zeros(3)
-            if "calibrated" in row:
-                offset = offsets.setdefault(arm, fit_offset(demos, arm, parse_seeds(options.fit_seeds)))
-            gated = "gated" in row
-            if row.split("+")[0] in ("world", "parts"):
-                shown = [demos.get(arm, task, number)[0] for number in parse_seeds(options.pool_seeds)]
-                pool = MemoryPool([moved(episode, offset) for episode in shown if episode.success])
-                retrieval = f"robosuite-{row.split('+')[0]}"
-                act = by_agent(pool, AgentConfig(retrieval=retrieval, gate=gated), seed)
-            else:
-                shown_here = demos.get(arm, task, seed)[0]
-                if not shown_here.success:
-                    continue  # the expert's failures are the expert's
-                act = in_order(moved(shown_here, offset), gated)
-            if kp not in worlds:
-                worlds[kp] = RobosuiteWorld(TARGET, kp)
-            kept[key] = roll(worlds[kp], task, seed, act)[2]
-        result = {"offsets_mm": {a: (1000 * o).round(2).tolist() for a, o in offsets.items()}}
-        options.out.write_text(json.dumps({**result, "summary": summary(kept), "episodes": kept}))
+        found = demos.get(arm, task, seed)[1] if row == "expert" else replays.run(row, arm, kp, task, seed)
+        if found is None:
+            continue
+        kept[key] = found
+        offsets = {name: (1000 * offset).round(2).tolist() for name, offset in replays.offsets.items()}
+        result = {"offsets_mm": offsets, "summary": summary(kept), "episodes": kept}
+        staged = options.out.with_suffix(".partial")
+        staged.write_text(json.dumps(result))
+        staged.replace(options.out)
     for name, found in summary(kept).items():
         low, high = found["interval"]
         count = f"{found['successes']:3d} of {found['episodes']:3d} [{low:.2f}, {high:.2f}]"

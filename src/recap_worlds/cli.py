@@ -15,6 +15,7 @@ from recap.cli.settings import DottedCommand, dotted
 
 if TYPE_CHECKING:
     from recap.pool.robotwin_write import Layout
+    from recap.suites import Options
 
 
 @click.group()
@@ -189,7 +190,34 @@ def metaworld(tasks: str, episodes: int, seed: int, image_size: int, workers: in
       recap collect metaworld --tasks seen --out data/seen
       recap collect metaworld --tasks box-close --episodes 5 --env.offset_y 0.03 --out data/other_hand
     """
-    return _collect_suite("metaworld", "sawyer", tasks, episodes, seed, image_size, workers, out)
+    return _collect_suite("metaworld", "sawyer", tasks, episodes, seed, image_size, workers, out, dotted())
+
+
+@collect.command(cls=DottedCommand, prefix="env")
+@click.option("--tasks", required=True, metavar="NAMES", help="Tasks: lift,stack, or seen, unseen, all.")
+@click.option("--embodiment", default="ur5e", show_default=True, help="panda, ur5e, iiwa or kinova3.")
+@click.option("--episodes", type=int, default=25, show_default=True, metavar="N", help="How many each.")
+@click.option("--seed", type=int, default=100_000, show_default=True, help="Seed of the first scene.")
+@click.option("--image-size", type=int, default=0, show_default=True, metavar="PX", help="0: no video.")
+@click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes.  [default: one a core]")
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The dataset.")
+def robosuite(
+    tasks: str, embodiment: str, episodes: int, seed: int, image_size: int, workers: int | None, out: Path
+) -> int:
+    """Write demonstrations of an arm of robosuite as one LeRobotDataset v3.
+
+    Two arms given the same tasks, number and seed start from the same scenes; where the scripted expert fails
+    it is asked in another scene. A stopped collection is resumed by the same command.
+
+    \b
+    Example:
+      recap collect robosuite --tasks unseen --embodiment ur5e --out data/ur5e
+      recap collect robosuite --tasks seen --embodiment panda --env.kp 30 --out data/weak_panda
+    """
+    given = {"embodiment": embodiment, **dotted()}
+    return _collect_suite(
+        "robosuite", str(given["embodiment"]), tasks, episodes, seed, image_size, workers, out, given
+    )
 
 
 def _collect_suite(
@@ -201,13 +229,14 @@ def _collect_suite(
     image_size: int,
     workers: int | None,
     out: Path,
+    options: Options,
 ) -> int:
     """Demonstrations of a suite's expert as one dataset."""
     from recap.cli.terminal import progress_bar
     from recap.suites import suites
     from recap_worlds.collecting import SuiteSpec, collect_suite
 
-    suite, options = suites()[env], dotted()
+    suite = suites()[env]
     suite.check(options)
     keys = tuple(dict.fromkeys(key for name in tasks.split(",") for key in suite.expand(name.strip())))
     spec = SuiteSpec(env, keys, episodes, embodiment, options, seed, image_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -66,18 +66,40 @@ def collect_suite(
     spec: SuiteSpec, out: Path, *, workers: int = 1, progress: Callable[[int, int], None] | None = None
 ) -> None:
     """Collect what is missing and write the dataset `out`; the same call resumes after a stop."""
-    make = partial(_demonstrations, spec)
+    make = partial(_demonstrations, spec, _widths(spec))
     collect_lerobot(
         asdict(spec), spec.demos(), make, out, spec.embodiment, workers=workers, progress=progress
     )
 
 
-def _demonstrations(spec: SuiteSpec, demos: Iterator[Demo]) -> Iterator[tuple[int, Episode]]:
+def _widths(spec: SuiteSpec) -> dict[str, int]:
+    """Of the objects of all tasks, which are columns of one dataset; one task has all its own."""
+    from recap.pool.importers.mapping import OBJECT
+
+    suite, found = suites()[spec.env], dict[str, int]()
+    if len(spec.tasks) > 1:
+        world = suite.make(suite.check(spec.options))
+        for task in spec.tasks:
+            world.reset(spec.first_seed, task)
+            found |= {OBJECT + name: len(pose) for name, pose in world.observe(None).objects.items()}
+        _close(world)
+    return found
+
+
+def _demonstrations(
+    spec: SuiteSpec, widths: Mapping[str, int], demos: Iterator[Demo]
+) -> Iterator[tuple[int, Episode]]:
+    from recap.pool.lerobot_stage import filled
+
     suite = suites()[spec.env]
     options = suite.check(spec.options)
     world, expert = suite.make(options), suite.expert(options)
     for demo in demos:
-        yield demo.index, _successful(spec, suite, world, expert, demo)
+        yield demo.index, filled(_successful(spec, suite, world, expert, demo), widths)
+    _close(world)
+
+
+def _close(world: World) -> None:
     close = getattr(world, "close", None)
     if close is not None:
         close()

@@ -52,18 +52,26 @@ def alike(episodes: Sequence[Episode]) -> Iterator[Episode]:
                     "export each task with --task"
                 )
     for episode in episodes:
-        absent = [name for name in widths if name not in _optional(episode)]
-        if not absent:
-            yield episode
-            continue
-        zeros = {name: np.zeros((len(episode), widths[name]), np.float32) for name in absent}
-        objects = {name.removeprefix(OBJECT): value for name, value in zeros.items() if name != "goal"}
-        yield replace(
-            episode,
-            objects={**episode.objects, **objects},
-            goal=zeros["goal"][0] if "goal" in zeros else episode.goal,
-            attributes={**episode.attributes, fmt.ABSENT: json.dumps(absent)},
-        )
+        yield filled(episode, widths)
+
+
+def filled(episode: Episode, widths: Mapping[str, int]) -> Episode:
+    """An episode with zeros for what only other tasks have.
+
+    Args:
+        widths: of the objects (`object:NAME`) and the goal of all tasks.
+    """
+    absent = [name for name in widths if name not in _optional(episode)]
+    if not absent:
+        return episode
+    zeros = {name: np.zeros((len(episode), widths[name]), np.float32) for name in absent}
+    objects = {name.removeprefix(OBJECT): value for name, value in zeros.items() if name != "goal"}
+    return replace(
+        episode,
+        objects={**episode.objects, **objects},
+        goal=zeros["goal"][0] if "goal" in zeros else episode.goal,
+        attributes={**episode.attributes, fmt.ABSENT: json.dumps(absent)},
+    )
 
 
 def _optional(episode: Episode) -> dict[str, NDArray[Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from recap.geometry3 import (
     quaternion_to_matrix,
     rotation6_to_matrix,
 )
-from recap.robot import load_robot
+from recap.robot import Kinematics, RobotSpec, load_robot
 from recap.types import F64, U8, Observation
+from recap_worlds.robosuite.control import OperationalSpace
 from recap_worlds.robosuite.tasks import Task, task_named
 
 ARM = load_robot(Path(__file__).with_name("robot.yaml"))
@@ -152,6 +153,13 @@ class RobosuiteWorld:
         success = self._still >= STILL
         return {**progress, "success": float(success)}, success
 
+    def reaching(self) -> RobotSpec:
+        """The description with the model of the arm as it stands at this task: where its tool can go."""
+        self._running()
+        tip = self._env.sim.model.site_id2name(self._site)
+        rest = tuple(float(angle) for angle in self._env.robots[0].init_qpos)
+        return replace(ARM, kinematics=Kinematics(self._env.model.get_xml(), tip, rest=rest))
+
     def render(self) -> U8:
         """The table from the front."""
         return self._draw(("frontview",), 480)["frontview"]
@@ -204,10 +212,16 @@ class RobosuiteWorld:
         # A change that is too large keeps its direction.
         action[:3] /= max(1.0, float(np.abs(action[:3]).max()))
         action[3:6] /= max(1.0, float(np.abs(action[3:6]).max()))
-        env = self._env  # its step() without the sensors and rewards that nobody reads here
+        env, robot = self._env, self._env.robots[0]  # its step() without the sensors and rewards nobody reads
+        at = robot._ref_actuators_indexes_dict["right"]
+        low, high = env.sim.model.actuator_ctrlrange[at].T
+        torques = OperationalSpace(robot.part_controllers["right"], self._site)
         for number in range(int(env.control_timestep / env.model_timestep)):
             env.sim.step1()
-            env._pre_action(action, number == 0)
+            if number == 0:
+                env._pre_action(action, True)
+            else:  # the goal and what the gripper is sent stay as they are
+                env.sim.data.ctrl[at] = np.clip(torques(), low, high)
             env.sim.step2()
 
     def _progress(self) -> dict[str, float]:

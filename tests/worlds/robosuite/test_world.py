@@ -6,8 +6,10 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from recap.kinematics import JointSpace
 from recap.testing import check_world
 from recap.types import F64
+from recap_worlds.robosuite.control import OperationalSpace
 from recap_worlds.robosuite.expert import Expert
 from recap_worlds.robosuite.suite import RobosuiteSuite
 from recap_worlds.robosuite.tasks import TASKS
@@ -45,6 +47,31 @@ def test_a_seed_gives_the_same_episode_to_the_bit_whatever_was_before() -> None:
     for other in (again, fresh):
         assert len(other) == len(first)
         assert all(np.array_equal(a[0], b[0]) and a[1] == b[1] for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize("arm", sorted(ARMS))
+def test_torques_are_those_of_robosuites_own_controller_to_the_bit(arm: str) -> None:
+    world = RobosuiteWorld(arm)
+    world.reset(500, "stack")
+    expert, env = Expert("stack", arm), world._env
+    controller = env.robots[0].part_controllers["right"]
+    for _ in range(60):
+        world.step(expert.act(world.observe(None)))
+        env.sim.step1()
+        ours = OperationalSpace(controller, world._site)()
+        assert np.array_equal(ours, controller.run_controller())
+        env.sim.step2()
+    world.close()
+
+
+def test_the_model_of_the_arm_tells_where_its_tool_can_go() -> None:
+    world = RobosuiteWorld("panda")
+    world.reset(500, "square_nut")
+    joints = JointSpace(world.reaching())
+    here = np.asarray(world.observe(None).proprio, np.float64)
+    near, far = here + 0.1 * np.eye(10)[0], here + 0.6 * np.eye(10)[0]
+    assert joints.can_reach(np.array([here, near, far]), joints.posture(here)).tolist() == [True, True, False]
+    world.close()
 
 
 @pytest.mark.parametrize("task", sorted(TASKS))
