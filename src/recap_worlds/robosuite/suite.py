@@ -61,7 +61,7 @@ class RobosuiteSuite(Suite):
 
     def context(self, options: Options) -> TaskContext:
         """Who acts."""
-        return TaskContext(str(options["embodiment"]))
+        return TaskContext(str(options.get("embodiment", "")))
 
     def embodied(self, embodiment: str) -> Options:
         """The arm."""

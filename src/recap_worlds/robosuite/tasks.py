@@ -54,7 +54,7 @@ class Task:
     grip: tuple[float, float, float] = (0.0, 0.0, 0.0)
     apart: float = 0.0
     releases: bool = True
-    max_steps: int = 400
+    max_steps: int = 1000  # the horizon that robosuite has
 
     @property
     def main(self) -> str:
