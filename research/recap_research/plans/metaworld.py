@@ -101,9 +101,10 @@ def _demonstrations(
 
 
 def make_plan(plan: TablePlan, out: Path) -> Plan:
-    """Replay first, then every policy with its first seed before ours with others."""
+    """Replay first, then the policies, the most decisive first."""
     runs = []
-    for family, seed in [("ours", 0), *((f, 0) for f in OTHERS), *(("ours", s) for s in plan.seeds[1:])]:
+    ours = [("ours", seed) for seed in plan.seeds]
+    for family, seed in [*ours[:1], (OTHERS[0], 0), *ours[1:], *((name, 0) for name in OTHERS[1:])]:
         own = f"{family}-{seed}"
         policy = AgentConfig(str(checkpoint_of(out, own)))
         shots = plan.shots if own == "ours-0" else (5,)
