@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal, TypeAlias
 
 from recap.errors import InputError, one_of
@@ -52,6 +52,11 @@ class AgentConfig:
     def __post_init__(self) -> None:
         one_of("reaction", self.reaction, REACTIONS)
         one_of("matching", self.matching, MATCHINGS)
+        if self.policy in (EXPERT, HOLD):
+            usual = AgentConfig()
+            for name in (f.name for f in fields(self) if f.name not in ("policy", "device", "noise_seed")):
+                if getattr(self, name) != getattr(usual, name):
+                    raise InputError(f"'{self.policy}' retrieves nothing and has no network: leave {name} out")
         if self.settings_of is not None and self.policy != REPLAY:
             raise InputError(f"--settings-of is for replay: '{self.policy}' has settings of its own")
         if self.n_candidates is not None and self.n_candidates < 1:

@@ -95,7 +95,7 @@ def pusht(
         with progress_bar("demonstrations") as progress:
             run(spec, out, workers=workers or os.cpu_count() or 1, progress=progress)
     except KeyboardInterrupt as stop:
-        click.echo(f"recap: {stop or 'stopped'}", err=True)
+        click.echo(f"recap: {str(stop) or 'stopped'}", err=True)
         return 130
     click.echo(f"Dataset: {out} ({len(spec.demos())} demonstrations)")
     return 0
@@ -168,7 +168,7 @@ def dualarm(
                 run(spec, place, progress=progress)
             click.echo(f"Dataset: {place} ({spec.episodes} demonstrations)")
     except KeyboardInterrupt as stop:
-        click.echo(f"recap: {stop or 'stopped'}", err=True)
+        click.echo(f"recap: {str(stop) or 'stopped'}", err=True)
         return 130
     return 0
 
@@ -244,7 +244,7 @@ def _collect_suite(
         with progress_bar("demonstrations") as progress:
             collect_suite(spec, out, workers=workers or os.cpu_count() or 1, progress=progress)
     except KeyboardInterrupt as stop:
-        click.echo(f"recap: {stop or 'stopped'}", err=True)
+        click.echo(f"recap: {str(stop) or 'stopped'}", err=True)
         return 130
     click.echo(f"Dataset: {out} ({len(spec.demos())} demonstrations)")
     return 0

@@ -58,7 +58,8 @@ def collect_staged(
             assemble(staging, len(demos), out)
             shutil.rmtree(staging)
         except KeyboardInterrupt:
-            kept = f"{len(done)} of {len(demos)} demonstrations are done and kept in {staging}"
+            kept = f"{len(done)} of {len(demos)} demonstrations are done"
+            kept += f" and kept in {staging}" if staged(staging) else ", so nothing is kept"
             raise KeyboardInterrupt(f"stopped: {kept}; the same command resumes") from None
         finally:
             if staging.exists() and not staged(staging):

@@ -11,6 +11,12 @@ from recap.cli.one_line import in_one_line, run_script
 from recap.errors import InputError
 
 
+def caused(error: BaseException) -> BaseException:
+    """As numba and torch raise it where Ctrl-C meets them."""
+    error.__cause__ = KeyboardInterrupt()
+    return error
+
+
 def raises(error: BaseException) -> object:
     raise error
 
@@ -22,6 +28,8 @@ def raises(error: BaseException) -> object:
         (OSError(errno.ENOSPC, "No space left on device", "x.bin"), 2, "(x.bin): free some space"),
         (KeyboardInterrupt(), 130, "who: stopped"),
         (KeyboardInterrupt("kept 3 of 5"), 130, "who: kept 3 of 5"),
+        (caused(SystemError("compiled code returned a result with an exception set")), 130, "who: stopped"),
+        (caused(ImportError("cannot load a library")), 130, "who: stopped"),
     ],
 )
 def test_what_the_user_can_help_is_one_line(
@@ -36,6 +44,8 @@ def test_what_the_user_can_help_is_one_line(
 def test_what_the_user_cannot_help_is_shown_whole() -> None:
     with pytest.raises(ZeroDivisionError):
         in_one_line(lambda: 1 // 0)
+    with pytest.raises(SystemError):
+        in_one_line(lambda: raises(SystemError("not stopped by anyone")))
     with pytest.raises(InputError):
         in_one_line(lambda: raises(InputError("x")), debug=True)
 

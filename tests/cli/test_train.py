@@ -126,6 +126,23 @@ def test_ctrl_c_is_one_line_and_exit_code_130(
     assert call(capsys, *arguments)[0] == 0
 
 
+def test_ctrl_c_before_the_first_iteration_says_so(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    files: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from recap.training import trainer
+    from recap.training.processes import Stopped
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise Stopped
+
+    monkeypatch.setattr(trainer, "train", interrupted)
+    code, _, err = call(capsys, "debug", *settings(files), "--out", tmp_path / "run", "--iterations", 2)
+    assert (code, said(err)[-1]) == (130, "recap: stopped; the same command begins again or resumes")
+
+
 def test_a_dry_run_shows_the_plan_and_does_nothing(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

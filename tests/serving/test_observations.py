@@ -75,6 +75,9 @@ def test_the_usual_keys_become_an_observation() -> None:
         ({"prompt": 5}, "no text"),
         ({"prompt": "x" * 5000}, "1000 characters"),
         ({"observation/time_s": "now"}, "array of 1 numbers"),
+        ({"observation/time_s": [[1.0], [1.0, 2.0]]}, "array of 1 numbers"),
+        ({"observation/time_s": [1.0, 2.0]}, "array of 1 numbers"),
+        ({"observation/time_s": {"now": 1}}, "array of 1 numbers"),
         ({f"observation/objects/{i}": np.zeros(3) for i in range(40)}, "at most 32"),
     ],
 )

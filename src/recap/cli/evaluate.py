@@ -169,7 +169,7 @@ def evaluate(
                 progress=progress,
             )
     except KeyboardInterrupt as stop:
-        click.echo(f"recap: {stop or 'stopped'}", err=True)
+        click.echo(f"recap: {str(stop) or 'stopped'}", err=True)
         return 130
     show(render_summary(summary))
     results = read_info(out)[1]

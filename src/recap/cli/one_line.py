@@ -45,7 +45,23 @@ def in_one_line(run: Callable[[], object], who: str = "recap", *, debug: bool = 
         return _tell(who, f"'{error.name}' is not installed: pip install 'recap-robot[{extra}]'", 2)
     except KeyboardInterrupt as stop:
         return _tell(who, str(stop) or STOPPED, 130)
+    except (SystemError, ImportError) as error:
+        # Ctrl-C inside compiled code, or while a library is loaded, comes out as another error.
+        if not _was_stopped(error):
+            raise
+        return _tell(who, STOPPED, 130)
     return code if isinstance(code, int) else 0
+
+
+def _was_stopped(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is what an error came from."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def extra_of(module: str) -> str | None:

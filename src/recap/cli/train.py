@@ -85,6 +85,7 @@ def train(
       recap train debug --device cpu --out runs/debug
       recap train pusht-nano --set policy.inputs=S --set batch_size=256 --seed 1 --rollouts 500
     """
+    from recap.cli.one_line import STOPPED
     from recap.cli.terminal import say
     from recap.errors import InputError, one_of
 
@@ -141,7 +142,7 @@ def train(
             )
     except KeyboardInterrupt as stop:
         if is_main:
-            click.echo(f"recap: {stop or 'stopped; the same command begins again or resumes'}", err=True)
+            click.echo(f"recap: {str(stop) or STOPPED}", err=True)
         return 128 + int(getattr(stop, "number", 2))  # as a shell counts signals
     if is_main:
         early = "" if outcome.iterations == config.n_iterations else ", stopped early: it no longer improved"

@@ -47,16 +47,23 @@ class BlobFrames(LazySequence[U8]):
         return self.length
 
     def __iter__(self) -> Iterator[U8]:
-        return iter(self.frames)
+        return iter(self.video)
 
     def _item(self, number: int) -> U8:
-        return self.frames[number]
+        return self.video[number]
+
+    @property
+    def video(self) -> VideoFrames:
+        """The video, fetched again where its copy had to make space for others."""
+        if not self.frames.path.exists():
+            del self.frames
+        return self.frames
 
 
 def encode(frames: Sequence[U8], fps: float) -> bytes:
     """A video of these frames; one that is encoded already is cut out of its file without loss."""
     if isinstance(frames, BlobFrames) and frames.fps == fps:
-        return frames.frames.path.read_bytes()
+        return frames.video.path.read_bytes()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "video.mp4"
         if not (isinstance(frames, VideoFrames) and frames.fps == fps and _cut(frames, path)):

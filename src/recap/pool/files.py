@@ -6,14 +6,17 @@ import fcntl
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from recap.errors import DatasetError
+
+MAX_CACHE_BYTES = 8 * 2**30  # of copies in the temporary folder
 
 
 def sha256(data: bytes) -> str:
@@ -199,19 +202,45 @@ class RemoteFiles(Files):
 
 def cached(digest: str, name: str, load: Callable[[], bytes]) -> Path:
     """A local copy of contents that are stored elsewhere, kept by their hash."""
+    folder = _own_folder()
+    path = folder / f"{digest}{Path(name).suffix}"
+    if path.is_file() and sha256(path.read_bytes()) == digest:
+        os.utime(path)  # the oldest go first
+        return path
+    data = load()
+    check(data, digest, name)
+    _make_space(folder, len(data))
+    handle, partial = tempfile.mkstemp(dir=folder)
+    with os.fdopen(handle, "wb") as out:
+        out.write(data)
+    Path(partial).replace(path)
+    return path
+
+
+def _own_folder() -> Path:
+    """A folder for copies that nobody else can write to, or be sent elsewhere by."""
     folder = Path(tempfile.gettempdir()) / f"recap-blobs-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise PermissionError(f"{folder} belongs to another user: set TMPDIR to a place of your own")
-    path = folder / f"{digest}{Path(name).suffix}"
-    if not path.exists() or sha256(path.read_bytes()) != digest:
-        data = load()
-        check(data, digest, name)
-        handle, partial = tempfile.mkstemp(dir=folder)
-        with os.fdopen(handle, "wb") as out:
-            out.write(data)
-        Path(partial).replace(path)
-    return path
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise PermissionError(f"{folder} is a link or another user's: set TMPDIR to a place of your own")
+    if stat.S_IMODE(found.st_mode) != 0o700:
+        folder.chmod(0o700)
+    return folder
+
+
+def _make_space(folder: Path, n_bytes: int) -> None:
+    """Remove the copies that were not used for longest, so that all with one more stay within the limit."""
+    there = []
+    for entry in os.scandir(folder):
+        with suppress(FileNotFoundError):  # another process makes space too
+            there.append((entry.stat().st_mtime, entry.stat().st_size, entry.path))
+    left = MAX_CACHE_BYTES - n_bytes - sum(size for _, size, _ in there)
+    for _, size, path in sorted(there):
+        if left >= 0:
+            return
+        Path(path).unlink(missing_ok=True)
+        left += size
 
 
 def check(data: bytes, digest: str, name: str) -> None:

@@ -95,7 +95,9 @@ def read_observation(message: Mapping[str, Any], look: Look, time_s: float) -> O
     if keys.GOAL in message:
         goal = _pose(keys.GOAL, message[keys.GOAL], None if robot.goal is None else POSE_SIZES[robot.goal])
     if keys.TIME in message:
-        time_s = float(_numbers(keys.TIME, np.atleast_1d(np.asarray(message[keys.TIME])), 1)[0])
+        given = message[keys.TIME]
+        given = np.atleast_1d(given) if isinstance(given, np.ndarray | np.generic | int | float) else given
+        time_s = float(_numbers(keys.TIME, given, 1)[0])
     images = _images(message, look)
     missing = [camera for camera in look.requires.cameras if camera not in images]
     if missing:

@@ -326,7 +326,7 @@ class Films:
         """Where it lies."""
         frames = _frames(episode, camera)
         if isinstance(frames, BlobFrames):
-            return frames.frames.path
+            return frames.video.path
         key = hashlib.sha256(f"{episode.id}\0{camera}".encode()).hexdigest()
         with self._lock:
             if self._folder is None:

@@ -100,6 +100,20 @@ def test_stopped_and_resumed_is_as_if_never_stopped(collected: Path, tmp_path: P
     assert not staging.exists()
 
 
+def test_stopped_before_the_first_it_names_no_folder_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("recap_worlds.pusht.collecting.demonstrate", stopped)
+    with pytest.raises(KeyboardInterrupt) as told:
+        collect(SPEC, tmp_path / "disc")
+    assert "nothing is kept" in str(told.value)
+    assert ".partial" not in str(told.value)
+    assert not list(tmp_path.iterdir())
+
+
 def test_noise_is_executed_but_not_recorded() -> None:
     noisy = replace(SPEC, noise=12.0)
     demo = noisy.demos()[0]
