@@ -56,7 +56,9 @@ class AgentConfig:
             usual = AgentConfig()
             for name in (f.name for f in fields(self) if f.name not in ("policy", "device", "noise_seed")):
                 if getattr(self, name) != getattr(usual, name):
-                    raise InputError(f"'{self.policy}' retrieves nothing and has no network: leave {name} out")
+                    raise InputError(
+                        f"'{self.policy}' retrieves nothing and has no network: leave {name} out"
+                    )
         if self.settings_of is not None and self.policy != REPLAY:
             raise InputError(f"--settings-of is for replay: '{self.policy}' has settings of its own")
         if self.n_candidates is not None and self.n_candidates < 1:

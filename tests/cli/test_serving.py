@@ -18,6 +18,7 @@ from recap.cli import main
 from recap.pool.store import Pool
 
 ENV = {key: value for key, value in os.environ.items() if key != "RECAP_TOKEN"}
+STEPS = ("Loading", "Opening", "Preparing")  # what it says of itself before it is there
 Captured: TypeAlias = pytest.CaptureFixture[str]
 
 
@@ -56,7 +57,19 @@ def test_it_says_where_it_is_answers_and_ends_cleanly(tmp_path: Path, stop: sign
         finally:
             server.kill()
     assert (server.returncode, rest) == (0, "Stopped.\n")
-    assert [line.partition(" ")[0] for line in errors.splitlines()] == ["Loading"]
+    assert [line.partition(" ")[0] for line in errors.splitlines()] == list(STEPS)
+
+
+def test_it_speaks_before_it_loads_what_takes_long() -> None:
+    code = (
+        "import sys, recap.cli.terminal as t\n"
+        "heavy = {'lance', 'torch', 'numba'}\n"
+        "t.say = lambda text: (print(text, sorted(heavy & set(sys.modules))), 1 / 0)\n"
+        "from recap.cli import main\n"
+        "main(['serve', 'replay', '--pool', 'x'])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENV).stdout
+    assert told == "Loading replay … []\n"
 
 
 @pytest.mark.parametrize(
@@ -75,8 +88,7 @@ def test_a_mistake_is_one_line(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RECAP_TOKEN", raising=False)
     *loading, error = refused(capsys, *options)
-    assert len(loading) <= 1
-    assert all(line.startswith("Loading ") for line in loading)
+    assert [line.partition(" ")[0] for line in loading] == list(STEPS[: len(loading)])
     assert error.startswith("recap: ")
     assert words in error
 
@@ -88,7 +100,7 @@ def test_a_port_that_is_taken_is_one_line(
     Pool.create(tmp_path / "pool").add([random_episode("demo", 1)])
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = str(taken.getsockname()[1])
-        loading, error = refused(capsys, "replay", "--pool", str(tmp_path / "pool"), "--port", port)
-    assert loading.startswith("Loading ")
+        *loading, error = refused(capsys, "replay", "--pool", str(tmp_path / "pool"), "--port", port)
+    assert [line.partition(" ")[0] for line in loading] == list(STEPS)
     assert port in error
     assert "--port" in error

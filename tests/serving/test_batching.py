@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -122,3 +123,39 @@ def test_a_call_that_fails_as_a_whole_does_not_end_the_service() -> None:
         await batcher.stop()
 
     asyncio.run(story())
+
+
+class Client:
+    """Asks again as soon as it was answered, and soon again where it was turned away."""
+
+    def __init__(self, patience_s: float) -> None:
+        self.patience_s = patience_s
+        self.n_replies, self.served_at = 0, 0.0
+
+    async def drive(self, batcher: Batcher["Client", None], until: float) -> None:
+        while time.monotonic() < until:
+            try:
+                await batcher.ask(self)
+                self.n_replies += 1
+            except BusyError:
+                await asyncio.sleep(self.patience_s)
+
+
+def test_a_crowd_that_is_larger_than_the_queue_gets_equal_turns() -> None:
+    def serve(asked: Sequence[Client]) -> list[Exception | None]:
+        time.sleep(0.002)
+        for client in asked:
+            client.served_at = time.monotonic()
+        return [None] * len(asked)
+
+    async def story() -> list[Client]:
+        # The impatient ask ten times as often: they must not get ten times as much.
+        clients = [Client(0.001 if i % 2 else 0.01) for i in range(12)]
+        batcher: Batcher[Client, None] = Batcher(serve, Metrics(), 2, 1, lambda client: client.served_at)
+        batcher.start()
+        await asyncio.gather(*(client.drive(batcher, time.monotonic() + 2.0) for client in clients))
+        await batcher.stop()
+        return clients
+
+    replies = sorted(client.n_replies for client in asyncio.run(story()))
+    assert replies[0] >= 0.4 * replies[-1], replies

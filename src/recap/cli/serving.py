@@ -59,6 +59,8 @@ def serve(
       RECAP_TOKEN=a-long-secret recap serve pusht-nano --host 0.0.0.0
     """
     from recap.cli.terminal import say
+
+    say(f"Loading {policy} …")  # before what takes seconds to import
     from recap.serving.app import build_app, run
     from recap.serving.service import ServeSpec, Service
     from recap.serving.spec import Limits
@@ -75,8 +77,7 @@ def serve(
         token=token or os.environ.get("RECAP_TOKEN") or None,
         limits=Limits(max_batch=max_batch),
     )
-    say(f"Loading {policy} …")
-    service = Service.open(spec)
+    service = Service.open(spec, say)
 
     def ready(bound: int) -> None:
         shown = f"[{host}]" if ":" in host else host

@@ -34,7 +34,11 @@ def build_app(service: Service) -> web.Application:
     app = web.Application(middlewares=[make_guard(service), make_teller(service)], client_max_size=MAX_BODY)
     limits = service.spec.limits
     batcher: Batcher[Request, Reply] = Batcher(
-        service.serve, service.metrics, limits.max_waiting, limits.max_batch
+        service.serve,
+        service.metrics,
+        limits.max_waiting,
+        limits.max_batch,
+        lambda request: request.session.served_at,
     )
     socket = PolicySocket(service, batcher)
     app[SERVICE], app[BATCHER] = service, batcher

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
@@ -23,8 +24,9 @@ class Batcher(Generic[Asked, Answer]):
 
     Args:
         serve: called on the one thread with what waited together; one answer each, or an exception in place.
-        max_waiting: one more is turned away.
+        max_waiting: of one more, whoever was served last is turned away.
         max_batch: how many are served by one call.
+        served_at: when whoever asks was last served.
     """
 
     def __init__(
@@ -33,10 +35,13 @@ class Batcher(Generic[Asked, Answer]):
         metrics: Metrics,
         max_waiting: int,
         max_batch: int,
+        served_at: Callable[[Asked], float] = lambda asked: 0.0,
     ) -> None:
         self._serve, self._metrics, self._max_batch = serve, metrics, max_batch
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="recap-policy")
-        self._waiting: asyncio.Queue[tuple[Asked, float, asyncio.Future[Answer]]] = asyncio.Queue(max_waiting)
+        self._max_waiting, self._served_at = max_waiting, served_at
+        self._waiting: deque[tuple[Asked, float, asyncio.Future[Answer]]] = deque()
+        self._came = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -48,19 +53,28 @@ class Batcher(Generic[Asked, Answer]):
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        while not self._waiting.empty():
-            self._waiting.get_nowait()[2].cancel()
+        while self._waiting:
+            self._waiting.popleft()[2].cancel()
         await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
 
     async def ask(self, asked: Asked) -> Answer:
         """The answer; a BusyError at once when too many wait already."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        try:
-            self._waiting.put_nowait((asked, time.perf_counter(), answer))
-        except asyncio.QueueFull:
+        busy = BusyError(f"busy: {self._max_waiting} requests wait already; try again soon")
+        if len(self._waiting) >= self._max_waiting:
             self._metrics.busy.add()
-            raise BusyError(f"busy: {self._waiting.maxsize} requests wait already; try again soon") from None
-        self._metrics.waiting.set(self._waiting.qsize())
+            # Not who comes last: those who happen to ask in the right moment would get every turn.
+            times = [self._served_at(entry[0]) for entry in self._waiting]
+            latest = times.index(max(times))
+            if self._served_at(asked) >= times[latest]:
+                raise busy
+            turned_away = self._waiting[latest][2]
+            del self._waiting[latest]
+            if not turned_away.done():
+                turned_away.set_exception(busy)
+        self._waiting.append((asked, time.perf_counter(), answer))
+        self._came.set()
+        self._metrics.waiting.set(len(self._waiting))
         return await answer
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -70,14 +84,15 @@ class Batcher(Generic[Asked, Answer]):
     async def _work(self) -> None:
         loop, last = asyncio.get_running_loop(), 1
         while True:
-            batch = [await self._waiting.get()]
-            if self._waiting.qsize() + 1 < min(last, self._max_batch):
+            await self._came.wait()
+            if len(self._waiting) < min(last, self._max_batch):
                 await asyncio.sleep(LINGER_S)
-            while len(batch) < self._max_batch and not self._waiting.empty():
-                batch.append(self._waiting.get_nowait())
+            batch = [self._waiting.popleft() for _ in range(min(self._max_batch, len(self._waiting)))]
+            if not self._waiting:
+                self._came.clear()
             batch = [entry for entry in batch if not entry[2].done()]  # whoever has gone needs no answer
             last = len(batch)
-            self._metrics.waiting.set(self._waiting.qsize())
+            self._metrics.waiting.set(len(self._waiting))
             if not batch:
                 continue
             now = time.perf_counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,7 @@ class Session:
     fresh: Reset | None = None  # a reset that has come and is not yet carried out
     n_episodes: int = 0
     steps: int = 0  # control steps since the episode began
+    served_at: float = 0.0  # when, by the monotonic clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +110,15 @@ class Service:
         self.unusable: tuple[str, ...] = ()  # demonstrations that lack what retrieval reads
 
     @classmethod
-    def open(cls, spec: ServeSpec) -> Service:
-        """Load the policy and open the pool."""
+    def open(cls, spec: ServeSpec, say: Callable[[str], None] = lambda text: None) -> Service:
+        """Load the policy and open the pool; `say` is told each step before it is done."""
         suite = spec.suite
         place = spec.pool or (None if suite is None else suite.default_pool)
         if place is None:
             raise InputError(f"'{spec.agent.policy}' has no pool of its own: give --pool")
         own = policy_config(spec.agent)
         given = load_robot(Path(spec.robot)) if spec.robot is not None else None
+        say(f"Opening pool {place} …")
         pool = open_pool(place, given if own is None else own.robot)
         policy = load_policy(spec.agent)
         if policy is not None:
@@ -126,6 +128,8 @@ class Service:
             torch.set_num_threads(spec.n_threads or max(1, (os.cpu_count() or 1) - 1))
         # A view of its own: a writer that waits for its turn must not hold up the policy.
         source = Pool.open(pool.uri) if isinstance(pool, Pool) else pool
+        n = len(pool.view().episode_ids)
+        say(f"Preparing {n} demonstrations and a first reply; the first time this may take a minute …")
         service = cls(spec, pool, policy, source)
         service.warm_up()
         return service
@@ -302,6 +306,7 @@ class Service:
     def _begin(self, request: Request) -> None:
         """Carry out a reset, else count the steps since the last request."""
         session, fresh = request.session, request.session.fresh
+        session.served_at = time.monotonic()
         if fresh is None:
             session.steps += self.agent.n_action_steps if request.executed is None else request.executed
             return
