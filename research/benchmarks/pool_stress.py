@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,8 @@ def work(
             pool.compact()
         elif chance < 0.5:
             pool.tag(f"tag of {prefix}", move=True)
+        elif chance < 0.6 and options is None:  # where writers take turns
+            pool.prune(keep=3, older_than=timedelta(0))
 
 
 def read_log(log: Path) -> dict[str, set[str]]:

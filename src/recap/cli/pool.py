@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -164,14 +165,31 @@ def transform_of(store: Pool, robot: str | None) -> Callable[[Episode], Episode]
 @pool.command("rm")
 @click.argument("uri", metavar="POOL")
 @click.argument("ids", nargs=-1, required=True, metavar="EPISODE...")
-def remove(uri: str, ids: Sequence[str]) -> None:
+@click.option(
+    "--for-good", is_flag=True, help="Delete data, films, descriptors and old versions. No way back."
+)
+@click.option("--with-tags", is_flag=True, help="With --for-good: also tagged versions that have them.")
+def remove(uri: str, ids: Sequence[str], for_good: bool, with_tags: bool) -> None:
     """Take episodes out of the newest version; older versions keep them.
+
+    With --for-good nothing of them is left in the pool: every version that has them is removed. Copies
+    elsewhere stay: snapshots, exports, backups, caches of training and what a policy has learned.
 
     \b
     Example:
       recap pool rm pools/mine pusht/disc/-45/100000
+      recap pool rm pools/mine pusht/disc/-45/100000 --for-good
     """
+    from recap.errors import InputError
+
+    if with_tags and not for_good:
+        raise InputError("--with-tags is for --for-good: give that too")
     store = opened(uri)
+    if for_good:
+        gone = store.forget(list(ids), with_tags=with_tags)
+        click.echo(f"Deleted for good: {len(set(ids))} episodes, and {len(gone)} versions that had them")
+        click.echo(f"Next: recap pool verify {uri}; remove snapshots and exports that have them yourself")
+        return
     was = store.version
     version = store.remove(list(ids))
     click.echo(f"Removed {len(set(ids))} episodes: version {version} has {len(store)}")
@@ -229,6 +247,57 @@ def compact(uri: str) -> None:
     version = store.compact()
     click.echo(f"Version {version}: {before} fragments before, {store.stats()['n_fragments']} now")
     click.echo(f"Next: recap pool verify {uri}")
+
+
+@pool.command()
+@click.argument("uri", metavar="POOL")
+@click.option("--keep", type=click.IntRange(1), default=10, show_default=True, metavar="N", help="Newest.")
+@click.option(
+    "--older-than",
+    default="7d",
+    show_default=True,
+    metavar="AGE",
+    help="Not the newest for so long: 30m, 12h, 7d.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+def prune(uri: str, keep: int, older_than: str, dry_run: bool) -> None:
+    """Remove old versions, and files that only they needed. Tagged versions stay.
+
+    A version is removed when it is not among the newest N, has no tag, and has not been the newest for AGE:
+    running readers are past it by then. There is no way back to it.
+
+    \b
+    Example:
+      recap pool prune pools/mine --keep 10 --older-than 7d --dry-run
+    """
+    store, age = opened(uri), _age(older_than)
+    n = len(store.versions())
+    gone = store.prune(keep, age, dry_run=dry_run)
+    click.echo(f"{'It would remove' if dry_run else 'Removed'} {len(gone)} of {n} versions: {_ranges(gone)}")
+    click.echo(f"Next: recap pool ls {uri} --versions")
+
+
+def _age(text: str) -> timedelta:
+    import re
+
+    from recap.errors import InputError
+
+    units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+    found = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    if found is None:
+        raise InputError(f"cannot read --older-than '{text}': give a number and s, m, h or d, such as 7d")
+    return timedelta(**{units[found[2]]: int(found[1])})
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """1-3, 5."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(f"{a}-{b}" if b > a else str(a) for a, b in parts) or "none"
 
 
 @pool.command()

@@ -217,6 +217,11 @@ def cached(digest: str, name: str, load: Callable[[], bytes]) -> Path:
     return path
 
 
+def forget_copy(name: str) -> None:
+    """Remove the copy of a file that is named by its hash, where there is one."""
+    (_own_folder() / name.rpartition("/")[2]).unlink(missing_ok=True)
+
+
 def _own_folder() -> Path:
     """A folder for copies that nobody else can write to, or be sent elsewhere by."""
     folder = Path(tempfile.gettempdir()) / f"recap-blobs-{os.getuid()}"

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from recap.errors import InputError
 from recap.pool.files import Files
 from recap.pool.seals import read_seal
 from recap.pool.table import Index, Table
+
+if TYPE_CHECKING:
+    from recap.pool.store import Pool
 
 MAX_TAG = 200  # characters
 
@@ -68,3 +73,23 @@ def difference(before: Index, after: Index) -> Diff:
         removed=tuple(name for name in old if name not in new),
         changed=tuple(name for name in new if name in old and new[name] != old[name]),
     )
+
+
+def counts(pool: Pool) -> dict[str, Any]:
+    """What a pool holds, in numbers."""
+    view = pool.view()
+    episodes = list(view)
+    keys = ("task", "embodiment", "source")
+    return {
+        "version": view.version,
+        "n_episodes": len(episodes),
+        "n_frames": sum(map(len, episodes)),
+        "n_successes": sum(episode.success for episode in episodes),
+        "n_scenes": len({episode.scene_id for episode in episodes}),
+        **{key: dict(Counter(getattr(episode, key) for episode in episodes)) for key in keys},
+        "n_versions": len(pool.table.versions()),
+        "n_fragments": len(pool.table.head().get_fragments()),
+        "n_blobs": len(pool.files.names("blobs")),
+        "tags": pool.tags(),
+        "derived": sorted({name.split("/")[1] for name in pool.files.names("derived")}),
+    }

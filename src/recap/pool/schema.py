@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from recap.errors import DatasetError, InputError
-from recap.pool.blobs import BlobFrames, encode, put_blob
+from recap.pool.blobs import BlobFrames, blob_name, encode, put_blob
 from recap.pool.content import TEXTS, arrays_of, check_episode, digest_of, episode_of, meta_of
 from recap.pool.files import Files
 from recap.types import Episode
@@ -94,6 +94,13 @@ def take_apart(files: Files, episodes: Sequence[Episode], progress: Callable[[in
         rows.append(Row(digest_of(meta, arrays), meta, arrays))
         progress(len(rows), len(episodes))
     return rows
+
+
+def keep_films(files: Files, row: Row, episode: Episode) -> None:
+    """Write again what has gone of a row's videos since it was taken apart."""
+    for camera, digest in row.cameras.items():
+        if not files.exists(blob_name(digest)):
+            put_blob(files, encode(episode.images[camera], episode.fps))
 
 
 def table_of(rows: Sequence[Row], seqs: Sequence[int]) -> Any:

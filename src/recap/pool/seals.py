@@ -12,6 +12,9 @@ from typing import Any
 
 from recap.pool.files import Files, unsealed
 
+PRUNED = "seals/pruned.json"  # the newest version that was removed
+UNKNOWN = 2**62  # where that is damaged: there may be gaps anywhere
+
 
 @dataclass(frozen=True, slots=True)
 class Seal:
@@ -34,6 +37,16 @@ class Seal:
 def seal_name(version: int) -> str:
     """The file of a version's seal."""
     return f"seals/{version:010d}.json"
+
+
+def pruned_up_to(files: Files) -> int:
+    """The newest version that was removed; versions after it follow each other without gaps."""
+    try:
+        return int(unsealed(files.read(PRUNED))["version"])
+    except FileNotFoundError:
+        return 0
+    except (ValueError, KeyError):
+        return UNKNOWN
 
 
 def read_seal(files: Files, version: int) -> Seal | None:

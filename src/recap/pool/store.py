@@ -24,9 +24,9 @@ import json
 import random
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +36,11 @@ from recap.kinematics import tool_space
 from recap.pool.compaction import compact, is_due
 from recap.pool.content import check_episode, same_content
 from recap.pool.files import Files, open_files, sealed, sha256, unsealed
-from recap.pool.history import Diff, Version, difference, history, refuse_odd_tag
+from recap.pool.history import Diff, Version, counts, difference, history, refuse_odd_tag
 from recap.pool.layout import refuse_other_layout
 from recap.pool.live import ROBOT, LiveView, Loader
 from recap.pool.memory import MemoryPool
-from recap.pool.schema import table_of, take_apart
+from recap.pool.schema import keep_films, table_of, take_apart
 from recap.pool.table import Conflict, Damage, Index, Table
 from recap.robot import RobotSpec
 from recap.types import Episode
@@ -194,6 +194,8 @@ class Pool:
                     raise InputError(f"episode {row.id!a} is in pool {self.uri} already; leave it out")
             if not new:
                 return dataset
+            for row, episode in zip(rows, episodes, strict=True):
+                keep_films(self.files, row, episode)  # a prune may have removed what no version had yet
             first = max((key.seq for key in index.keys), default=-1) + 1
             fragment = self.table.write(dataset, table_of(new, range(first, first + len(new))))
             return self.table.append(dataset, fragment)
@@ -254,13 +256,39 @@ class Pool:
         """Give a version a name; a name that is in use is moved only by `move`."""
         refuse_odd_tag(name)
         target = int(self.table.head().version) if version is None else self.resolve(version)
-        file = f"tags/{sha256(name.encode('utf-8'))[:32]}.json"  # names are free text
         with self.files.turn():
             was = self.tags().get(name)
             if was is not None and was != target and not move:
                 raise InputError(f"tag '{name}' means version {was} already: choose another, or move it")
-            self.files.write(file, sealed({"name": name, "version": target}))
+            self.files.write(_tag_file(name), sealed({"name": name, "version": target}))
         return target
+
+    def untag(self, name: str) -> None:
+        """Take a name away; the version stays."""
+        self.files.remove(_tag_file(name))
+
+    def prune(self, keep: int, older_than: timedelta, *, dry_run: bool = False) -> list[int]:
+        """Remove old versions; tagged ones and the newest `keep` stay. Returns those that are removed.
+
+        Args:
+            older_than: for so long a version must no longer have been the newest: readers are still at it.
+            dry_run: only find them.
+        """
+        from recap.pool.pruning import prune
+
+        with self._lock:
+            return prune(self, keep, older_than, dry_run)
+
+    def forget(self, ids: Sequence[str], *, with_tags: bool = False) -> list[int]:
+        """Delete episodes for good, with every version that has them; returns those versions.
+
+        Args:
+            with_tags: tagged ones too; else such a tag refuses the whole.
+        """
+        from recap.pool.pruning import forget
+
+        with self._lock:
+            return forget(self, ids, with_tags)
 
     def tags(self) -> dict[str, int]:
         """Name -> version."""
@@ -317,23 +345,7 @@ class Pool:
 
     def stats(self) -> dict[str, Any]:
         """Counts and sizes."""
-        view = self.view()
-        episodes = list(view)
-        keys = ("task", "embodiment", "source")
-        counts = {key: dict(Counter(getattr(episode, key) for episode in episodes)) for key in keys}
-        return {
-            "version": view.version,
-            "n_episodes": len(episodes),
-            "n_frames": sum(map(len, episodes)),
-            "n_successes": sum(episode.success for episode in episodes),
-            "n_scenes": len({episode.scene_id for episode in episodes}),
-            **counts,
-            "n_versions": len(self.table.versions()),
-            "n_fragments": len(self.table.head().get_fragments()),
-            "n_blobs": len(self.files.names("blobs")),
-            "tags": self.tags(),
-            "derived": sorted({name.split("/")[1] for name in self.files.names("derived")}),
-        }
+        return counts(self)
 
     def _commit(self, step: Callable[[Any], Any]) -> int:
         """Run a step on the newest version, again where another writer was first; returns the version."""
@@ -376,3 +388,8 @@ class Pool:
         ids = self.ids()
         near = did_you_mean(episode_id, ids) if 0 < len(ids) <= 20 else "recap pool ls shows what it has"
         return InputError(f"pool {self.uri} has no episode {episode_id!a}: {near}")
+
+
+def _tag_file(name: str) -> str:
+    """Names are free text, and no file's."""
+    return f"tags/{sha256(name.encode('utf-8'))[:32]}.json"

@@ -24,7 +24,7 @@ from typing import Any
 from recap.errors import DatasetError
 from recap.pool.files import Files, sealed, sha256
 from recap.pool.schema import KEYS, SCHEMA, Row, rows_of
-from recap.pool.seals import Seal, read_seal, seal_name
+from recap.pool.seals import Seal, pruned_up_to, read_seal, seal_name
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -176,6 +176,8 @@ class Table:
         version = int(self._head.version)
         if "://" in self.uri:
             return max(version, int(self._head.latest_version))
+        if version <= pruned_up_to(self.files):
+            return max(version, *self.versions())
         while self.files.exists(manifest_name(version + 1)):  # one stat, far cheaper than a listing
             version += 1
         return version
@@ -281,12 +283,14 @@ class Table:
         operation = LanceOperation.Delete(changed, gone, "true")
         return self._commit(dataset, operation, new_op(what, n=len(keys)))
 
-    def replace(self, dataset: Any, gone: Sequence[int], new: Any, lost: Iterable[str]) -> Any:
-        """Commit a repair: without some fragments, which need not be readable, and with one more, or none."""
+    def replace(
+        self, dataset: Any, gone: Sequence[int], new: Any, lost: Iterable[str], what: str = "repair"
+    ) -> Any:
+        """Commit without some fragments, which need not be readable, and with one more, or none."""
         fragments = [] if new is None else [new]
         operation = LanceOperation.Update(removed_fragment_ids=list(gone), new_fragments=fragments)
         n = 0 if new is None else new.num_rows
-        return self._commit(dataset, operation, new_op("repair", n=n), lost)
+        return self._commit(dataset, operation, new_op(what, n=n), lost)
 
     def rewrite(self, dataset: Any, old: Sequence[Any], new: Any) -> Any:
         """Commit one fragment in place of several neighbours."""

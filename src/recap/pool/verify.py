@@ -14,9 +14,19 @@ from typing import Any
 from recap.errors import DatasetError
 from recap.pool.blobs import blob_name
 from recap.pool.files import Files, is_intact, sealed, sha256, unsealed
+from recap.pool.pruning import needed_files
 from recap.pool.salvage import find_rows
 from recap.pool.schema import Row, table_of
-from recap.pool.seals import Seal, logical_state, read_seals, rows_by_file, seal_name
+from recap.pool.seals import (
+    PRUNED,
+    UNKNOWN,
+    Seal,
+    logical_state,
+    pruned_up_to,
+    read_seals,
+    rows_by_file,
+    seal_name,
+)
 from recap.pool.store import MARK, MARKED, Pool
 from recap.pool.table import FOLDER, Conflict, Damage, Table, fragment_files, manifest_name
 
@@ -175,6 +185,7 @@ def _set_aside(seen: Survey) -> dict[str, str]:
 def _check_seals(seen: Survey) -> None:
     seen.seals = read_seals(seen.files)
     intact = {seal_name(version) for version in seen.seals}
+    intact |= {PRUNED} if pruned_up_to(seen.files) < UNKNOWN else set()
     there = seen.files.names("seals")
     for name in there:
         seen.read(name)
@@ -184,11 +195,15 @@ def _check_seals(seen: Survey) -> None:
 
 
 def _check_sealed_files(seen: Survey, aside: Mapping[str, str]) -> None:
+    pruned, there = pruned_up_to(seen.files), set(seen.table.versions())
+    needed = needed_files(seen.table, there) if pruned else set()
     for version, seal in sorted(seen.seals.items()):
         for name, digest in seal.files.items():
             data = seen.read(name)
             if (data is not None and sha256(data) == digest) or aside.get(name) == digest:
                 continue
+            if data is None and name not in needed and version <= pruned and version not in there:
+                continue  # of a version that was removed by a prune that did not get to its seal
             seen.changed[name] = digest
             if "/data/" in name or "/_deletions/" in name:
                 continue  # found below, with its episodes, where the newest version needs it

@@ -1,0 +1,188 @@
+"""Forgetting: old versions that nobody needs, and demonstrations for good.
+
+Both remove versions by Lance's own clean-up. A version that was removed keeps its seal, which lists what is
+left of the files that it brought, so that `verify` and readers go on checking those. Every step can be done
+again: what a stop leaves behind, the same call removes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from recap.errors import DatasetError, InputError
+from recap.pool.derived import read_shard, write_shard
+from recap.pool.files import forget_copy, sealed, sha256
+from recap.pool.schema import table_of
+from recap.pool.seals import PRUNED, Seal, pruned_up_to, read_seals, rows_by_file, seal_name
+from recap.pool.table import Damage, Table, fragment_files, reading
+
+if TYPE_CHECKING:
+    from recap.pool.store import Pool
+
+
+def prune(pool: Pool, keep: int, older_than: timedelta, dry_run: bool) -> list[int]:
+    """Remove versions that are neither among the newest `keep`, nor tagged, nor were the newest lately."""
+    if keep < 1:
+        raise InputError(f"keep is {keep}: give 1 or more, for the newest version always stays")
+    with pool.files.turn():
+        _refuse_damage(pool)
+        known, now, gone = pool.versions(), datetime.now(UTC), []
+        for version, next_one in list(pairwise(known))[: len(known) - keep]:
+            age = None if next_one.time is None else now - next_one.time  # since it is no longer the newest
+            if not version.tags and age is not None and age >= older_than:
+                gone.append(version.version)
+        if not dry_run:
+            _remove(pool, gone)
+        return gone
+
+
+def forget(pool: Pool, ids: Sequence[str], with_tags: bool) -> list[int]:
+    """Delete episodes for good: data, films, descriptors and every version that has them; returns those."""
+    files, table, names = pool.files, pool.table, set(ids)
+    with files.turn():
+        _refuse_damage(pool)
+        for version in table.versions():
+            table.seal_late(version)
+        seals = read_seals(files)
+        for name in ids:
+            if not any(name in seal.added for seal in seals.values()):
+                raise pool._no_episode(name)
+        held = {file for file, rows in rows_by_file(seals).items() if names & rows.keys()}
+        having = [v for v in table.versions() if held & _files_of(table.at(v))]
+        tags = {tag: v for tag, v in pool.tags().items() if v in having}
+        if tags and not with_tags:
+            shown = ", ".join(f"'{tag}' (version {v})" for tag, v in sorted(tags.items()))
+            raise InputError(f"tagged versions have it: {shown}; give --with-tags to remove these too")
+        _leave_out(pool, held, names)
+        for tag in tags:
+            pool.untag(tag)
+        _remove(pool, having)
+        _clear_descriptors(pool, names)
+        for name in files.names("quarantine"):
+            if name.removeprefix("quarantine/files/") in held or _mentions(files.read(name), names):
+                files.remove(name)
+        for seal in read_seals(files).values():
+            _rewrite(pool, seal, _without(seal, names))
+    table.forget()
+    return having
+
+
+def _refuse_damage(pool: Pool) -> None:
+    head = pool.table.head()
+    if pool.table.damaged or pool.table.index(head).unreadable:
+        raise DatasetError(f"pool {pool.uri} is damaged: run recap pool verify --repair first")
+
+
+def _files_of(dataset: Any) -> set[str]:
+    """What a version needs of the table's files, beside its manifest."""
+    return {name for fragment in dataset.get_fragments() for name in fragment_files(fragment.metadata)}
+
+
+def needed_files(table: Table, versions: Iterable[int]) -> set[str]:
+    """What versions need of the table's files, as far as they can be read."""
+    found: set[str] = set()
+    for version in versions:
+        with suppress(Damage):
+            found |= _files_of(table.at(version))
+    return found
+
+
+def _leave_out(pool: Pool, held: set[str], ids: set[str]) -> None:
+    """Commit the newest version with other files in place of those that hold the episodes."""
+    table = pool.table
+    head = table.head()
+    old = [f for f in head.get_fragments() if fragment_files(f.metadata)[0] in held]
+    if not old:
+        return
+    seqs = {key.id: key.seq for key in table.index(head).keys}
+    rows = [row for f in old for row in table.fragment_rows(head, f.fragment_id) if row.id not in ids]
+    rows.sort(key=lambda row: seqs[row.id])
+    new = table.write(head, table_of(rows, [seqs[row.id] for row in rows])) if rows else None
+    table.replace(head, [f.fragment_id for f in old], new, (), "forget")
+
+
+def _remove(pool: Pool, gone: Sequence[int]) -> None:
+    """Take versions away, and what only they needed."""
+    files, table = pool.files, pool.table
+    head = table.head()
+    if gone:  # first: readers that are further behind than this look for the newest version by name
+        newest = max(*gone, pruned_up_to(files))
+        files.write(PRUNED, sealed({"version": newest}))
+        local = "://" not in pool.uri  # where writers take turns, what belongs to no version is left over
+        with reading("clean-up"):
+            head.cleanup_old_versions(
+                versions=list(gone), delete_unverified=local, error_if_tagged_old_versions=False
+            )
+    left = table.versions()
+    kept = [table.at(version) for version in left]
+    needed = {name for dataset in kept for name in _files_of(dataset)}
+    for seal in read_seals(files).values():
+        if seal.version not in left and seal.version <= pruned_up_to(files):
+            _rewrite(pool, seal, _only(seal, needed))
+    films = {digest for dataset in kept for digest in _films_of(dataset)}
+    for name in files.names("blobs"):
+        digest = name.rpartition("/")[2].partition(".")[0]
+        if digest not in films:
+            files.remove(name)
+            forget_copy(name)
+
+
+def _films_of(dataset: Any) -> set[str]:
+    with reading(f"version {dataset.version}"):
+        column = dataset.scanner(columns=["camera_sha256"]).to_table()["camera_sha256"]
+        return {digest for digests in column.to_pylist() for digest in digests or ()}
+
+
+def _only(seal: Seal, needed: set[str]) -> Seal:
+    """What is left of a version that was removed."""
+    return replace(
+        seal,
+        rows={file: rows for file, rows in seal.rows.items() if file in needed},
+        files={file: digest for file, digest in seal.files.items() if file in needed},
+    )
+
+
+def _without(seal: Seal, ids: set[str]) -> Seal:
+    """A seal as if the episodes had never been."""
+    keep: Callable[[Any], dict[str, str]] = lambda part: {k: v for k, v in part.items() if k not in ids}  # noqa: E731
+    return replace(
+        seal,
+        added=keep(seal.added),
+        removed=tuple(name for name in seal.removed if name not in ids),
+        rows={file: keep(rows) for file, rows in seal.rows.items()},
+    )
+
+
+def _rewrite(pool: Pool, seal: Seal, new: Seal) -> None:
+    if new != seal:
+        pool.files.write(seal_name(seal.version), sealed(asdict(new)))
+
+
+def _clear_descriptors(pool: Pool, ids: set[str]) -> None:
+    files = pool.files
+    for name in (name for name in files.names("derived") if name.endswith(".safetensors")):
+        header, terms = read_shard(files.read(name))
+        if not ids & {episode for episode, _, _ in header["episodes"]}:
+            continue
+        keys, rows, start = [], [], 0
+        for episode, digest, n in header["episodes"]:
+            if episode not in ids:
+                keys.append((episode, digest))
+                rows.append({term: values[start : start + n] for term, values in terms.items()})
+            start += n
+        if keys:
+            maker: Any = SimpleNamespace(fingerprint=header["fingerprint"], dims=header["dims"])
+            data = write_shard(maker, keys, rows)
+            files.write(f"{name.rpartition('/')[0]}/{sha256(data)}.safetensors", data)
+        files.remove(name)
+    pool._loader.derived.forget()
+
+
+def _mentions(data: bytes, ids: set[str]) -> bool:
+    return any(name.encode("utf-8") in data for name in ids)
