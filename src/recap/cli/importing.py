@@ -45,7 +45,7 @@ def parse_mapping(texts: Sequence[str]) -> dict[str, str]:
 @click.option(
     "--map", "maps", multiple=True, metavar="FIELD=KEY", help="Where a field comes from; repeatable."
 )
-@click.option("--format", "format_", metavar="NAME", help="lerobot, act, robomimic, robotwin or tracked.")
+@click.option("--format", "format_", metavar="NAME", help="What SOURCE is, such as lerobot or egodex.")
 @click.option("--fps", type=float, metavar="HZ", help="The rate it was recorded at, if it does not say.")
 @click.option("--skip-damaged", is_flag=True, help="Count damaged episodes as warnings, as pool add would.")
 def inspect(

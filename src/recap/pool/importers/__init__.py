@@ -1,10 +1,10 @@
-"""Imports demonstrations of other formats: LeRobot, ACT, robomimic, RoboTwin 2.0 or tracked poses."""
+"""Imports demonstrations of other formats: LeRobot, ACT, robomimic, RoboTwin 2.0, tracked hands."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -20,12 +20,18 @@ READERS = {
     "robomimic": "recap.pool.importers.robomimic:RobomimicReader",
     "robotwin": "recap.pool.importers.robotwin:RobotwinReader",
     "tracked": "recap.pool.importers.tracked:TrackedReader",
+    "egodex": "recap.pool.importers.hand_formats:EgoDexReader",
+    "hot3d": "recap.pool.importers.hand_formats:Hot3dReader",
+    "h2o": "recap.pool.importers.hand_formats:H2oReader",
+    "egoverse": "recap.pool.importers.hand_formats:EgoVerseReader",
+    "landmarks": "recap.pool.importers.hands:LandmarksReader",
 }
 FORMATS = tuple(READERS)
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?:@[\w./-]+)?")  # ORG/NAME[@REVISION]
 _EXPECTED = (
     "expected a LeRobot folder (meta/info.json), ACT's episodes (episode_0.hdf5), a robomimic file "
-    "(data/demo_0/actions), RoboTwin episodes (data/episode0.hdf5) or tracked poses (poses.csv)"
+    "(data/demo_0/actions), RoboTwin episodes (data/episode0.hdf5), tracked poses (poses.csv), or hands as "
+    "EgoDex, HOT3D, H2O or EgoVerse have them, or landmarks.npz"
 )
 
 
@@ -93,6 +99,9 @@ def _detect_folder(path: Path) -> str:
             return "act" if act.recognises(opened) else "robotwin"
     if episode_folders(path):
         return "tracked"
+    hands = _detect_hands(path)
+    if hands is not None:
+        return hands
     files = sorted(child for child in islice(path.rglob("*"), 1000) if child.is_file())
     inside = [file for file in files if file.suffix in (".hdf5", ".h5")]
     likely = [file.parents[1] if file.parent.name == "data" else file for file in inside]  # RoboTwin's, or it
@@ -104,7 +113,30 @@ def _detect_folder(path: Path) -> str:
     raise DatasetError(f"{path} is of no known format: found files: {found}; {_EXPECTED}")
 
 
+def _detect_hands(path: Path) -> str | None:
+    """Which recording of hands a folder holds."""
+    patterns = {
+        "hot3d": ("*hand_pose_trajectory.jsonl", "*/*hand_pose_trajectory.jsonl"),
+        "h2o": ("hand_pose/*.txt", "cam4/hand_pose", "*/cam4/hand_pose", "*/*/cam4/hand_pose"),
+        "egoverse": ("zarr.json", "*/zarr.json"),
+    }
+    for name, places in patterns.items():
+        if any(True for place in places for _ in islice(path.glob(place), 1)):
+            return name
+    files = sorted(islice((file for place in ("*.hdf5", "*/*.hdf5") for file in path.glob(place)), 100))
+    return "egodex" if files and _is_egodex(files) else None
+
+
+def _is_egodex(files: Sequence[Path]) -> bool:
+    from recap.pool.importers import hdf5
+
+    with hdf5.opened(hdf5.first_readable(files)) as file:
+        return hdf5.has(file, "transforms/leftHand") or hdf5.has(file, "transforms/rightHand")
+
+
 def _detect_file(path: Path) -> str:
+    if path.suffix == ".npz" and path.name != "poses.npz":
+        return "landmarks"
     if path.name in ("poses.csv", "poses.npz"):
         raise DatasetError(f"{path} is part of a folder of tracked poses: did you mean '{path.parent}'?")
     from recap.pool.importers import act, hdf5, robomimic, robotwin
@@ -120,6 +152,8 @@ def _detect_file(path: Path) -> str:
             return "robotwin"
         if act.recognises(file):
             return "act"
+        if hdf5.has(file, "transforms/leftHand"):
+            return "egodex"
         found = ", ".join(sorted(repr(name) for name in list(file)[:8])) or "nothing"
     raise DatasetError(f"{path} is of no known format: found the groups {found}; {_EXPECTED}")
 

@@ -137,7 +137,7 @@ def find_texts(path: Path, places: Sequence[tuple[str, str | None]]) -> list[str
 
 
 def _find_text(file: Any, path: Path, key: str, attribute: str | None) -> str | TextPlace | None:
-    node = member(file, key) if has(file, key) else None
+    node = file if key == "/" else member(file, key) if has(file, key) else None
     if attribute is None and isinstance(node, h5py.Dataset):
         stored = node
     elif attribute is not None and node is not None and attribute in node.attrs:

@@ -45,7 +45,7 @@ VIDEO = "video.mp4"
 _CSV = {"xyz": ("x", "y", "z"), "quaternion": ("qw", "qx", "qy", "qz"), "gripper": ("gripper",)}
 _WIDTHS = {name: len(columns) for name, columns in _CSV.items()}
 _MARKS = ("seen", "speed")
-_SPACE = "absolute poses of the next frame, each hand xyz in metres, 6-D rotation, gripper 0 to 1"
+SPACE = "absolute poses of the next frame, each hand xyz in metres, 6-D rotation, gripper 0 to 1"
 _MAX_LINE = 4096
 _SLACK_S = 0.5  # cameras and trackers do not stop at the same instant
 
@@ -135,7 +135,7 @@ class TrackedReader(Reader):
             images=frames,
             task=words,
             embodiment="hand",
-            action_space=_SPACE,
+            action_space=SPACE,
             source=f"tracked:{folder.name}",
             attributes=attributes,
         )

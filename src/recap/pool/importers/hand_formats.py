@@ -1,0 +1,301 @@
+"""Published recordings of hands: EgoDex, HOT3D, H2O and EgoVerse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recap.errors import DatasetError, InputError
+from recap.geometry3 import matrix_to_quaternion, quaternion_to_matrix
+from recap.hands.landmarks import SIDES
+from recap.hands.tool import N_LANDMARKS
+from recap.lazy import LazySequence
+from recap.pool.importers import hdf5
+from recap.pool.importers.encoded import decode_image
+from recap.pool.importers.hands import Hand, HandsReader, Recording, hand_of
+from recap.pool.importers.source import MAX_ARRAY_BYTES, MAX_FRAMES, as_dataset_error, check_size, read_text
+from recap.types import F64, U8
+from recap.video import VideoFrames, video_length
+
+FINGERS = ("Thumb", "IndexFinger", "MiddleFinger", "RingFinger", "LittleFinger")
+JOINTS = ("Knuckle", "IntermediateBase", "IntermediateTip", "Tip")
+# UmeTrack and Aria have tips first, then the wrist, and the middle of the palm last: it stands for the base
+# of the thumb, which they lack; both are fixed in the palm.
+TIPS_FIRST = [5, 20, 6, 7, 0, 8, 9, 10, 1, 11, 12, 13, 2, 14, 15, 16, 3, 17, 18, 19, 4]
+Y_UP = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])  # turns y upwards into z upwards
+
+
+class EgoDexReader(HandsReader):
+    """`task/N.hdf5` with `transforms/*` (t, 4, 4) in ARKit's world, m, y up; `N.mp4` beside it; 30 Hz."""
+
+    name = "egodex"
+
+    def find(self, path: Path) -> list[Path]:
+        if path.is_file():
+            return [path]
+        found = [*path.glob("*.hdf5")] or [*path.glob("*/*.hdf5")]
+        return sorted(found, key=lambda file: (str(file.parent), file.stem.zfill(12)))
+
+    def load(self, file: Path) -> Recording:
+        with hdf5.opened(file) as opened:
+            hands = {side: _egodex_hand(opened, side) for side in SIDES}
+        n = min(len(hand.xyz) for hand in hands.values())
+        film = file.with_suffix(".mp4")
+        images: dict[str, Sequence[U8]] = {}
+        if film.is_file():
+            there = video_length(film, 30.0)
+            if there < n:
+                raise DatasetError(f"{film} has {there} frames, the poses {n}; restore the film")
+            images["video"] = VideoFrames(film, 0, there, 30.0)
+        return Recording(np.arange(n) / 30, hands, "", images)
+
+    def task(self, file: Path, recording: Recording) -> str:
+        """A task that can be done both ways has two descriptions, and says which is meant."""
+        names = ("llm_description", "llm_description2", "which_llm_description")
+        one, two, which = hdf5.read_texts(file, [("/", name) for name in names])
+        return (two if which == "2" else one) or ""
+
+
+def _egodex_hand(file: Any, side: str) -> Hand:
+    names = [f"{side}Hand", *(f"{side}{finger}{joint}" for finger in FINGERS for joint in JOINTS)]
+    frames = [hdf5.read_numbers(file, f"transforms/{name}").reshape(-1, 4, 4) for name in names]
+    points = np.stack([frame[:, :3, 3] for frame in frames], axis=1) @ Y_UP.T
+    key = f"confidences/{side}Hand"
+    if hdf5.has(file, key):  # 0: ARKit made it up
+        points[hdf5.read_numbers(file, key).reshape(-1) <= 0] = np.nan
+    return hand_of(points)
+
+
+class Hot3dReader(HandsReader):
+    """`umetrack_hand_pose_trajectory.jsonl` with its hand's profile, or MANO's wrists; world of the headset.
+
+    Of MANO only the wrist is read, for its model may not be passed on: the gripper then stays open.
+    """
+
+    name = "hot3d"
+
+    def find(self, path: Path) -> list[Path]:
+        folders = [path] if [*path.glob("*hand_pose_trajectory.jsonl")] else sorted(path.iterdir())
+        return [
+            folder for folder in folders if folder.is_dir() and [*folder.glob("*hand_pose_trajectory.jsonl")]
+        ]
+
+    def load(self, file: Path) -> Recording:
+        profiles = sorted(file.glob("*hand_user_profile.json"))
+        umetrack = file / "umetrack_hand_pose_trajectory.jsonl"
+        model = UmeTrack.load(profiles[0]) if profiles and umetrack.is_file() else None
+        poses = umetrack if model is not None else file / "mano_hand_pose_trajectory.jsonl"
+        check_size(poses.name, (), poses.stat().st_size)
+        with poses.open(encoding="utf-8") as opened:
+            lines = [json.loads(line) for line in islice(opened, MAX_FRAMES) if line.strip()]
+        times = np.array([int(line["timestamp_ns"]) for line in lines]) / 1e9
+        hands = {}
+        for number, side in enumerate(SIDES):
+            found = [line["hand_poses"].get(str(number)) for line in lines]
+            wrists = np.stack([np.full((4, 4), np.nan) if pose is None else _wrist(pose) for pose in found])
+            if model is None:
+                quaternion = np.full((len(times), 4), np.nan)
+                known = np.isfinite(wrists[:, 0, 0])
+                quaternion[known] = matrix_to_quaternion(wrists[known, :3, :3])
+                hands[side] = Hand(wrists[:, :3, 3], quaternion, np.where(known, 1.0, np.nan))
+            else:
+                points = np.full((len(times), N_LANDMARKS, 3), np.nan)
+                for row, pose in enumerate(found):
+                    if pose is not None:
+                        points[row] = model.landmarks(np.array(pose["joint_angles"]), wrists[row], side)
+                hands[side] = hand_of(points)
+        return Recording(times, hands)
+
+
+def _wrist(pose: Mapping[str, Any]) -> F64:
+    """(4, 4) of `{t_xyz, q_wxyz}`, w first."""
+    out = np.eye(4)
+    out[:3, :3] = quaternion_to_matrix(np.array(pose["wrist_xform"]["q_wxyz"], np.float64))
+    out[:3, 3] = pose["wrist_xform"]["t_xyz"]
+    return out
+
+
+@dataclass(frozen=True)
+class UmeTrack:
+    """The left hand of a person: four joints a finger, 21 landmarks that are skinned to 17 frames."""
+
+    axes: F64  # (20, 3)
+    rests: F64  # (20, 3) m
+    places: F64  # (21, 3) m
+    weights: F64  # (21, 17)
+
+    @classmethod
+    def load(cls, path: Path) -> UmeTrack:
+        """From the `hand_model` of a profile, whose lengths are in mm."""
+        model = json.loads(read_text_of(path))["hand_model"]
+        bones = np.array(model["landmark_rest_bone_indices"], int).reshape(N_LANDMARKS, -1)
+        shares = np.array(model["landmark_rest_bone_weights"], np.float64).reshape(N_LANDMARKS, -1)
+        weights = np.zeros((N_LANDMARKS, 17))
+        for row, (at, share) in enumerate(zip(bones, shares, strict=True)):
+            weights[row, at[share != 0]] = share[share != 0]
+        axes, rests = (
+            np.array(model[f"joint_{key}"], np.float64)[:20] for key in ("rotation_axes", "rest_positions")
+        )
+        return cls(axes, rests / 1000, np.array(model["landmark_rest_positions"], np.float64) / 1000, weights)
+
+    def landmarks(self, angles: F64, wrist: F64, side: str) -> F64:
+        """(21, 3) in our order; a right hand is the left one with its x mirrored."""
+        wrist = wrist * np.array([-1.0, 1, 1, 1]) if side == "right" else wrist
+        frames = [wrist, wrist]
+        for finger in range(5):
+            frame = wrist
+            for joint in range(4 * finger, 4 * finger + 4):
+                turn = _turn(self.axes[joint], float(angles[joint]))
+                local = np.eye(4)
+                local[:3, :3], local[:3, 3] = turn, self.rests[joint] - turn @ self.rests[joint]
+                frame = frame @ local
+                if joint > 4 * finger:  # the first joint of a finger has no frame of its own
+                    frames.append(frame)
+        flat = np.column_stack([self.places, np.ones(N_LANDMARKS)])
+        moved = np.einsum("kf,fij,kj->ki", self.weights, np.stack(frames), flat)
+        return np.asarray(moved[TIPS_FIRST, :3])
+
+
+class H2oReader(HandsReader):
+    """A camera's `hand_pose/*.txt`, 2 × (flag + 21 × 3) in its frame, and `cam_pose/*.txt`; 30 Hz."""
+
+    name = "h2o"
+
+    def find(self, path: Path) -> list[Path]:
+        if (path / "hand_pose").is_dir():
+            return [path]
+        found = [folder.parent for folder in islice(path.glob("**/cam4/hand_pose"), 100_000)]
+        return sorted(found)
+
+    def load(self, file: Path) -> Recording:
+        files = sorted((file / "hand_pose").glob("*.txt"))
+        rows = np.stack([_numbers(text, 128) for text in files]).reshape(len(files), 2, 64)
+        cameras = np.stack([_numbers(file / "cam_pose" / text.name, 16).reshape(4, 4) for text in files])
+        hands = {}
+        for side, row in zip(SIDES, np.moveaxis(rows, 1, 0), strict=True):
+            points = row[:, 1:].reshape(-1, N_LANDMARKS, 3)
+            points = np.einsum("tij,tkj->tki", cameras[:, :3, :3], points) + cameras[:, None, :3, 3]
+            points[row[:, 0] < 0.5] = np.nan
+            hands[side] = hand_of(points)
+        folder = next((file / name for name in ("rgb", "rgb256") if (file / name).is_dir()), None)
+        images: dict[str, Sequence[U8]] = {}
+        if folder is not None:
+            pictures = [
+                next(iter(folder.glob(f"{text.stem}.*")), folder / f"{text.stem}.jpg") for text in files
+            ]
+            images["rgb"] = Pictures(pictures)
+        return Recording(np.arange(len(files)) / 30, hands, "", images)
+
+
+class EgoVerseReader(HandsReader):
+    """A Zarr v3 store an episode: `{side}.obs_keypoints` (t, 63) or `obs_ee_pose`, xyz and wxyz; padded."""
+
+    name = "egoverse"
+
+    def find(self, path: Path) -> list[Path]:
+        return (
+            [path] if (path / "zarr.json").is_file() else sorted(f.parent for f in path.glob("*/zarr.json"))
+        )
+
+    def load(self, file: Path) -> Recording:
+        store = _zarr(file)
+        said = dict(store.attrs)
+        n, fps = int(said["total_frames"]), float(said.get("fps", 30))
+        embodiment = str(said.get("embodiment") or said.get("robot_type") or "")
+        hands = {}
+        for side in SIDES:
+            if f"{side}.obs_keypoints" in store:
+                points = _array(store, f"{side}.obs_keypoints", n).reshape(n, N_LANDMARKS, 3)
+                raw = embodiment.startswith("aria") and f"{side}.obs_aria_keypoints" not in store
+                points = points[:, TIPS_FIRST] if raw else points
+                bad = (np.abs(points) >= 1e8).any(axis=(1, 2)) | (points == 0).all(axis=(1, 2))
+                points[bad] = np.nan  # 1e9, or zeros: nothing was tracked
+                hands[side] = hand_of(points)
+            elif f"{side}.obs_ee_pose" in store:
+                pose = _array(store, f"{side}.obs_ee_pose", n)
+                known = (np.abs(pose) < 1e8).all(axis=1) & (np.linalg.norm(pose[:, 3:], axis=1) > 1e-3)
+                pose[~known] = np.nan
+                hands[side] = Hand(pose[:, :3], pose[:, 3:7], np.where(known, 1.0, np.nan))
+        times = np.arange(n) / fps
+        if "obs_rgb_timestamps_ns" in store:
+            times = _array(store, "obs_rgb_timestamps_ns", n).reshape(-1) / 1e9
+        keys = sorted(key for key in store if key.startswith("images."))
+        images: dict[str, Sequence[U8]] = {key: ZarrPictures(file, key, n) for key in keys}
+        task = str(said.get("task_description") or said.get("task_name") or said.get("task") or "")
+        return Recording(times, hands, task, images)
+
+
+class Pictures(LazySequence[U8]):
+    """Files of pictures."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._files = files
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def _item(self, number: int) -> U8:
+        file = self._files[number]
+        with as_dataset_error(file):
+            return np.ascontiguousarray(decode_image(file.read_bytes(), file.name)[..., ::-1])
+
+
+class ZarrPictures(LazySequence[U8]):
+    """JPEG bytes of a Zarr array."""
+
+    def __init__(self, store: Path, key: str, length: int) -> None:
+        self._store, self._key, self._length = store, key, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def _item(self, number: int) -> U8:
+        with as_dataset_error(self._store, self._key):
+            data = bytes(_zarr(self._store)[self._key][number : number + 1][0])
+            return np.ascontiguousarray(decode_image(data, self._key)[..., ::-1])
+
+
+def _zarr(path: Path) -> Any:
+    try:
+        import zarr
+    except ImportError:
+        raise InputError(
+            "EgoVerse is in Zarr, which is not installed: pip install 'recap-robot[hands]'", code="hands.zarr"
+        ) from None
+    return zarr.open_group(str(path), mode="r", zarr_format=3)
+
+
+def _array(store: Any, key: str, n: int) -> F64:
+    """The first n rows; what follows is padding."""
+    array = store[key]
+    check_size(key, array.shape, 8)
+    if array.shape[0] < n:
+        raise ValueError(f"{key} has {array.shape[0]} rows, total_frames is {n}")
+    return np.array(array[:n], np.float64)
+
+
+def _numbers(file: Path, n: int) -> F64:
+    values = np.array(read_text(file).split(), np.float64)
+    if len(values) != n:
+        raise ValueError(f"{file.name} has {len(values)} numbers, not {n}")
+    return values
+
+
+def read_text_of(path: Path) -> str:
+    """A file that may hold a mesh."""
+    check_size(path.name, (), path.stat().st_size, MAX_ARRAY_BYTES)
+    return path.read_text(encoding="utf-8")
+
+
+def _turn(axis: F64, angle: float) -> F64:
+    x, y, z = axis
+    length = float(np.linalg.norm(axis)) or 1.0
+    k = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]]) / length
+    angle *= length
+    return np.asarray(np.eye(3) + np.sin(angle) * k + (1 - np.cos(angle)) * k @ k)

@@ -1,0 +1,217 @@
+"""Recordings of hands: what all formats share, and plain arrays of landmarks.
+
+Each becomes the tool that its hands stand for (`recap.hands.tool`), in metres in the recording's world, with
+z upwards where the format says what is up. Frames without a hand cut a recording, as with tracked poses.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.errors import DatasetError, InputError
+from recap.geometry3 import matrix_to_quaternion
+from recap.hands.landmarks import SIDES, load_landmarks
+from recap.hands.lift import LEAST_FRAMES, runs
+from recap.hands.tool import grip_events, openness, snapped, tool_path
+from recap.pool.importers.mapping import IMAGE, NEXT, SourceKey
+from recap.pool.importers.source import (
+    Damage,
+    PickedFrames,
+    RawEpisode,
+    Reader,
+    as_dataset_error,
+    read_text,
+)
+from recap.pool.importers.tracked import SPACE
+from recap.types import F64, U8
+
+HALF = 0.5  # of a recording's frames: a hand seen in fewer is not part of what is shown
+
+
+@dataclass(frozen=True)
+class Hand:
+    """One hand of a recording as a tool; not numbers where it was not seen."""
+
+    xyz: F64  # (t, 3)
+    quaternion: F64  # (t, 4), w first
+    gripper: F64  # (t,)
+
+    @property
+    def seen(self) -> NDArray[np.bool_]:
+        """(t,)"""
+        return np.asarray(np.isfinite(self.xyz).all(axis=1) & np.isfinite(self.quaternion).all(axis=1))
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One file or folder."""
+
+    times: F64
+    hands: Mapping[str, Hand]
+    task: str = ""
+    images: Mapping[str, Sequence[U8]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Take:
+    """A stretch without a gap."""
+
+    path: Path
+    begin: int
+    end: int
+    number: int | None
+
+
+def hand_of(points: NDArray[Any]) -> Hand:
+    """The tool of points (t, 21, 3) in our order; a frame that lacks one is not seen."""
+    path = tool_path(points)
+    quaternion = np.full((len(points), 4), np.nan)
+    quaternion[path.seen] = matrix_to_quaternion(path.rotation[path.seen])
+    share = openness(path)
+    return Hand(path.position, quaternion, snapped(share, grip_events(share) if path.moves else []))
+
+
+class HandsReader(Reader):
+    """What the formats share: sides, gaps, keys."""
+
+    name: str  # of the format
+
+    def __init__(self, path: Path, fps: float | None = None) -> None:
+        if fps is not None:
+            raise InputError(f"{path} has its own times: leave --fps out, and resample what was read")
+        self.path = path
+        files = self.find(path)
+        if not files:
+            raise DatasetError(f"{path} holds no {self.name} recording")
+        seen: dict[Path, dict[str, NDArray[np.bool_]]] = {}
+        self._broken: list[tuple[Path, str]] = []
+        first: Recording | None = None
+        for file in files:
+            try:
+                with as_dataset_error(file):
+                    recording = self.load(file)
+            except DatasetError as error:
+                self._broken.append((file, str(error)))
+                continue
+            masks = {side: hand.seen for side, hand in recording.hands.items()}
+            seen[file] = {side: mask for side, mask in masks.items() if mask.mean() >= HALF}
+            first = recording if first is None and seen[file] else first
+        if first is None:
+            why = self._broken[0][1] if self._broken else f"{path} shows no hand in half of its frames"
+            raise DatasetError(why)
+        shown = [set(sides) for sides in seen.values() if sides]
+        self.sides = [side for side in SIDES if all(side in sides for sides in shown)]
+        if not self.sides:
+            raise DatasetError(
+                f"{path} shows the left hand in some recordings, the right in others; add them apart"
+            )
+        self._takes: list[Take] = []
+        for file, sides in seen.items():
+            if set(self.sides) <= set(sides):
+                found = runs(np.logical_and.reduce([sides[side] for side in self.sides]))
+                several = len(found) > 1
+                self._takes += [Take(file, a, b, k if several else None) for k, (a, b) in enumerate(found)]
+        if not self._takes:
+            raise DatasetError(f"{path} shows no hand for {LEAST_FRAMES} frames on end")
+        n = len(first.times)
+        self.keys = {}
+        for side in self.sides:
+            for part, width in (("xyz", 3), ("quaternion", 4), ("gripper", 1)):
+                self.keys[f"{side}_{part}"] = SourceKey(f"{side}_{part}", (n, width), "float64", "numbers")
+        for key in first.images:
+            self.keys[key] = SourceKey(key, (n,), "video", "images")
+
+    @abstractmethod
+    def find(self, path: Path) -> list[Path]:
+        """The recordings at a path."""
+
+    @abstractmethod
+    def load(self, file: Path) -> Recording:
+        """One of them."""
+
+    def task(self, file: Path, recording: Recording) -> str:
+        """What is done, in words; found when an episode is read."""
+        return recording.task
+
+    def __len__(self) -> int:
+        return len(self._takes)
+
+    def lengths(self) -> Sequence[int]:
+        """Frames of each stretch."""
+        return [take.end - take.begin for take in self._takes]
+
+    def damage(self) -> Sequence[Damage]:
+        """Recordings that cannot be read."""
+        return [Damage(file, None, why.rpartition("; ")[0] or why) for file, why in self._broken]
+
+    def default_mapping(self) -> Mapping[str, str]:
+        """Position, 6-D rotation and gripper of each hand; the action is the next pose."""
+        poses = "+".join(f"{side}_xyz+{side}_quaternion@wxyz+{side}_gripper" for side in self.sides)
+        images = [key for key in self.keys if self.keys[key].kind == "images"]
+        return {"proprio": poses, "action": NEXT + poses, **{f"{IMAGE}{_camera(key)}": key for key in images}}
+
+    def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
+        """One stretch."""
+        take = self._takes[index]
+        recording = self.load(take.path)
+        kept = slice(take.begin, take.end)
+        times = recording.times[kept]
+        values = {}
+        for key in numbers:
+            side, _, part = key.partition("_")
+            values[key] = np.asarray(getattr(recording.hands[side], part)[kept], np.float64).reshape(
+                len(times), -1
+            )
+        indices = np.arange(take.begin, take.end)
+        root = self.path.parent if self.path.is_dir() else self.path.parent.parent
+        name = take.path.relative_to(root).with_suffix("").as_posix()
+        return RawEpisode(
+            id=name if take.number is None else f"{name}/{take.number}",
+            scene_id=name,
+            fps=_rate(times),
+            timestamps=times - times[0],
+            numbers=values,
+            images={key: PickedFrames(recording.images[key], indices) for key in images},
+            task=self.task(take.path, recording),
+            embodiment="hand",
+            action_space=SPACE,
+            source=f"{self.name}:{name}",
+        )
+
+
+class LandmarksReader(HandsReader):
+    """`landmarks.npz` with points in metres (see `recap.hands.landmarks`), `task.txt` beside it."""
+
+    name = "landmarks"
+
+    def find(self, path: Path) -> list[Path]:
+        return [path]
+
+    def load(self, file: Path) -> Recording:
+        found = load_landmarks(file)
+        hands = {}
+        for side, hand in found.hands.items():
+            if hand.points is None:
+                raise DatasetError(
+                    f"{file} has pixels only; recap lift FILM --landmarks {file.name} needs a camera"
+                )
+            hands["right" if side == "hand" else side] = hand_of(hand.points)
+        words = file.with_name("task.txt")
+        return Recording(found.times, hands, read_text(words).strip() if words.is_file() else "")
+
+
+def _rate(times: F64) -> float:
+    fps = float(1 / np.median(np.diff(times)))
+    nearest = round(fps)
+    return float(nearest) if nearest and abs(fps - nearest) < 0.01 * nearest else fps
+
+
+def _camera(key: str) -> str:
+    return key.removeprefix("images.")
