@@ -1,6 +1,7 @@
 # Two commands do it all: `make demo` and `make test`. Each sets up what it needs; the second time is quick.
 PYTHON ?= python3
 VENV := .venv
+DIST ?= dist
 BIN := $(VENV)/bin
 # pip from outside, so that a python3 without ensurepip will do.
 PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check install --quiet --constraint constraints.txt
@@ -8,7 +9,7 @@ PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check insta
 # dual-arm suite draws its camera pictures by EGL or, where that finds no device, by OSMesa.
 SYSTEM_PACKAGES := libgl1 libglib2.0-0 chromium libegl1 libegl-mesa0 libosmesa6
 
-.PHONY: help setup hands demo test test-fast test-long lint types unit reference reference-check docs system clean
+.PHONY: help setup hands demo test test-fast test-long lint types unit reference reference-check docs dist system clean
 
 help:
 	@echo "make demo    see it work: a table and a video in demo/"
@@ -16,6 +17,7 @@ help:
 	@echo "make test-fast  the quick half of them; make test-long  how-tos and foreign robots"
 	@echo "make docs    the documentation as pages in site/"
 	@echo "make hands   install MediaPipe, which recap lift finds hands with"
+	@echo "make dist    wheels in dist/"
 	@echo "make setup   only install into .venv"
 	@echo "make system  install Debian packages (as root)"
 
@@ -25,9 +27,9 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "recap needs Python 3.11 or newer: make PYTHON=python3.12 …"; exit 2; }
 	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip $(VENV)
 
-$(VENV)/.base: $(BIN)/python pyproject.toml constraints.txt
+$(VENV)/.base: $(BIN)/python pyproject.toml client/pyproject.toml constraints.txt
 	@echo "Installing recap into $(VENV) (once; a minute or two) …"
-	@$(PIP) --editable '.[all]'
+	@$(PIP) --editable ./client --editable '.[all]'
 	@$(BIN)/python -c 'import cv2' 2>/dev/null || $(MAKE) --no-print-directory headless-opencv
 	@touch $@
 
@@ -40,13 +42,13 @@ headless-opencv:
 
 $(VENV)/.dev: $(VENV)/.base
 	@echo "Installing what the tests need …"
-	@$(PIP) --editable '.[dev]'
+	@$(PIP) --editable ./client --editable '.[dev]'
 	@touch $@
 
 # robosuite itself without what it asks for: mink 0.0.5, of whole-body control, wants numpy < 2 and is not used.
 $(VENV)/.robosuite: $(VENV)/.dev
 	@echo "Installing robosuite (157 MB) …"
-	@$(PIP) --editable '.[dev,robosuite]'
+	@$(PIP) --editable ./client --editable '.[dev,robosuite]'
 	@$(PIP) --no-deps robosuite==1.5.2
 	@touch $@
 
@@ -55,7 +57,7 @@ hands: $(VENV)/.hands
 
 $(VENV)/.hands: $(VENV)/.base
 	@echo "Installing MediaPipe, which finds hands in films …"
-	@$(PIP) --editable '.[hands]'
+	@$(PIP) --editable ./client --editable '.[hands]'
 	@$(PIP) --no-deps mediapipe==0.10.21
 	@touch $@
 
@@ -92,11 +94,18 @@ reference-check: $(VENV)/.base
 
 $(VENV)/.docs: $(VENV)/.base
 	@echo "Installing what the documentation needs …"
-	@$(PIP) --editable '.[docs]'
+	@$(PIP) --editable ./client --editable '.[docs]'
 	@touch $@
 
 docs: $(VENV)/.docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "Documentation: site/index.html"
+
+# The plugins ask for LeRobot's Python 3.12; to build them any will do.
+dist:
+	@rm -rf $(DIST) && mkdir -p $(DIST)
+	@$(PYTHON) -m pip --disable-pip-version-check wheel --quiet --no-deps --ignore-requires-python --wheel-dir $(DIST) \
+		. ./client ./integrations/lerobot_policy_recap ./integrations/lerobot_robot_recap_sim
+	@ls $(DIST)
 
 system:
 	@if ! command -v apt-get >/dev/null; then echo "make system: no apt-get here; install the equivalents of: $(SYSTEM_PACKAGES)"; \

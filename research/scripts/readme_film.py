@@ -1,6 +1,6 @@
 """The film of the README: a frozen policy fails, demonstrations are appended, the same weights succeed.
 
-python research/scripts/readme_film.py                  # docs/images/before-after.gif, some minutes on one core
+python research/scripts/readme_film.py                  # docs/images/before-after.gif, minutes on one core
 python research/scripts/readme_film.py --seed 511       # from another start
 
 Without --seed it takes the first start from 500 up that stays below 0.85 coverage before.

@@ -13,6 +13,7 @@ from recap.errors import InputError
 from recap.evaluation.worlds import EnvMap, map_observation
 from recap.features.estimators import estimator_of
 from recap.pool.opening import open_pool
+from recap.pool.view import only_task
 from recap.suites import Options, PoseEstimator
 from recap.types import F64, NO_CONTEXT, ActionChunk, Observation, Retrieval
 
@@ -87,6 +88,7 @@ class Agent:
         self._agent = assemble_agent(
             settings, source, policy, robot=robot, context=context, suite=self._suite
         )
+        self._source = source
         self._task = ""
         self._steps = 0
         self._estimator: PoseEstimator | None = None
@@ -112,10 +114,11 @@ class Agent:
 
         Args:
             seed: of the policy's noise.
-            task: the instruction, where observations do not bring it.
+            task: the instruction, where observations do not bring it. Without one it is the pool's, where all
+                of its demonstrations have the same.
         """
         self._agent.reset(SLOT, _Seeded(seed))
-        self._task, self._steps = task, 0
+        self._task, self._steps = task or only_task(self._source.view()), 0
         estimated = any(
             (spec := self.robot.objects.get(name)) is not None and spec.source != "recorded"
             for name in self._agent.requires.objects
@@ -135,6 +138,8 @@ class Agent:
             info: Gymnasium's, where it holds the instruction or poses.
         """
         seen = observation if isinstance(observation, Observation) else self._mapped(observation, info or {})
+        self._check(seen)
+        seen = seen if seen.task else replace(seen, task=self._task)
         if self._estimator is not None and seen.images:
             lacking = self._agent.requires.missing(seen.objects, seen.goal)
             seen = seen if lacking is None else self._estimator.estimate(seen)
@@ -142,13 +147,24 @@ class Agent:
         action: F64 = self._agent.act([SLOT], [seen])[0]
         return action
 
+    def _check(self, seen: Observation) -> None:
+        joints = self._agent.joints
+        known = [self.robot.body.size, *([] if joints is None else [joints.robot.body.size])]
+        if seen.proprio.shape not in [(size,) for size in known]:
+            names = ", ".join(feature.name for feature in self.robot.proprio)
+            raise InputError(
+                f"the observed state has shape {seen.proprio.shape} and robot '{self.robot.name}' has "
+                f"{' or '.join(map(str, known))} numbers ({names}): observe these, or name them by mapping",
+                code="observation.state",
+            )
+
     def _mapped(self, observation: Mapping[str, Any], info: Mapping[str, Any]) -> Observation:
         seen = map_observation(observation, info, self._mapping, self._steps / self.robot.control_hz)
         cameras = tuple(self.robot.cameras)
         images = seen.images
         if len(cameras) == len(images) == 1 and cameras[0] not in images:
             images = {cameras[0]: next(iter(images.values()))}
-        return replace(seen, images=images, task=seen.task or self._task)
+        return replace(seen, images=images)
 
 
 @dataclass(frozen=True, slots=True)

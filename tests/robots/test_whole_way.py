@@ -299,6 +299,16 @@ def test_the_end_to_end_page_is_followed_with_less_of_everything(tmp_path: Path)
         assert not json.loads(episodes[0]).get("error"), episodes
 
 
+@pytest.mark.long
+def test_the_commands_of_the_readme_are_followed_with_a_network_that_learns_nothing(tmp_path: Path) -> None:
+    """But for `make`: its targets are what the other tests and the checks of every change run."""
+    place = tmp_path / "my_robot"
+    shutil.copytree(ROOT / "examples" / "my_robot", place)
+    subprocess.run([sys.executable, "my_robot.py", "data"], cwd=place, env=environment(), check=True)
+    shutil.copytree(place / "data" / "robot", place / "data" / "new_task")
+    follow(ROOT / "README.md", place, {"make demo": "", "make test": "", "--size small": "--size debug"})
+
+
 def follow(page: Path, place: Path, changes: Mapping[str, str] = MappingProxyType({})) -> None:
     """Run the shell commands of a page in a folder, some words replaced; a server beside the rest."""
     with socket.socket() as free:

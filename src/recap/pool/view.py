@@ -72,3 +72,9 @@ class PoolSource(Protocol):
 
     def view(self) -> PoolView:
         """The newest version, cheaply: the same object as before while nothing changed."""
+
+
+def only_task(view: PoolView) -> str:
+    """The instruction, where all demonstrations have the same one; else none."""
+    tasks = {view.episode(name).task for name in view.episode_ids}
+    return tasks.pop() if len(tasks) == 1 else ""

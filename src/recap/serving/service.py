@@ -21,7 +21,7 @@ from recap.errors import InputError, RecapError
 from recap.gate import gate_said
 from recap.pool.opening import open_pool
 from recap.pool.store import Pool
-from recap.pool.view import PoolSource
+from recap.pool.view import PoolSource, only_task
 from recap.retrieval.explain import observation_at
 from recap.retrieval.index import Index
 from recap.retrieval.subtrajectories import in_demonstration
@@ -97,10 +97,8 @@ class Service:
         self.joints = self.agent.joints  # of a robot that sends and takes joints
         self.sent = self.robot if self.joints is None else self.joints.robot  # what its messages hold
         self.gate = gate_said(self.sent, spec.agent)
-        tasks = {pool.view().episode(name).task for name in pool.view().episode_ids}
-        only_task = tasks.pop() if len(tasks) == 1 else ""  # what a client need not send
         needs = self.agent.requires
-        self.look = Look(self.sent, needs, self.scene.estimates(needs), only_task)
+        self.look = Look(self.sent, needs, self.scene.estimates(needs), only_task(pool.view()))
         self.chunk_size = config.chunk_size
         self.limits = self._limits(self.robot)
         lasts_ms = 1000 * self.agent.n_action_steps / self.robot.control_hz
