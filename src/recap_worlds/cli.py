@@ -108,7 +108,13 @@ def pusht(
     metavar="NAMES",
     help="Tasks: move_can_pot,lift_pot, or seen, or level2.",
 )
-@click.option("--embodiment", default="ur5e", show_default=True, help="ur5e or viperx.")
+@click.option("--embodiment", default="ur5e", show_default=True, help="ur5e, viperx or hand.")
+@click.option(
+    "--film",
+    default="truth",
+    show_default=True,
+    help="hand: two-cameras or one-camera: as recap lift would know it.",
+)
 @click.option("--episodes", type=int, default=50, show_default=True, metavar="N", help="How many each.")
 @click.option("--split", default="clean", show_default=True, help="clean or randomised.")
 @click.option("--seed", type=int, default=100_000, show_default=True, help="Seed of the first scene.")
@@ -121,6 +127,7 @@ def pusht(
 def dualarm(
     tasks: str,
     embodiment: str,
+    film: str,
     episodes: int,
     split: str,
     seed: int,
@@ -141,6 +148,7 @@ def dualarm(
     Example:
       recap collect dualarm --tasks lift_pot --embodiment ur5e --episodes 50 --out data/lift_pot
       recap collect dualarm --tasks seen --embodiment viperx --episodes 50 --out data/viperx
+      recap collect dualarm --tasks unseen --embodiment hand --film two-cameras --out data/hand
       recap collect dualarm --tasks lift_pot --format robotwin --config ur5e_clean --out RoboTwin/data
     """
     from recap.cli.terminal import progress_bar
@@ -151,7 +159,7 @@ def dualarm(
 
     one_of("format", format_, FORMATS)
     keys = tasks_named(tasks)
-    specs = [DualArmSpec(key, embodiment, episodes, split, seed, image_size) for key in keys]
+    specs = [DualArmSpec(key, embodiment, episodes, split, seed, image_size, film) for key in keys]
     to_lerobot = partial(collect_dualarm, workers=workers or os.cpu_count() or 1)
     to_robotwin = partial(collect_robotwin, layout=layout, workers=workers or os.cpu_count() or 1)
     try:

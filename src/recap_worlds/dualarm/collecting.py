@@ -12,7 +12,8 @@ import numpy as np
 
 from recap.errors import InputError, RecapError, RunDirectoryError, one_of
 from recap.types import Episode
-from recap_worlds.dualarm.robots import robot_named
+from recap_worlds.dualarm.persons import FILMS, as_filmed
+from recap_worlds.dualarm.robots import HAND, robot_named
 from recap_worlds.dualarm.tasks import check_collection_seeds, task_named
 
 if TYPE_CHECKING:
@@ -42,11 +43,15 @@ class DualArmSpec:
     split: str = "clean"
     first_seed: int = 100_000
     image_size: int = 128  # 0: no images
+    film: str = "truth"  # how hands are known, of FILMS
 
     def __post_init__(self) -> None:
         task_named(self.task)
         robot_named(self.embodiment)
         one_of("split", self.split, ("clean", "randomised"))
+        one_of("film", self.film, FILMS)
+        if self.film != "truth" and self.embodiment != HAND.name:
+            raise InputError(f"film {self.film} is of hands: give --embodiment hand, or leave it out")
         if not 1 <= self.episodes <= MAX_DEMOS:
             raise InputError(f"{self.episodes} episodes cannot be collected: give 1 to {MAX_DEMOS}")
         if self.image_size and (self.image_size % 2 or not 16 <= self.image_size <= 1024):
@@ -54,6 +59,10 @@ class DualArmSpec:
                 f"image size {self.image_size} cannot be filmed: give 0, or an even number from 16 to 1024"
             )
         check_collection_seeds(self.first_seed, self.episodes)
+
+    def settings(self) -> dict[str, object]:
+        """Of a collection; those of robots are as they were before there were hands."""
+        return {key: value for key, value in asdict(self).items() if key != "film" or value != "truth"}
 
     def demos(self) -> list[DualArmDemo]:
         """All of them; each has its own seed."""
@@ -68,7 +77,7 @@ def collect_dualarm(
 
     make = partial(_demonstrations, spec)
     collect_lerobot(
-        asdict(spec), spec.demos(), make, out, spec.embodiment, workers=workers, progress=progress
+        spec.settings(), spec.demos(), make, out, spec.embodiment, workers=workers, progress=progress
     )
 
 
@@ -90,7 +99,7 @@ def collect_robotwin(
         if is_lerobot(place):
             raise RunDirectoryError(f"{place} is a LeRobot dataset: give another --out for RoboTwin's files")
     collect_staged(
-        {**asdict(spec), "layout": layout},
+        {**spec.settings(), "layout": layout},
         spec.demos(),
         partial(_stage_robotwin, spec, layout),
         out,
@@ -137,10 +146,10 @@ def _successful(spec: DualArmSpec, demo: DualArmDemo, env: DualArmEnv) -> Episod
     for scene in range(N_SCENES):
         seed = demo.seed + scene * NEXT_SCENE
         episode = demonstrate_patiently(
-            spec.task, spec.embodiment, seed, spec.image_size, spec.split, env=env
+            spec.task, spec.embodiment, seed, spec.image_size, spec.split, env=env, cameras=env.robot.cameras
         )
         if episode.success:
-            return episode
+            return as_filmed(episode, FILMS[spec.film], seed)
     raise RecapError(
         f"the expert failed in {N_SCENES} scenes of {spec.task} (seed {demo.seed}): start at another --seed"
     )

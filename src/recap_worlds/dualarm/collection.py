@@ -10,6 +10,8 @@ import numpy as np
 from recap.types import Episode
 from recap_worlds.dualarm.env import DualArmEnv
 from recap_worlds.dualarm.expert import CONTROL_HZ, Expert
+from recap_worlds.dualarm.persons import Person, habits_of
+from recap_worlds.dualarm.robots import HAND
 from recap_worlds.dualarm.scenes import CAMERAS
 
 ACTION_SPACE = "absolute 20-D tool poses"
@@ -30,7 +32,8 @@ def demonstrate(
 ) -> Episode:
     """The expert's episode in that scene, whether it succeeds or not; an `env` of that kind is used again."""
     env = env or DualArmEnv(task, embodiment, split=split, image_size=0)
-    expert = Expert(task, speed)
+    habits = habits_of(seed) if embodiment == HAND.name else None
+    expert: Expert = Expert(task, speed) if habits is None else Person(task, habits, speed)
     env.reset(seed=seed)
     observations, actions = [], []
     success = truncated = False
@@ -60,6 +63,7 @@ def demonstrate(
             "split": split,
             "seed": seed,
             "main_object": names[0],  # a dataset on disk does not keep the order of the objects
+            **({} if habits is None else {"speed": speed * habits.speed}),
         },
     )
 

@@ -16,7 +16,7 @@ from recap.geometry3 import ARM_DIM, rotation6_to_matrix
 from recap.types import F32, F64, U8, Observation
 from recap_worlds.dualarm.kinematics import N_JOINTS, kinematics_of
 from recap_worlds.dualarm.rendering import Renderer
-from recap_worlds.dualarm.robots import FINGER_TRAVEL, SIDES, robot_named
+from recap_worlds.dualarm.robots import SIDES, robot_named
 from recap_worlds.dualarm.scenes import (
     CAMERAS,
     MAX_IMAGE_SIZE,
@@ -48,7 +48,7 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
 
     Args:
         task: the task's key, such as `move_can_pot`.
-        embodiment: `viperx` (the target) or `ur5e` (the pool's).
+        embodiment: `viperx` (the target), `ur5e` (the pool's) or `hand`.
         split: `clean`, or `randomised` in colours, light, table and distractors.
         image_size: width and height of the three cameras' pictures in Gymnasium's observation; 0: none.
         render_mode: `rgb_array` or None.
@@ -137,7 +137,7 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
         mujoco.mj_resetData(self.model, self.data)
         self._command = self._kinematics.home.copy()
         self.data.qpos[self._q] = self._command.ravel()
-        self.data.qpos[self._fingers] = FINGER_TRAVEL
+        self.data.qpos[self._fingers] = self.robot.travel
         put(self.model, self.data, self.task.bodies, places)
         self._drive(np.ones(2))
         mujoco.mj_step(self.model, self.data, nstep=N_SUBSTEPS * SETTLE_STEPS)
@@ -186,7 +186,7 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
     def _drive(self, openings: F64) -> None:
         self.data.ctrl[self._motors] = self._command.ravel()
         squeeze = 0.01 * np.clip(1 - 5 * openings, 0.0, 1.0)  # beyond closed: thin things are pressed too
-        self.data.ctrl[self._grip_motors] = openings * FINGER_TRAVEL - squeeze
+        self.data.ctrl[self._grip_motors] = openings * self.robot.travel - squeeze
 
     def proprio(self) -> F64:
         """Both tools as they are: (20,)."""
@@ -199,7 +199,7 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
 
     def _openings(self) -> F64:
         fingers = self.data.qpos[self._fingers].reshape(2, 2).mean(axis=1)
-        openings: F64 = np.clip(fingers / FINGER_TRAVEL, 0.0, 1.0)
+        openings: F64 = np.clip(fingers / self.robot.travel, 0.0, 1.0)
         return openings
 
     def joints(self) -> F64:

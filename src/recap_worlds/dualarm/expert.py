@@ -33,8 +33,8 @@ class Expert:
     image_size: int | None = None
 
     def __init__(self, task: str, speed: float = 1.0) -> None:
-        if not 0.2 <= speed <= 1.5:
-            raise InputError(f"speed {speed} is out of range: give 0.2 to 1.5")
+        if not 0.2 <= speed <= 3.0:
+            raise InputError(f"speed {speed} is out of range: give 0.2 to 3")
         self.task = task_named(task)
         self.speed = speed
         self.reset(0)

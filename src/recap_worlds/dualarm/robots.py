@@ -1,4 +1,4 @@
-"""The two robots: links, motors and one gripper that both of them carry.
+"""The two robots, links, motors and one gripper that both of them carry; and a person's hands.
 
 The tool frame is the same on both: x is the approach, y the opening, the origin between the finger pads.
 """
@@ -39,6 +39,7 @@ class Link:
     mesh_pose: str
     colour: str
     solids: tuple[str, ...]
+    kind: str = "hinge"  # or slide: its limits, force and stiffness are then of m
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ class Robot:
     hand_pose: str  # where the fingers begin, in the last link: x forward
     palm: tuple[str, ...]  # geoms in the hand's frame
     rest: tuple[float, ...]  # joints near `HOME`, elbow up
+    travel: float = FINGER_TRAVEL  # of a finger
+    finger: tuple[float, float, float] = (FINGER_LENGTH, 0.006, 0.011)  # length, half as thick, half as wide
+    finger_colour: str = "0.75 0.75 0.78 1"
+    reach: float = TOOL_REACH
+    cameras: tuple[str, ...] = ("head", "left_wrist", "right_wrist")  # that its demonstrations are filmed by
 
 
 _HALF = "0.70711 0 0 0.70711"  # a quarter turn about z, as the ViperX meshes need
@@ -166,12 +172,72 @@ UR5E = Robot(
     rest=(0.0, -1.9, 2.2, -1.9, -1.5708, 0.0),
 )  # fmt: skip
 
+_SKIN = "0.87 0.68 0.55 1"
+
+
+def _free(name: str, axis: str, kind: str, limit: float, force: float, stiffness: float) -> Link:
+    """A joint of a hand that no arm holds."""
+    inertia = 'pos="0 0 0" mass="0.06" diaginertia="1e-4 1e-4 1e-4"'
+    armature = 0.3 if kind == "slide" else 0.01
+    return Link(
+        name,
+        "0 0 0",
+        "1 0 0 0",
+        axis,
+        (-limit, limit),
+        force,
+        stiffness,
+        armature,
+        inertia,
+        "",
+        "",
+        _SKIN,
+        (),
+        kind,
+    )
+
+
+# Two free hands: thumb and index finger are shorter, thicker and open less wide than the robots' fingers.
+HAND = Robot(
+    name="hand",
+    base_x=0.0,
+    mesh_scale=1.0,
+    base_mesh_pose="",
+    base_solid="",
+    links=(
+        _free("x", "1 0 0", "slide", 1.2, 80, 4000),
+        _free("y", "0 1 0", "slide", 1.2, 80, 4000),
+        _free("z", "0 0 1", "slide", 1.2, 80, 4000),
+        _free("yaw", "0 0 1", "hinge", 6.28319, 8, 60),
+        _free("tilt", "1 0 0", "hinge", 3.14159, 8, 60),
+        _free("lean", "0 1 0", "hinge", 3.14159, 8, 60),
+    ),
+    hand_pose='pos="0 0 0" xyaxes="0 0 -1 0 1 0"',
+    palm=(
+        f'type="box" size="0.03 0.036 0.014" pos="-0.032 0 -0.012" rgba="{_SKIN}" group="1" mass="0.3"',
+        *(
+            f'type="capsule" size="0.008" fromto="-0.005 {y} -0.02 0.03 {0.8 * y:.4f} -0.032" rgba="{_SKIN}" '
+            'contype="0" conaffinity="0" group="1" mass="0"'
+            for y in (-0.028, -0.01, 0.008)
+        ),
+        f'type="capsule" size="0.026" fromto="-0.07 0 -0.012 -0.2 0 -0.012" rgba="{_SKIN}" contype="0" '
+        'conaffinity="0" group="1" mass="0"',
+    ),
+    rest=(0.0, 0.0, 0.3, 0.0, 0.0, 0.0),
+    travel=0.045,
+    finger=(0.065, 0.008, 0.009),
+    finger_colour=_SKIN,
+    reach=0.055,
+    cameras=("head",),
+)
+
 ROBOTS = {robot.name: robot for robot in (VIPERX, UR5E)}
+EMBODIMENTS = {**ROBOTS, HAND.name: HAND}
 
 
 def robot_named(name: str) -> Robot:
     """The robot of that name, or an error that helps."""
-    return ROBOTS[one_of("embodiment", name, ROBOTS)]
+    return EMBODIMENTS[one_of("embodiment", name, EMBODIMENTS)]
 
 
 @cache
@@ -193,37 +259,50 @@ def arm_xml(robot: Robot, side: str) -> str:
     opened = "".join(
         f'<body name="{side}/{link.name}" pos="{link.pos}" quat="{link.quat}" gravcomp="1">'
         f"<inertial {link.inertial}/>"
-        f'<joint name="{side}/{link.name}" axis="{link.axis}" range="{link.limits[0]} {link.limits[1]}" '
+        f'<joint name="{side}/{link.name}" {_slide(link)}axis="{link.axis}" '
+        f'range="{link.limits[0]} {link.limits[1]}" '
         f'armature="{link.armature}"/>'
-        f'<geom type="mesh" mesh="{link.mesh}" {link.mesh_pose} rgba="{link.colour}" {look}/>'
+        + (
+            f'<geom type="mesh" mesh="{link.mesh}" {link.mesh_pose} rgba="{link.colour}" {look}/>'
+            if link.mesh
+            else ""
+        )
         + "".join(f'<geom {solid} group="3" mass="0"/>' for solid in link.solids)
         for link in robot.links
     )
-    return (
-        f'<body name="{side}/base" pos="{x} 0 0" quat="{turn}">'
+    base = (
         f'<geom type="mesh" mesh="base" {robot.base_mesh_pose} rgba="{_DARK}" {look}/>'
         f'<geom {robot.base_solid} group="3" mass="0"/>'
-        f"{opened}{_hand_xml(robot, side)}{'</body>' * (len(robot.links) + 1)}"
+        if robot.base_solid
+        else ""
     )
+    return (
+        f'<body name="{side}/base" pos="{x} 0 0" quat="{turn}">'
+        f"{base}{opened}{_hand_xml(robot, side)}{'</body>' * (len(robot.links) + 1)}"
+    )
+
+
+def _slide(link: Link) -> str:
+    return "" if link.kind == "hinge" else f'type="{link.kind}" '
 
 
 def _hand_xml(robot: Robot, side: str) -> str:
     """Palm, tool frame, wrist camera and the two fingers, equal on every robot from the palm on."""
     # Turned by half a turn on the right, so that at home y points away from the operator on both arms.
     turn = "1 0 0 0" if side == "left" else "0 1 0 0"
-    thick, wide = 0.006, 0.011
+    length, thick, wide = robot.finger
     fingers = "".join(
         f'<body name="{side}/finger_{n}" gravcomp="1"><joint name="{side}/finger_{n}" type="slide" '
-        f'axis="0 {sign} 0" range="0 {FINGER_TRAVEL}" armature="0.3" damping="2"/>'
-        f'<geom name="{side}/pad_{n}" type="box" size="{FINGER_LENGTH / 2} {thick} {wide}" '
-        f'pos="{FINGER_LENGTH / 2} {sign * thick} 0" rgba="0.75 0.75 0.78 1" mass="0.03" '
+        f'axis="0 {sign} 0" range="0 {robot.travel}" armature="0.3" damping="2"/>'
+        f'<geom name="{side}/pad_{n}" type="box" size="{length / 2} {thick} {wide}" '
+        f'pos="{length / 2} {sign * thick} 0" rgba="{robot.finger_colour}" mass="0.03" '
         f'friction="1.5 0.02 0.0005" condim="4" group="1" solref="0.01 1"/></body>'
         for n, sign in ((1, 1), (2, -1))
     )
     palm = "".join(f"<geom {geom}/>" for geom in robot.palm)
     return (
         f'<body name="{side}/hand" {robot.hand_pose} gravcomp="1">{palm}'
-        f'<site name="{side}/tool" pos="{TOOL_REACH} 0 0" quat="{turn}" size="0.004" rgba="0 0 0 0"/>'
+        f'<site name="{side}/tool" pos="{robot.reach} 0 0" quat="{turn}" size="0.004" rgba="0 0 0 0"/>'
         f'<camera name="{side}_wrist" pos="-0.02 0 0.09" xyaxes="0 -1 0 0.5 0 0.866" fovy="70"/>'
         f"{fingers}</body>"
     )
@@ -239,7 +318,7 @@ def motors_xml(robot: Robot, side: str) -> str:
     )
     return joints + (
         f'<position name="{side}/grip" tendon="{side}/grip" kp="1500" dampratio="1" '
-        f'forcerange="-40 40" ctrlrange="-0.01 {FINGER_TRAVEL}"/>'
+        f'forcerange="-40 40" ctrlrange="-0.01 {robot.travel}"/>'
     )
 
 
