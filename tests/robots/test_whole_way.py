@@ -309,13 +309,29 @@ def test_the_commands_of_the_readme_are_followed_with_a_network_that_learns_noth
     follow(ROOT / "README.md", place, {"make demo": "", "make test": "", "--size small": "--size debug"})
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("tutorial", "less"),
+    [
+        ("first-pool", {"--per-angle 40": "--per-angle 4", "500:510": "500:501"}),
+        ("train", {"500:505": "500:501"}),
+        ("serve-and-drive", {"--per-angle 20": "--per-angle 4", "--steps 60": "--steps 20"}),
+    ],
+)
+def test_a_tutorial_is_followed_literally_with_less_of_everything(
+    tutorial: str, less: Mapping[str, str], tmp_path: Path
+) -> None:
+    follow(ROOT / "docs" / "tutorials" / f"{tutorial}.md", tmp_path, less)
+
+
 def follow(page: Path, place: Path, changes: Mapping[str, str] = MappingProxyType({})) -> None:
     """Run the shell commands of a page in a folder, some words replaced; a server beside the rest."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     text = "".join(re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
-    for old, new in {**changes, "8000": str(port)}.items():
+    served = {"8000": str(port)} if " serve " in text else {}
+    for old, new in {**changes, **served}.items():
         assert old in text, f"{page.name} has no '{old}' any more"
         text = text.replace(old, new)
     commands = [line.partition("#")[0].strip() for line in text.splitlines()]
