@@ -90,7 +90,7 @@ def fields(cls: type) -> Iterator[tuple[str, str, str, str]]:
         said = [line.partition("  # ")[2] for line in lines[node.lineno - 1 : node.end_lineno]]
         why = " ".join(filter(None, said)).replace("|", "\\|")
         default = "" if node.value is None else ast.unparse(node.value)
-        kind = ast.unparse(node.annotation).replace("|", "\\|")
+        kind = ast.unparse(node.annotation).replace(" | ", " or ")
         shown = (
             f"`{default}`" if default and not default.startswith("field(") else "" if not default else "empty"
         )
