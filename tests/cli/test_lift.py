@@ -89,3 +89,18 @@ def test_what_is_wrong_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*partial"))
     short = film(tmp_path / "short.mp4", times[:10])
     assert short.is_file()
+
+
+def test_a_webcam_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nothing:
+        def __init__(self, number: int) -> None:
+            pass
+
+        def isOpened(self) -> bool:  # noqa: N802
+            return False
+
+    monkeypatch.setattr("cv2.VideoCapture", Nothing)
+    files = take(tmp_path)
+    with pytest.raises(RecapError, match="no webcam 0"):
+        run("webcam:0", "--camera", files["calibration"], "--task", "x", "--out", tmp_path / "out")
+    assert not list(tmp_path.glob("out*"))

@@ -24,7 +24,7 @@ def calibration(folder: Path, **cameras: Camera) -> Path:
     return path
 
 
-def film(path: Path, times: F64, size: tuple[int, int] = SMALL) -> Path:
+def film(path: Path, times: F64, size: tuple[int, int] = SMALL, corner: bool = False) -> Path:
     """A grey film that grows brighter, with frames at given times."""
     tick = Fraction(1, 600)
     with av.open(str(path), "w", format="mp4") as out:
@@ -33,6 +33,8 @@ def film(path: Path, times: F64, size: tuple[int, int] = SMALL) -> Path:
         stream.codec_context.time_base = tick
         for number, now in enumerate(times):
             image = np.full((*size, 3), 40 + number % 200, np.uint8)
+            if corner:
+                image[:20, :20] = 250
             frame = av.VideoFrame.from_ndarray(image, format="rgb24")
             frame.pts, frame.time_base = round(now / tick), tick
             out.mux(stream.encode(frame))

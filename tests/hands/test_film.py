@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from hand_films import film
 
 from recap.errors import InputError
-from recap.hands.film import film_frames
+from recap.hands.film import film_frames, record_webcam
 
 
 def test_times_are_those_of_the_film_and_large_frames_are_made_smaller(tmp_path: Path) -> None:
@@ -53,3 +54,48 @@ def test_a_film_that_ends_early_says_when(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cut off|cannot be read") as error:
         list(film_frames(tmp_path / "b.mp4"))
     assert error.value.code == "hands.film"
+
+
+def test_a_film_that_was_held_upright_is_turned_as_a_player_turns_it(tmp_path: Path) -> None:
+    import struct
+
+    path = film(tmp_path / "a.mp4", np.arange(20) / 30, (120, 160), corner=True)  # bright at the top left
+    data = bytearray(path.read_bytes())
+    at = data.index(b"tkhd") + 4 + 40  # its matrix; a phone writes one of a quarter turn clockwise
+    assert struct.unpack(">9i", data[at : at + 36])[0] == 0x10000
+    data[at : at + 36] = struct.pack(">9i", 0, 0x10000, 0, -0x10000, 0, 0, 120 << 16, 0, 0x40000000)
+    path.write_bytes(data)
+    _, image = next(iter(film_frames(path)))
+    assert image.shape == (160, 120, 3)
+    bright = image.mean(axis=2) > 180
+    assert bright[:20, -20:].mean() > 0.8  # now at the top right
+    assert bright[:20, :20].mean() < 0.1
+
+
+def test_a_webcam_is_recorded_with_the_times_of_its_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import cv2
+
+    class Webcam:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def isOpened(self) -> bool:  # noqa: N802
+            return self.number == 0
+
+        def read(self) -> tuple[bool, object]:
+            time.sleep(0.01)
+            return True, np.full((48, 64, 3), 200, np.uint8)
+
+        def release(self) -> None:
+            pass
+
+    monkeypatch.setattr(cv2, "VideoCapture", Webcam)
+    out = record_webcam(0, tmp_path / "film.mp4", seconds=0.3)
+    times = [now for now, _ in film_frames(out)]
+    assert len(times) >= 5
+    assert times[-1] == pytest.approx(0.3, abs=0.1)
+    with pytest.raises(InputError, match="no webcam 3"):
+        record_webcam(3, tmp_path / "other.mp4", seconds=0.1)
+    assert not (tmp_path / "other.mp4").exists()

@@ -91,6 +91,7 @@ FILE = click.Path(path_type=Path)
     show_default=True,
     help="Refuse a film with fewer frames of the hand.",
 )
+@click.option("--seconds", type=click.FloatRange(0.5), default=20.0, show_default=True, help="Of a webcam.")
 @click.option("--preview", is_flag=True, help="Write preview.mp4 too: landmarks, tool and gaps drawn.")
 def lift(
     films: tuple[Path, ...],
@@ -112,12 +113,14 @@ def lift(
     model: Any,
     min_coverage: float,
     preview: bool,
+    seconds: float,
 ) -> None:
     """Make a demonstration of a film of a hand.
 
     With one FILM the distance follows from the size of the hand; several FILMs of one motion by calibrated
-    cameras, begun together, are triangulated. DIR gets poses.npz, video.mp4, task.txt, quality.json and
-    landmarks.npz, and recap pool add takes it. Frames without a hand stay gaps: a demonstration is cut there.
+    cameras, begun together, are triangulated. webcam:0 as FILM is filmed to DIR.mp4 first, until Ctrl-C or for
+    --seconds. DIR gets poses.npz, video.mp4, task.txt, quality.json and landmarks.npz, and recap pool add
+    takes it. Frames without a hand stay gaps: a demonstration is cut there.
 
     \b
     Example:
@@ -131,6 +134,7 @@ def lift(
 
     if out.exists():
         raise InputError(f"{out} is there already: give another --out", code="hands.out")
+    films = tuple(_recorded(film, out, seconds) for film in films)
     for film in films:
         if not film.is_file():
             raise InputError(f"{film} does not exist: give a film", code="hands.film")
@@ -158,6 +162,18 @@ def lift(
     write_demonstration(out, lifted, task, films[0], cameras[0] if preview else None)
     click.echo(f"Written: {out}" + (f"; look at {out / 'preview.mp4'}" if preview else ""))
     click.echo(f"Next: recap pool add POOL {out.parent if out.parent != Path() else out}")
+
+
+def _recorded(film: Path, out: Path, seconds: float) -> Path:
+    """A film of `webcam:N`; any other as it is."""
+    from recap.cli.terminal import say
+    from recap.hands.film import record_webcam
+
+    name, _, number = str(film).partition(":")
+    if name != "webcam" or not number.isdigit() or film.exists():
+        return film
+    say(f"Filming webcam {number} for {seconds:g} s; Ctrl-C ends it")
+    return record_webcam(int(number), out.with_name(f"{out.name}.mp4"), seconds)
 
 
 def _views(cameras: Any, films: Sequence[Path], views: Sequence[str], file: Path) -> list[Camera]:

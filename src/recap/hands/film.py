@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from contextlib import suppress
+from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
 
 from recap.errors import InputError
+from recap.run_directory import whole_file
 from recap.types import U8
 
 LOST_S = 0.5  # that the end of a film may lack
@@ -44,6 +48,41 @@ def film_frames(path: Path, long_side: int = LONG_SIDE) -> Iterator[tuple[float,
             f"{path} ends at {last:.1f} s of {promised:.1f} s, it is cut off: copy it again",
             code="hands.film",
         )
+
+
+def record_webcam(number: int, out: Path, seconds: float) -> Path:
+    """Film by a webcam for so long, or until Ctrl-C; frames keep the times at which they came."""
+    import cv2
+
+    webcam = cv2.VideoCapture(number)
+    if not webcam.isOpened():
+        raise InputError(f"there is no webcam {number}: give another number, or a film", code="hands.film")
+    tick = Fraction(1, 1000)
+    try:
+        with whole_file(out) as partial, av.open(str(partial), "w", format="mp4") as film:
+            stream, begun, last = None, time.monotonic(), -1
+            with suppress(KeyboardInterrupt):
+                while time.monotonic() - begun < seconds:
+                    found, image = webcam.read()
+                    if not found:
+                        break
+                    if stream is None:
+                        stream = film.add_stream(
+                            "libx264", rate=30, options={"preset": "veryfast", "bf": "0"}
+                        )
+                        stream.height, stream.width = (n // 2 * 2 for n in image.shape[:2])
+                        stream.pix_fmt, stream.codec_context.time_base = "yuv420p", tick
+                    even = np.ascontiguousarray(image[: stream.height, : stream.width])
+                    frame = av.VideoFrame.from_ndarray(even, format="bgr24")
+                    last = max(last + 1, round((time.monotonic() - begun) / tick))
+                    frame.pts, frame.time_base = last, tick
+                    film.mux(stream.encode(frame))
+            if stream is None:
+                raise InputError(f"webcam {number} gives no image: is it in use?", code="hands.film")
+            film.mux(stream.encode(None))
+    finally:
+        webcam.release()
+    return out
 
 
 def _upright(frame: av.VideoFrame, long_side: int) -> U8:
