@@ -118,8 +118,8 @@ def lift(
     """Make a demonstration of a film of a hand.
 
     With one FILM the distance follows from the size of the hand; several FILMs of one motion by calibrated
-    cameras, begun together, are triangulated. webcam:0 as FILM is filmed to DIR.mp4 first, until Ctrl-C or for
-    --seconds. DIR gets poses.npz, video.mp4, task.txt, quality.json and landmarks.npz, and recap pool add
+    cameras, begun together, are triangulated. webcam:0 as FILM is filmed to DIR.mp4 first, until Ctrl-C or
+    for --seconds. DIR gets poses.npz, video.mp4, task.txt, quality.json and landmarks.npz, and recap pool add
     takes it. Frames without a hand stay gaps: a demonstration is cut there.
 
     \b
