@@ -36,7 +36,7 @@ MAY_IMPORT = {
 # Within the library: what a module or folder may import at run time, besides itself.
 BASE = {"types", "errors", "config", "lazy", "geometry", "geometry3", "compiled", "robot", "run_directory"}
 BASE |= {"body", "robot_model", "chain", "kinematics", "gate"}
-BASE |= {"workers", "video", "pictures", "suites", "agent_config", "sums"}
+BASE |= {"workers", "video", "pictures", "suites", "agent_config", "sums", "usage"}
 ALLOWED = {
     "types": set(),
     "errors": set(),
@@ -54,6 +54,7 @@ ALLOWED = {
     "suites": {"types", "errors"},
     "run_directory": {"errors"},
     "sums": {"errors", "run_directory"},
+    "usage": {"errors", "types"},
     "workers": {"errors"},
     "agent_config": {"errors"},
     "video": {"types", "errors", "lazy", "run_directory"},

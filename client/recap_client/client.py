@@ -64,11 +64,21 @@ class PolicyClient:
         data = encode(dict(observation))
         return self._patiently(lambda: self._exchange(data))
 
-    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
-        """Begin a new episode; options are those of the server's world, if it has such."""
+    def reset(
+        self,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        success: bool | None = None,
+    ) -> None:
+        """Begin a new episode.
+
+        Args:
+            options: of the server's world, if it has such.
+            success: how the episode that ends here went, for the server's log.
+        """
         given = {"seed": seed, "options": dict(options) if options else None}
         self._episode = {"reset": True, **{key: value for key, value in given.items() if value is not None}}
-        data = encode(self._episode)
+        data = encode(self._episode if success is None else {**self._episode, "success": success})
         self._patiently(lambda: self._exchange(data))
 
     def upload(self, episode: Mapping[str, Any]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -146,6 +146,7 @@ class RetrievalAgent:
         self._excluded: dict[int, frozenset[str]] = {}
         self.timings_ms: Mapping[str, float] = {}  # of the last planning, all slots together
         self._checked: PoolView | None = None
+        self.on_use: Callable[[int, Retrieval], None] = lambda slot, found: None  # what a chunk is made from
 
     def reset(
         self,
@@ -311,7 +312,7 @@ class RetrievalAgent:
     def _plan(self, waiting: Sequence[tuple[int, _Episode]]) -> None:
         """Retrieve for each, predict for all together, and queue the actions in the world."""
         ready: list[Given] = []
-        planned: list[_Episode] = []
+        planned: list[tuple[int, _Episode]] = []
         started = time.perf_counter()
         retrieves = self.policy is None or (self.policy.config.retrieval and self.matching != "none")
         if waiting:
@@ -325,7 +326,7 @@ class RetrievalAgent:
             nothing = not found.matches and self.policy is None
             if not (nothing or (unsure and self.reaction != "ignore")):
                 ready.append(self._condition(slot, episode, found))
-                planned.append(episode)
+                planned.append((slot, episode))
         retrieved = time.perf_counter()
         ready = self.predictor.with_latents(ready)
         chunks = self.predictor.predict(ready)
@@ -334,7 +335,7 @@ class RetrievalAgent:
             "retrieval": 1000 * (retrieved - started),
             "policy": 1000 * (predicted - retrieved),
         }
-        for episode, one, chunk in zip(planned, ready, chunks, strict=True):
+        for (slot, episode), one, chunk in zip(planned, ready, chunks, strict=True):
             found, given = one.found, one.given
             episode.plan = Plan(found, given, chunk)
             n = self.n_action_steps
@@ -346,6 +347,7 @@ class RetrievalAgent:
             for match in found.matches[:1]:
                 episode.led_to = FrameRef(match.ref.episode_id, match.ref.t + n)
                 episode.used.charge(match.ref)
+                self.on_use(slot, found)
 
     def executed(self, given: Conditioning, actions: F32) -> F64:
         """A chunk (H, a) of the given frame as it is sent: in the world, within limits."""

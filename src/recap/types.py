@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from recap_client.messages import CORRECTION_FROM
 
+QUARANTINE = "quarantine"  # attribute: true of a demonstration that is never retrieved
+
 F32: TypeAlias = NDArray[np.float32]
 F64: TypeAlias = NDArray[np.float64]
 U8: TypeAlias = NDArray[np.uint8]
@@ -233,6 +235,7 @@ class Retrieval:
     confidence: float  # in (0, 1]: how usual it is within the pool; 0 without a match, nan if it is too small
     timings_ms: Mapping[str, float]
     path_costs: tuple[float, ...] = ()  # of the candidates, where the path is weighed
+    off_course: float | None = None  # how far from here the moment is to which the last chunk was to lead
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from recap.cli.blaming import blame, quarantine
 from recap.cli.exporting import export
 from recap.cli.importing import follow, inspect, parse_mapping
 from recap.cli.pool_look import diff, list_, opened, print_rows, show, stats
@@ -34,7 +35,7 @@ def pool() -> None:
     """
 
 
-for _command in (diff, export, follow, inspect, list_, show, stats):
+for _command in (blame, diff, export, follow, inspect, list_, quarantine, show, stats):
     pool.add_command(_command)
 
 

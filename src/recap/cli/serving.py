@@ -26,6 +26,9 @@ from recap_client.options import named_numbers
 @click.option(
     "--token", metavar="KEY", help="What clients must send.  [default: the variable RECAP_TOKEN, or none]"
 )
+@click.option(
+    "--log", "usage_log", metavar="FILE", help="Write which demonstrations each robot used, for pool blame."
+)
 @agent_options("settings_of", "matching", "mask")
 @click.option("--max-step", multiple=True, metavar="FEATURE=N", help="A lower speed limit a control period.")
 @click.option(
@@ -39,6 +42,7 @@ def serve(
     port: int,
     host: str,
     token: str | None,
+    usage_log: str | None,
     agent: Callable[[str], AgentConfig],
     max_step: tuple[str, ...],
     max_batch: int,
@@ -75,6 +79,7 @@ def serve(
         host=host,
         port=port,
         token=token or os.environ.get("RECAP_TOKEN") or None,
+        usage_log=usage_log,
         limits=Limits(max_batch=max_batch),
     )
     service = Service.open(spec, say)

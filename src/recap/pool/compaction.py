@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from recap.pool.schema import Row, table_of
-from recap.pool.table import Damage, Table
+from recap.pool.schema import Row, table_of, with_attribute
+from recap.pool.table import Damage, Key, Table
+from recap.types import Scalar
 
 N_SMALL = 64  # as many small fragments are put together by the next add
 SMALL = 1024  # rows; fragments of fewer are put together
@@ -26,6 +28,27 @@ def compact(table: Table, dataset: Any) -> Any:
     pairs = sorted((pair for _, pairs in run for pair in pairs), key=lambda pair: pair[1])
     new = table.write(dataset, table_of([row for row, _ in pairs], [seq for _, seq in pairs]))
     return table.rewrite(dataset, [meta for meta, _ in run], new)
+
+
+def rewrite(
+    table: Table, dataset: Any, numbers: Sequence[int], change: Callable[[Row], Row | None], what: str
+) -> Any:
+    """Commit some fragments as one with other rows; None leaves a row out."""
+    seqs = {key.id: key.seq for key in table.index(dataset).keys}
+    rows = [change(row) for number in numbers for row in table.fragment_rows(dataset, number)]
+    kept = sorted((row for row in rows if row is not None), key=lambda row: seqs[row.id])
+    new = table.write(dataset, table_of(kept, [seqs[row.id] for row in kept])) if kept else None
+    return table.replace(dataset, numbers, new, (), what)
+
+
+def set_attribute(table: Table, dataset: Any, keys: Sequence[Key], name: str, value: Scalar | None) -> Any:
+    """Commit rows with another value of an attribute, or without it."""
+    rows = {key.id: table.row(dataset, key) for key in keys}
+    new = {episode: with_attribute(row, name, value) for episode, row in rows.items()}
+    numbers = sorted({key.fragment for key in keys if new[key.id] is not rows[key.id]})
+    if not numbers:
+        return dataset
+    return rewrite(table, dataset, numbers, lambda row: new.get(row.id, row), name)
 
 
 def _small_runs(table: Table, dataset: Any) -> list[list[tuple[Any, list[tuple[Row, int]]]]]:

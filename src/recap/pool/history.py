@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from recap.errors import InputError
-from recap.pool.files import Files
+from recap.pool.files import Files, sha256
 from recap.pool.seals import read_seal
 from recap.pool.table import Index, Table
 
@@ -46,6 +46,11 @@ def refuse_odd_tag(name: str) -> None:
         raise InputError(f"{name[:80]!a} cannot name a version: give up to {MAX_TAG} plain characters")
     if name.strip().lstrip("+-").isdecimal():
         raise InputError(f"'{name}' looks like a version and cannot name one: give a word")
+
+
+def tag_file(name: str) -> str:
+    """Where a tag is kept: its name is free text, and no file's."""
+    return f"tags/{sha256(name.encode('utf-8'))[:32]}.json"
 
 
 def history(files: Files, table: Table, tags: Mapping[str, int]) -> list[Version]:

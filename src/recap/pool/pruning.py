@@ -16,9 +16,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from recap.errors import DatasetError, InputError
+from recap.pool.compaction import rewrite
 from recap.pool.derived import read_shard, write_shard
 from recap.pool.files import forget_copy, sealed, sha256
-from recap.pool.schema import table_of
 from recap.pool.seals import PRUNED, Seal, pruned_up_to, read_seals, rows_by_file, seal_name
 from recap.pool.table import Damage, Table, fragment_files, reading
 
@@ -95,16 +95,10 @@ def needed_files(table: Table, versions: Iterable[int]) -> set[str]:
 
 def _leave_out(pool: Pool, held: set[str], ids: set[str]) -> None:
     """Commit the newest version with other files in place of those that hold the episodes."""
-    table = pool.table
-    head = table.head()
-    old = [f for f in head.get_fragments() if fragment_files(f.metadata)[0] in held]
-    if not old:
-        return
-    seqs = {key.id: key.seq for key in table.index(head).keys}
-    rows = [row for f in old for row in table.fragment_rows(head, f.fragment_id) if row.id not in ids]
-    rows.sort(key=lambda row: seqs[row.id])
-    new = table.write(head, table_of(rows, [seqs[row.id] for row in rows])) if rows else None
-    table.replace(head, [f.fragment_id for f in old], new, (), "forget")
+    head = pool.table.head()
+    old = [f.fragment_id for f in head.get_fragments() if fragment_files(f.metadata)[0] in held]
+    if old:
+        rewrite(pool.table, head, old, lambda row: None if row.id in ids else row, "forget")
 
 
 def _remove(pool: Pool, gone: Sequence[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from recap.errors import DatasetError, InputError
 from recap.pool.blobs import BlobFrames, blob_name, encode, put_blob
 from recap.pool.content import TEXTS, arrays_of, check_episode, digest_of, episode_of, meta_of
 from recap.pool.files import Files
-from recap.types import Episode
+from recap.types import Episode, Scalar
 
 _F32, _F64, _TEXT = pa.list_(pa.float32()), pa.list_(pa.float64()), pa.string()
 KEYS = ("id", "sha256", "seq")  # what the index of a pool reads
@@ -75,6 +76,17 @@ class Row:
         n, fps = self.meta["n_frames"], self.meta["fps"]
         images = {name: BlobFrames(files, digest, n, fps) for name, digest in self.cameras.items()}
         return episode_of(self.meta, self.arrays, images)
+
+
+def with_attribute(row: Row, name: str, value: Scalar | None) -> Row:
+    """A row with another value of an attribute, or without it; the same object where it is so already."""
+    known = json.loads(row.meta["attributes"])
+    if known.get(name) == value:
+        return row
+    known = {key: old for key, old in known.items() if key != name}
+    known |= {} if value is None else {name: value}
+    meta = {**row.meta, "attributes": json.dumps(known, ensure_ascii=False, allow_nan=False)}
+    return Row(digest_of(meta, row.arrays), meta, row.arrays)
 
 
 def take_apart(files: Files, episodes: Sequence[Episode], progress: Callable[[int, int], None]) -> list[Row]:

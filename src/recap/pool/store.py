@@ -33,20 +33,20 @@ from typing import TYPE_CHECKING, Any
 from recap import config as configs
 from recap.errors import DatasetError, InputError, did_you_mean
 from recap.kinematics import tool_space
-from recap.pool.compaction import compact, is_due
+from recap.pool.compaction import compact, is_due, set_attribute
 from recap.pool.content import check_episode, same_content
-from recap.pool.files import Files, open_files, sealed, sha256, unsealed
-from recap.pool.history import Diff, Version, counts, difference, history, refuse_odd_tag
+from recap.pool.files import Files, open_files, sealed, unsealed
+from recap.pool.history import Diff, Version, counts, difference, history, refuse_odd_tag, tag_file
 from recap.pool.layout import refuse_other_layout
 from recap.pool.live import ROBOT, LiveView, Loader
 from recap.pool.memory import MemoryPool
 from recap.pool.schema import keep_films, table_of, take_apart
-from recap.pool.table import Conflict, Damage, Index, Table
+from recap.pool.table import Conflict, Damage, Index, Key, Table
 from recap.robot import RobotSpec
-from recap.types import Episode
+from recap.types import QUARANTINE, Episode
 
 if TYPE_CHECKING:
-    from recap.pool.verify import Repair, Report
+    from recap.pool.findings import Repair, Report
     from recap.pool.view import Describer
 
 MARK, MARKED = "pool.json", b'{"format": "recap-pool", "version": 1}\n'
@@ -233,11 +233,7 @@ class Pool:
         """Leave these out of the newest version; older versions keep them."""
 
         def step(dataset: Any) -> Any:
-            there = self.table.index(dataset).by_id
-            for name in ids:
-                if name not in there:
-                    raise self._no_episode(name)
-            keys = [there[name] for name in dict.fromkeys(ids)]
+            keys = self._keys(dataset, ids)
             return self.table.delete(dataset, keys) if keys else dataset
 
         return self._commit(step)
@@ -260,19 +256,26 @@ class Pool:
             was = self.tags().get(name)
             if was is not None and was != target and not move:
                 raise InputError(f"tag '{name}' means version {was} already: choose another, or move it")
-            self.files.write(_tag_file(name), sealed({"name": name, "version": target}))
+            self.files.write(tag_file(name), sealed({"name": name, "version": target}))
         return target
 
     def untag(self, name: str) -> None:
         """Take a name away; the version stays."""
-        self.files.remove(_tag_file(name))
+        self.files.remove(tag_file(name))
+
+    def quarantine(self, ids: Sequence[str], *, undo: bool = False) -> int:
+        """Take episodes out of retrieval, or back in; they stay in the pool."""
+
+        def step(dataset: Any) -> Any:
+            keys = self._keys(dataset, ids)
+            return set_attribute(self.table, dataset, keys, QUARANTINE, None if undo else True)
+
+        return self._commit(step)
 
     def prune(self, keep: int, older_than: timedelta, *, dry_run: bool = False) -> list[int]:
-        """Remove old versions; tagged ones and the newest `keep` stay. Returns those that are removed.
+        """Remove versions that are not the newest since `older_than`, but for tagged and the newest `keep`.
 
-        Args:
-            older_than: for so long a version must no longer have been the newest: readers are still at it.
-            dry_run: only find them.
+        Returns those that are removed; `dry_run` only finds them.
         """
         from recap.pool.pruning import prune
 
@@ -280,11 +283,7 @@ class Pool:
             return prune(self, keep, older_than, dry_run)
 
     def forget(self, ids: Sequence[str], *, with_tags: bool = False) -> list[int]:
-        """Delete episodes for good, with every version that has them; returns those versions.
-
-        Args:
-            with_tags: tagged ones too; else such a tag refuses the whole.
-        """
+        """Delete episodes for good, with every version that has them, tagged ones only `with_tags`."""
         from recap.pool.pruning import forget
 
         with self._lock:
@@ -369,6 +368,14 @@ class Pool:
             time.sleep(random.uniform(0, 0.01 * min(2**attempt, 64)))
         raise DatasetError(f"pool {self.uri} is too busy: {N_ATTEMPTS} attempts met other writers; try later")
 
+    def _keys(self, dataset: Any, ids: Sequence[str]) -> list[Key]:
+        """Where episodes are; an InputError where one is not."""
+        there = self.table.index(dataset).by_id
+        for name in ids:
+            if name not in there:
+                raise self._no_episode(name)
+        return [there[name] for name in dict.fromkeys(ids)]
+
     def _whole_index(self, version: int | str) -> Index:
         index = self.index(version)
         for why in index.unreadable.values():
@@ -388,8 +395,3 @@ class Pool:
         ids = self.ids()
         near = did_you_mean(episode_id, ids) if 0 < len(ids) <= 20 else "recap pool ls shows what it has"
         return InputError(f"pool {self.uri} has no episode {episode_id!a}: {near}")
-
-
-def _tag_file(name: str) -> str:
-    """Names are free text, and no file's."""
-    return f"tags/{sha256(name.encode('utf-8'))[:32]}.json"

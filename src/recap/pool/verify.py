@@ -14,6 +14,7 @@ from typing import Any
 from recap.errors import DatasetError
 from recap.pool.blobs import blob_name
 from recap.pool.files import Files, is_intact, sealed, sha256, unsealed
+from recap.pool.findings import Finding, Repair, Report
 from recap.pool.pruning import needed_files
 from recap.pool.salvage import find_rows
 from recap.pool.schema import Row, table_of
@@ -31,50 +32,6 @@ from recap.pool.store import MARK, MARKED, Pool
 from recap.pool.table import FOLDER, Conflict, Damage, Table, fragment_files, manifest_name
 
 HINT = f"{FOLDER}/_versions/latest_version_hint.json"  # Lance's own, rewritten in place; only a hint
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One damaged file, or one damaged episode where the file is not known to have changed."""
-
-    file: str
-    what: str
-    episodes: tuple[str, ...] = ()  # of the newest version, that cannot be read whole
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a check has found."""
-
-    version: int
-    n_episodes: int
-    n_files: int
-    n_bytes: int
-    findings: tuple[Finding, ...]
-    unsealed: tuple[int, ...]  # versions whose writer died before it sealed them; checked by content only
-    leftovers: tuple[str, ...]  # files of no version: of a writer that died, or that is writing now
-
-    @property
-    def ok(self) -> bool:
-        """Whether everything is as it was written."""
-        return not self.findings
-
-    @property
-    def episodes(self) -> tuple[str, ...]:
-        """Every episode that damage has reached."""
-        return tuple(dict.fromkeys(name for finding in self.findings for name in finding.episodes))
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """What a repair did."""
-
-    version: int
-    lost: tuple[str, ...]  # episodes that the newest version no longer has; older ones still list them
-    set_aside: tuple[str, ...]  # files
-    redone: tuple[int, ...]  # versions whose manifest was lost and whose change was made again
-    listing: str | None  # the file that lists all this
-    report: Report  # of the pool as it is now
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from recap.retrieval.index import EACH_BEGIN, I64, Index, build_index, squared_d
 from recap.retrieval.paths import PATH
 from recap.retrieval.reach import REACH, Reachability
 from recap.robot import RobotSpec
-from recap.types import F32, F64, Episode, FrameRef, Match, Moment, Query, Requires, Retrieval
+from recap.types import F32, F64, QUARANTINE, Episode, FrameRef, Match, Moment, Query, Requires, Retrieval
 
 
 class Retriever:
@@ -87,6 +87,8 @@ class Retriever:
 
     def _misfit(self, episode: Episode) -> str | None:
         """What the aligner, the robot or the policy's cameras find missing in a demonstration."""
+        if episode.attributes.get(QUARANTINE):
+            return f"episode {episode.id} is in quarantine"
         missing = self.config.aligner.requires.missing(episode.objects, episode.goal)
         if missing is not None:
             return f"episode {episode.id} has no {missing}"
@@ -122,7 +124,7 @@ class Retriever:
             candidates, added = self.candidates(index, query)
             kept = tuple(index.episode_ids[i] for i in candidates)
         chosen = time.perf_counter()
-        matches = self._matches(index, query, candidates, added, n_matches)
+        matches, off = self._matches(index, query, candidates, added, n_matches)
         matched = time.perf_counter()
         confidence = self._confidence(index, matches[0]) if matches else 0.0
         timings = {
@@ -131,15 +133,21 @@ class Retriever:
             "stage2": 1000 * (matched - chosen),
             "confidence": 1000 * (time.perf_counter() - matched),
         }
-        return Retrieval(matches, index.version, kept, confidence, timings, tuple(added.tolist()))
+        return Retrieval(matches, index.version, kept, confidence, timings, tuple(added.tolist()), off)
 
     def _symmetries(self, query: Query) -> range:
         """The equal poses to ask by."""
         return range(self.config.aligner.n_symmetries(query.context.symmetry))
 
-    def _matches(self, index: Index, query: Query, candidates: I64, added: F64, n: int) -> tuple[Match, ...]:
-        """Stage 2: the n nearest moments of the candidates, by whichever name of the query."""
+    def _matches(
+        self, index: Index, query: Query, candidates: I64, added: F64, n: int
+    ) -> tuple[tuple[Match, ...], float | None]:
+        """Stage 2: the n nearest moments of the candidates, by whichever name of the query.
+
+        With them how far the moment is to which the last chunk was to lead.
+        """
         found: list[Match] = []
+        off: list[float] = []
         groups = [slice(None)]
         if self._reach is not None:  # neighbours of a moment lead to the same place: one a demonstration
             groups = [slice(i, i + 1) for i in range(len(candidates))]
@@ -147,6 +155,7 @@ class Retriever:
         led = dict(zip(candidates.tolist(), added.tolist(), strict=True)) if weighed else {}
         for number in self._symmetries(query):
             asked = self._ask(index, query, number)
+            off += _off_course(index, asked, query.follow)
             for part in groups:
                 rows, distances = self._nearest(
                     index, asked, query, candidates[part], added[part], n if self._reach is None else 1
@@ -158,9 +167,9 @@ class Retriever:
                 ]
         found.sort(key=lambda match: match.distance)
         if self._reach is None:
-            return tuple(found[:n])
+            return tuple(found[:n]), min(off, default=None)
         assert self._view is not None
-        return tuple(self._reach.ranked(found, query, self._view, n))
+        return tuple(self._reach.ranked(found, query, self._view, n)), min(off, default=None)
 
     def candidates(self, index: Index, query: Query) -> tuple[I64, F64]:
         """Stage 1: the trajectories whose first scene is nearest to the episode's, and their path costs."""
@@ -248,3 +257,13 @@ def _match(
     if led:
         costs[PATH] = led[episode]
     return Match(ref, max(distance, 0.0), costs, symmetry_index)
+
+
+def _off_course(index: Index, asked: F32, led_to: FrameRef | None) -> list[float]:
+    """Distance to a moment of the pool, or past its end to the last of its demonstration; one, or none."""
+    if led_to is None or led_to.episode_id not in index.rows_of:
+        return []
+    number = index.rows_of[led_to.episode_id]
+    past = len(index.frames) if number + 1 == len(index.begins) else int(index.begins[number + 1])
+    away = index.frames[min(int(index.begins[number]) + led_to.t, past - 1)].astype(np.float64) - asked
+    return [math.sqrt(float(away @ away))]

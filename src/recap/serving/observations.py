@@ -27,6 +27,7 @@ class Reset:
 
     seed: int | None = None
     options: Mapping[str, Scalar] | None = None  # of the world, where it has such
+    success: bool | None = None  # how the episode before ended, where a robot says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,10 @@ def read_reset(message: Mapping[str, Any]) -> Reset | None:
         plain = isinstance(options, dict) and len(options) <= MAX_OPTIONS
         if not plain or not all(isinstance(value, str | int | float) for value in options.values()):
             raise WireError("'options' is no map of text and numbers: send such as {'name': 'value'}")
-    return Reset(seed, options)
+    success = message.get("success")
+    if success is not None and not isinstance(success, bool):
+        raise WireError("'success' is neither true nor false: send one, or leave it out")
+    return Reset(seed, options, success)
 
 
 def read_executed(message: Mapping[str, Any], most: int) -> int | None:

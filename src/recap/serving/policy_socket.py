@@ -39,7 +39,7 @@ class PolicySocket:
             heartbeat=HEARTBEAT_S, compress=False, max_msg_size=limits.max_message_bytes
         )
         await socket.prepare(request)
-        session = self.service.new_session()
+        session = self.service.new_session(f"{request.remote}/{self.service.n_sessions + 1}")
         self._open.add(socket)
         metrics.connections.set(len(self._open))
         try:
@@ -85,6 +85,7 @@ class PolicySocket:
             fresh = read_reset(message)
             if fresh is not None:
                 self.service.scene.check(fresh.options)
+                self.service.end(session, fresh.success)
                 session.fresh = fresh
             if fresh is not None and STATE not in message:
                 await self._send(socket, encode({"reset": True}))

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recap import __version__
-from recap import config as configs
 from recap.agent import RetrievalAgent
 from recap.assembly import assemble_agent, load_policy, policy_config
 from recap.compatible import refuse_other_robot
@@ -26,14 +24,15 @@ from recap.retrieval.explain import observation_at
 from recap.retrieval.index import Index
 from recap.retrieval.subtrajectories import in_demonstration
 from recap.robot import RobotSpec, infer_robot, load_robot
+from recap.serving.metadata import metadata_of
 from recap.serving.metrics import Metrics
 from recap.serving.observations import Look, Reset
 from recap.serving.scene import Scene
 from recap.serving.spec import ServeSpec
 from recap.suites import Options, PoseEstimator
 from recap.types import F64, Observation, Retrieval
+from recap.usage import UsageLog, of_reply
 from recap_client.limits import ActionLimits, limit_actions
-from recap_client.messages import IMAGE, STATE
 
 if TYPE_CHECKING:
     from recap.policies.policy import TrainedPolicy
@@ -53,6 +52,7 @@ class Session:
     n_episodes: int = 0
     steps: int = 0  # control steps since the episode began
     served_at: float = 0.0  # when, by the monotonic clock
+    robot: str = ""  # who it is, for the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +100,11 @@ class Service:
         needs = self.agent.requires
         self.look = Look(self.sent, needs, self.scene.estimates(needs), only_task(pool.view()))
         self.chunk_size = config.chunk_size
-        self.limits = self._limits(self.robot)
+        self.limits = self.limits_of(self.robot)
         lasts_ms = 1000 * self.agent.n_action_steps / self.robot.control_hz
         self.budget_ms = lasts_ms if spec.limits.budget_ms is None else spec.limits.budget_ms
-        self._n_sessions = 0
+        self.n_sessions = 0
+        self.usage = None if spec.usage_log is None else UsageLog(Path(spec.usage_log))
         self._index: Index | None = None  # that `unusable` is of
         self.unusable: tuple[str, ...] = ()  # demonstrations that lack what retrieval reads
 
@@ -148,7 +149,7 @@ class Service:
             raise InputError("the pool is empty and nothing says what the robot is: give --robot robot.yaml")
         return infer_robot(view.episode(view.episode_ids[0]))
 
-    def _limits(self, robot: RobotSpec) -> ActionLimits:
+    def limits_of(self, robot: RobotSpec) -> ActionLimits:
         """The robot's, and less where the spec says so."""
         own = robot.max_step
         if robot is self.robot:
@@ -189,44 +190,7 @@ class Service:
 
     def metadata(self) -> dict[str, Any]:
         """What a robot gets first; on the thread that computes."""
-        robot, limits = self.sent, self._limits(self.sent)
-        sizes = {camera: spec.size for camera, spec in robot.cameras.items()}
-        return {
-            "server": f"recap {__version__}",
-            "policy": self.spec.agent.policy,
-            "fingerprint": self.fingerprint,
-            "retrieval": self.agent.retriever.config.name,
-            "robot": configs.plain(robot),
-            "action_horizon": self.chunk_size,
-            "n_action_steps": self.agent.n_action_steps,
-            "action_dim": robot.act.size,
-            "action_mode": robot.action_mode,
-            "action_space": ", ".join(f"{f.name} ({f.kind}, {f.size} {f.unit})" for f in robot.action),
-            "state_dim": robot.body.size,
-            "hold": robot.measured.tolist(),
-            "state_key": STATE,
-            "image_key": IMAGE,
-            "image_keys": {camera: self.look.key_of(camera) for camera in robot.cameras},
-            "camera_size": self.agent.image_size or next((s[0] for s in sizes.values() if s), 96),
-            "cameras": {camera: None if size is None else list(size) for camera, size in sizes.items()},
-            "cameras_required": list(self.look.requires.cameras),
-            "objects_required": list(self.look.requires.objects),
-            "poses_from_images": self.look.estimates,
-            "control_hz": robot.control_hz,
-            "budget_ms": self.budget_ms,
-            "options": dict(self.scene.options),
-            "option_names": [] if self.suite is None else sorted(self.suite.options),
-            "reaction": self.spec.agent.reaction,
-            "min_confidence": self.spec.agent.min_confidence,
-            "action_low": limits.low.tolist(),
-            "action_high": limits.high.tolist(),
-            "max_steps": [list(step) for step in limits.steps],
-            "gate": self.gate,
-            "pool_version": self.agent.retriever.source.view().version,
-            "pool_writable": self.is_writable,
-            "default_prompt": self.look.default_prompt,
-            "reset": "a new connection, or {'reset': true, 'seed': n, 'options': {...}}, begins an episode",
-        }
+        return metadata_of(self)
 
     def warm_up(self) -> None:
         """Compile and lay out what the first request would wait for, on a moment of the pool."""
@@ -262,10 +226,15 @@ class Service:
             self._index = index
         self.metrics.pool_unusable.set(len(self.unusable))
 
-    def new_session(self) -> Session:
+    def new_session(self, robot: str = "") -> Session:
         """A place for a new connection."""
-        self._n_sessions += 1
-        return Session(self._n_sessions, {}, None, fresh=Reset())
+        self.n_sessions += 1
+        return Session(self.n_sessions, {}, None, fresh=Reset(), robot=robot)
+
+    def end(self, session: Session, success: bool | None) -> None:
+        """An episode has ended, as its robot says."""
+        if self.usage is not None and success is not None and session.n_episodes:
+            self.usage.outcome(session.robot, session.n_episodes, success)
 
     def serve(self, requests: Sequence[Request]) -> list[Reply | Exception]:
         """Answer requests of different connections by one call of the policy; runs on one thread only."""
@@ -348,12 +317,18 @@ class Service:
             self.metrics.pool_version.set(found.pool_version)
         if confidence == confidence:
             self.metrics.confidence.observe(confidence)
+        match = None if found is None or not found.matches else self._match(found)
+        if self.usage is not None and request.session.robot:
+            session = request.session
+            self.usage.use(
+                session.robot, session.n_episodes, session.steps, **of_reply(match, found), held=held
+            )
         return Reply(
             {
                 "actions": actions.astype(np.float32),
                 "confidence": confidence,
                 "held": held,
-                "retrieval": None if found is None or not found.matches else self._match(found),
+                "retrieval": match,
                 "pool_version": None if found is None else found.pool_version,
                 "policy": self.spec.agent.policy,
                 "server_timing": dict(spent),

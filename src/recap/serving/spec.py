@@ -54,6 +54,7 @@ class ServeSpec:
     n_threads: int | None = None  # that a policy computes on; None: all cores but one, at least one
     host: str = "127.0.0.1"
     port: int = 8000  # 0: any that is free
+    usage_log: str | None = None  # a file that says which demonstrations each robot used
     token: str | None = None  # needed where others can reach the host
     limits: Limits = field(default_factory=Limits)
 

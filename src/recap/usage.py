@@ -1,0 +1,171 @@
+"""Which demonstrations robots used, how their episodes ended, and which demonstrations that speaks against.
+
+A log has one line of JSON for each chunk of actions, with the moment of the pool that it was made from, and
+one for the end of an episode where the robot says how it ended.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from logging import LogRecord
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recap.errors import DatasetError, InputError
+from recap.types import Retrieval
+
+MAX_BYTES, N_FILES = 64 * 2**20, 8  # of a log: then the oldest lines go
+ASTRAY = 0.05  # share of an episode's uses, of all demonstrations, that count as led astray
+MIN_RUNS = 3  # episodes; fewer speak for nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One chunk: the moment that it was made from, and where it led."""
+
+    episode_id: str
+    t: int
+    distance: float
+    missed_by: float | None = None  # how much further the robot then was from where the demonstration was
+
+
+@dataclass
+class Run:
+    """One episode of a robot."""
+
+    name: str
+    uses: list[Use] = field(default_factory=list)
+    success: bool | None = None  # None: nobody said
+
+    def add(self, episode_id: str, t: int, distance: float, off_course: float | None) -> None:
+        """One look; `off_course` tells what became of the one before."""
+        if self.uses and off_course is not None:
+            last = self.uses[-1]
+            self.uses[-1] = replace(last, missed_by=off_course - last.distance)
+        self.uses.append(Use(episode_id, t, distance))
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """What speaks against a demonstration: episodes that used it, beside all others."""
+
+    episode_id: str
+    n_runs: int  # episodes that used it
+    n_astray: int  # of them, in which it led far from where it had led itself
+    n_ended: int  # of them, of which it is known how they ended
+    n_failed: int
+    p_astray: float  # of so many by chance
+    p_failed: float
+    accused: bool
+
+
+class UsageLog:
+    """Writes a log; its files are of bounded size."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._out = RotatingFileHandler(path, maxBytes=MAX_BYTES, backupCount=N_FILES - 1, encoding="utf-8")
+
+    def use(self, robot: str, run: int, step: int, **what: Any) -> None:
+        """A chunk of actions; `what` is as in `Use`, with off_course, confidence, pool_version and held."""
+        self._write({"robot": robot, "run": run, "step": step, **what})
+
+    def outcome(self, robot: str, run: int, success: bool) -> None:
+        """How an episode ended."""
+        self._write({"robot": robot, "run": run, "success": success})
+
+    def close(self) -> None:
+        """No more lines."""
+        self._out.close()
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        known = {key: None if value != value else value for key, value in line.items()}  # JSON has no nan
+        text = json.dumps({"time": now, **known}, allow_nan=False)
+        self._out.handle(LogRecord("recap.usage", 20, "", 0, text, None, None))
+
+
+def of_reply(match: Mapping[str, Any] | None, found: Retrieval | None) -> dict[str, Any]:
+    """What a log says of a retrieval, whose match is in its demonstration."""
+    what: dict[str, Any] = dict(match or dict.fromkeys(("episode_id", "t", "distance")))
+    for key in ("off_course", "confidence", "pool_version"):
+        what[key] = None if found is None else getattr(found, key)
+    return what
+
+
+def read_runs(paths: Iterable[Path]) -> list[Run]:
+    """The episodes of logs, oldest lines first."""
+    runs: dict[tuple[str, int], Run] = {}
+    for path in paths:
+        for line in _lines(path):
+            key = str(line["robot"]), int(line["run"])
+            run = runs.setdefault(key, Run(f"{key[0]}#{key[1]}"))
+            if "success" in line:
+                run.success = bool(line["success"])
+            elif line.get("episode_id") is not None:
+                off = line.get("off_course")
+                run.add(str(line["episode_id"]), int(line["t"]), float(line["distance"]), off)
+    return [run for run in runs.values() if run.uses]
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if not path.is_file():
+        raise InputError(f"there is no log {path}: recap serve --log {path} writes one")
+    older = sorted(path.parent.glob(f"{path.name}.[0-9]"), key=lambda file: file.suffix, reverse=True)
+    for file in (*older, path):
+        with file.open(encoding="utf-8") as text:
+            for number, line in enumerate(text, 1):
+                try:
+                    found = json.loads(line)
+                    yield {"robot": found["robot"], "run": found["run"], **found}
+                except (ValueError, KeyError, TypeError):
+                    if line.endswith("\n"):  # else the server is writing it
+                        raise DatasetError(
+                            f"{file}, line {number} is no line of a log: give what recap serve --log wrote"
+                        ) from None
+
+
+def blame(runs: Sequence[Run], alpha: float = 0.05) -> list[Suspect]:
+    """Demonstrations by what speaks against them, worst first; a share `alpha` of the accused may be sound.
+
+    Accused is who leads robots astray: after its chunk they are much further from where the demonstration was
+    than they were before, more often than after the chunks of others. An episode counts once for each
+    demonstration, for its looks resemble each other. How episodes ended is told too, but accuses nobody:
+    a demonstration of a hard scene is used in episodes that fail, whoever leads them.
+    """
+    missed: dict[tuple[int, str], float] = {}
+    for number, run in enumerate(runs):
+        for name in {use.episode_id for use in run.uses}:
+            off = [u.missed_by for u in run.uses if u.episode_id == name and u.missed_by is not None]
+            if off:
+                missed[number, name] = float(np.mean(off))
+    limit = max(float(np.quantile([*missed.values()], 1 - ASTRAY)), 0.0) if missed else math.inf
+    n_astray = sum(off > limit for off in missed.values())
+    ended = [run for run in runs if run.success is not None]
+    n_failed = sum(not run.success for run in ended)
+    found = []
+    for name in sorted({use.episode_id for run in runs for use in run.uses}):
+        own = [off > limit for (_, whose), off in missed.items() if whose == name]
+        used = [run for run in ended if any(use.episode_id == name for use in run.uses)]
+        failed = sum(not run.success for run in used)
+        astray = at_least(sum(own), len(own), n_astray, len(missed)) if len(own) >= MIN_RUNS else 1.0
+        by_end = at_least(failed, len(used), n_failed, len(ended)) if used else 1.0
+        n_runs = sum(any(use.episode_id == name for use in run.uses) for run in runs)
+        found.append(Suspect(name, n_runs, sum(own), len(used), failed, astray, by_end, False))
+    found.sort(key=lambda suspect: (suspect.p_astray, suspect.p_failed, suspect.episode_id))
+    # Benjamini and Hochberg: of those accused, a share alpha at most is so by chance.
+    ranks = [i for i, suspect in enumerate(found, 1) if suspect.p_astray <= alpha * i / len(found)]
+    return [replace(suspect, accused=i < max(ranks, default=0)) for i, suspect in enumerate(found)]
+
+
+def at_least(k: int, n: int, marked: int, total: int) -> float:
+    """Chance of k marked or more in n drawn of a total with so many marked: Fisher's exact test."""
+    ways = sum(math.comb(marked, i) * math.comb(total - marked, n - i) for i in range(k, min(n, marked) + 1))
+    return ways / math.comb(total, n)
