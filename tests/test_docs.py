@@ -72,3 +72,26 @@ def test_links_of_the_readme_lead_to_files_and_headings() -> None:
             heads = re.findall(r"^#+ (.*)$", file.read_text("utf-8"), re.MULTILINE)
             slugs = [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads]
             assert anchor in slugs, target
+
+
+def test_intervals_of_the_short_pages_stand_in_the_long_ones() -> None:
+    """A figure with its interval is quoted as it was measured."""
+
+    def plain(*pages: str) -> str:
+        text = "\n".join((ROOT / page).read_text("utf-8") for page in pages)
+        return text.replace("−", "-").replace(" %", "")
+
+    found = [*(ROOT / "docs").glob("how-to/*.md"), *(ROOT / "docs").glob("worlds/*.md")]
+    long = [page.relative_to(ROOT).as_posix() for page in found]
+    measured = plain("docs/results/all.md", "docs/log.md", *long)
+    short = [
+        "README.md",
+        "docs/start/demo.md",
+        "docs/concepts/alignment.md",
+        *(f"docs/results/{name}.md" for name in ("index", "pusht", "two-arms", "other-worlds", "speed")),
+    ]
+    quoted = {page: re.findall(r"[+-]?\d+(?:\.\d+)? \[[^\]\[]*\d\]", plain(page)) for page in short}
+    assert sum(map(len, quoted.values())) > 80
+    assert [
+        (page, figure) for page, all_ in quoted.items() for figure in all_ if figure not in measured
+    ] == []
