@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,6 @@ class Landmarks:
     hands: Mapping[str, Hand]
     n_swaps: int = 0  # frames in which left and right were exchanged
     seconds: float = 0.0  # that the estimator took
-    extra: Mapping[str, float] = field(default_factory=dict)
 
 
 def save_landmarks(path: Path, found: Landmarks) -> None:
