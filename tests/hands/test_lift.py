@@ -147,3 +147,29 @@ def test_a_robot_says_what_it_cannot_follow() -> None:
     assert "beyond the limits of 'tool.position' by up to" in lines[0]
     with pytest.raises(InputError, match="2 tools"):
         out_of_reach(lifted, RobotSpec("two", 10.0, (*arm_features("left"), *arm_features("right"))))
+
+
+@pytest.mark.parametrize("late", [-0.4, 0.013, 0.75])
+def test_films_that_do_not_begin_together_are_put_in_step(late: float) -> None:
+    times, points = motion(120)
+    later = np.stack(
+        [np.interp(times - late, times, points[:, i, k]) for i in range(21) for k in range(3)], 1
+    )
+    films = (
+        Landmarks(times, FRONT.size, {"right": seen_by(FRONT, points, 1.0)}),
+        Landmarks(times, SIDE.size, {"right": seen_by(SIDE, later.reshape(120, 21, 3), 1.0, seed=1)}),
+    )
+    lifted = lift(films, [FRONT, SIDE], LiftSettings())
+    assert lifted.offsets[1] == pytest.approx(late, abs=0.6 / 30)
+    path, truth = lifted.hands["right"].path, tool_path(points)
+    off = np.linalg.norm(path.position - truth.position, axis=1)[path.seen]
+    assert np.median(off) < 0.004
+
+
+def test_a_hand_at_rest_says_nothing_about_the_offset() -> None:
+    points = np.tile(motion(60)[1][:1], (60, 1, 1))
+    films = [
+        Landmarks(np.arange(60) / 30, c.size, {"right": seen_by(c, points, 1.0, seed=i)})
+        for i, c in enumerate((FRONT, SIDE))
+    ]
+    assert lift(films, [FRONT, SIDE], LiftSettings()).offsets == (0.0, 0.0)

@@ -118,7 +118,7 @@ def lift(
     """Make a demonstration of a film of a hand.
 
     With one FILM the distance follows from the size of the hand; several FILMs of one motion by calibrated
-    cameras, begun together, are triangulated. webcam:0 as FILM is filmed to DIR.mp4 first, until Ctrl-C or
+    cameras, begun within 2 s, are triangulated. webcam:0 as FILM is filmed to DIR.mp4 first, until Ctrl-C or
     for --seconds. DIR gets poses.npz, video.mp4, task.txt, quality.json and landmarks.npz, and recap pool add
     takes it. Frames without a hand stay gaps: a demonstration is cut there.
 
@@ -285,6 +285,9 @@ def _lines(lifted: Lifted, found: Sequence[Landmarks]) -> list[str]:
         )
         if q.swaps:
             lines.append(f"Swaps: left and right were exchanged in {q.swaps} frames, and put right")
+    if any(lifted.offsets):
+        shifts = ", ".join(f"{1000 * shift:+.0f}" for shift in lifted.offsets[1:])
+        lines.append(f"Films: the further ones show it {shifts} ms later than the first, which is put right")
     if lifted.speed != 1:
         lines.append(f"Speed: {lifted.speed:.2f} times the robot's; times are stretched by it")
     return lines

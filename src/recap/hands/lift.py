@@ -16,7 +16,7 @@ from recap.errors import InputError
 from recap.geometry3 import matrix_to_quaternion, quaternion_to_matrix
 from recap.hands.camera import Camera
 from recap.hands.landmarks import SIDES, Hand, Landmarks, at_times, one_hand, save_landmarks, without_swaps
-from recap.hands.metric import from_cameras, from_one_camera
+from recap.hands.metric import find_offset, from_cameras, from_one_camera
 from recap.hands.quality import Limits, Quality, measure, refuse_poor
 from recap.hands.tool import Finger, ToolPath, bridged, grip_events, openness, snapped, tool_path
 from recap.types import F64
@@ -67,6 +67,7 @@ class Lifted:
     speed: float
     hands: Mapping[str, LiftedHand]
     films: tuple[Landmarks, ...]  # at those times
+    offsets: tuple[float, ...] = (0.0,)  # s by which each shows it later
 
     @property
     def seen(self) -> NDArray[np.bool_]:
@@ -87,13 +88,16 @@ def lift(
     if len(steps) < LEAST_FRAMES:
         raise InputError(f"{what} has {len(steps) + 1} frames: film the whole motion", code="hands.film")
     fps = _round_rate(float(1 / np.median(steps)))
-    end = min(float(film.times[-1]) for film in films)
-    times = np.arange(int(np.floor(end * fps + 1e-6)) + 1) / fps
-    chosen = []
-    for film in films:
-        one = without_swaps(film) if settings.hands == "both" else one_hand(film, settings.hands)
-        chosen.append(at_times(one, times))
-    wanted = SIDES if settings.hands == "both" else tuple(chosen[0].hands)
+    times = np.arange(int(np.floor(films[0].times[-1] * fps + 1e-6)) + 1) / fps
+    found_hands = [
+        without_swaps(film) if settings.hands == "both" else one_hand(film, settings.hands) for film in films
+    ]
+    wanted = SIDES if settings.hands == "both" else tuple(found_hands[0].hands)
+    offsets = [0.0]
+    for camera, film in zip(cameras[1:], found_hands[1:], strict=True):
+        side = wanted[0] if wanted[0] in film.hands else next(iter(film.hands))
+        offsets.append(find_offset((cameras[0], camera), (found_hands[0], film), (wanted[0], side)))
+    chosen = [at_times(film, times + shift) for film, shift in zip(found_hands, offsets, strict=True)]
     tool = _tool(settings.tool)
     hands = {}
     for side in wanted:
@@ -111,7 +115,7 @@ def lift(
         quality = measure(times, points, path, filled, found.error_px, events, swaps)
         hands[side] = LiftedHand(path, gripper, quality)
     refuse_poor({side: h.quality for side, h in hands.items()}, films[0].size[1], settings.limits, what)
-    lifted = Lifted(times, fps, settings.speed, hands, tuple(chosen))
+    lifted = Lifted(times, fps, settings.speed, hands, tuple(chosen), tuple(offsets))
     if not runs(lifted.seen):
         raise InputError(
             f"{what}: the hand is never seen for {LEAST_FRAMES} frames on end", code="hands.quality"
@@ -178,6 +182,7 @@ def report(lifted: Lifted) -> dict[str, Any]:
     return {
         "fps": lifted.fps,
         "speed": lifted.speed,
+        "offsets_s": [round(shift, 4) for shift in lifted.offsets],
         "estimator_ms_a_frame": round(1000 * seconds / n, 2) if seconds else None,
         "hands": {
             side: {key: _json(value) for key, value in asdict(hand.quality).items()}

@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from recap.errors import InputError
 from recap.hands.camera import Camera, triangulate
-from recap.hands.landmarks import Hand
+from recap.hands.landmarks import Hand, Landmarks, at_times
 from recap.hands.tool import N_LANDMARKS, PALM, palm_length
 from recap.types import F64
 
+LATEST_S = 2.0  # that one film may begin after another
+AGREE_PX, CLEARLY_PX = 9.0, 1.5  # at 640 px of width: an offset that is believed, and is better by so much
 MAX_ERROR_PX = 25.0  # at 640 px of width: farther off, two cameras do not mean the same point
 
 
@@ -86,6 +88,37 @@ def from_cameras(cameras: Sequence[Camera], hands: Sequence[Hand]) -> Points:
     known = np.isfinite(error)
     square = np.where(known, error**2, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
     return Points(points, np.where(known.any(axis=1), np.sqrt(square), np.nan))
+
+
+def find_offset(
+    cameras: tuple[Camera, Camera], films: tuple[Landmarks, Landmarks], side: tuple[str, str]
+) -> float:
+    """How many seconds later the second film shows what the first does: where their rays meet best.
+
+    0 where that is not clearly better than films that begin together, as with a hand at rest.
+    """
+    first, second = films
+    step = float(np.median(np.diff(first.times)))
+    tracked = [0, 4, 8]
+    here = first.hands[side[0]].pixels[:, tracked]
+
+    def off(shift: float) -> float:
+        there = at_times(second, first.times + shift).hands[side[1]].pixels[:, tracked]
+        both = np.isfinite(here).all(axis=(1, 2)) & np.isfinite(there).all(axis=(1, 2))
+        if both.sum() < max(8, 0.5 * len(both)):
+            return float("inf")
+        pixels = np.stack([here[both], there[both]]).reshape(2, -1, 2)
+        return float(
+            np.nanpercentile(triangulate(cameras, pixels)[1], 90)
+        )  # a wrong one agrees here and there
+
+    shifts = step * np.arange(-round(LATEST_S / step), round(LATEST_S / step) + 1)
+    best = float(shifts[np.argmin([off(float(shift)) for shift in shifts])])
+    finer = best + step * np.linspace(-0.75, 0.75, 7)
+    best = float(finer[np.argmin([off(float(shift)) for shift in finer])])
+    found, unit = off(best), max(cameras[0].size) / 640
+    agrees = found < AGREE_PX * unit and found < off(0.0) - CLEARLY_PX * unit
+    return best if agrees else 0.0
 
 
 def _posed(shape: F64, rays: F64) -> F64 | None:
