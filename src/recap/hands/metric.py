@@ -104,7 +104,7 @@ def find_offset(
 
     def off(shift: float) -> float:
         there = at_times(second, first.times + shift).hands[side[1]].pixels[:, tracked]
-        both = np.isfinite(here).all(axis=(1, 2)) & np.isfinite(there).all(axis=(1, 2))
+        both = np.asarray(np.isfinite(here).all(axis=(1, 2)) & np.isfinite(there).all(axis=(1, 2)))
         if both.sum() < max(8, 0.5 * len(both)):
             return float("inf")
         pixels = np.stack([here[both], there[both]]).reshape(2, -1, 2)
