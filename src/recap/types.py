@@ -236,6 +236,7 @@ class Retrieval:
     timings_ms: Mapping[str, float]
     path_costs: tuple[float, ...] = ()  # of the candidates, where the path is weighed
     off_course: float | None = None  # how far from here the moment is to which the last chunk was to lead
+    rows: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)  # of the candidates
 
 
 @dataclass(frozen=True, slots=True)

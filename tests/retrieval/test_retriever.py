@@ -19,7 +19,7 @@ from recap.retrieval.aligners import ObjectFrame
 from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.config import RetrievalConfig, with_scales
 from recap.retrieval.presets import find_retrieval
-from recap.retrieval.retriever import Retriever
+from recap.retrieval.retriever import Retriever, _smallest
 from recap.types import Episode, FrameRef, Moment, Query
 from recap_client.messages import CORRECTION_FROM
 from recap_worlds.dualarm.robot import TWO_ARMS
@@ -331,3 +331,18 @@ def test_where_a_correction_begins_is_a_time_and_one_frame_always_stays(since: o
     episode = random_episode("a", 0, n=20)  # at 10 Hz
     assert replace(episode, attributes={CORRECTION_FROM: since}).first_match == first
     assert episode.first_match == 0
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.integers(1, 70))
+def test_the_smallest_are_those_of_a_stable_sort(values: list[int], n: int) -> None:
+    array = np.array(values, np.float32)
+    assert _smallest(array, n).tolist() == np.argsort(array, kind="stable")[:n].tolist()
+
+
+def test_candidates_are_looked_up_once_an_episode() -> None:
+    retriever = Retriever(MemoryPool(EPISODES), *find_retrieval("pusht-object"))
+    first = retriever.retrieve(ask(EPISODES[4], 5))
+    again = retriever.retrieve(ask(EPISODES[4], 6), first)
+    assert again.rows is first.rows
+    by_name = retriever.retrieve(ask(EPISODES[4], 6), replace(first, rows=None))
+    assert by_name.matches == again.matches

@@ -6,8 +6,10 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recap.errors import InputError
 from recap.pool.view import PoolSource, PoolView, QueryDescriber
@@ -118,8 +120,10 @@ class Retriever:
         index = self.index()
         ready = time.perf_counter()
         if previous is not None and previous.pool_version == index.version:
-            candidates = np.array([index.rows_of[i] for i in previous.candidates], np.int64)
-            kept, added = previous.candidates, np.array(previous.path_costs)
+            kept, known = previous.candidates, previous.rows
+            # Found once an episode: with every demonstration a candidate, names would take most of a step.
+            candidates = np.array([index.rows_of[i] for i in kept], np.int64) if known is None else known
+            added = np.array(previous.path_costs) if previous.path_costs else np.zeros(len(candidates))
         else:
             candidates, added = self.candidates(index, query)
             kept = tuple(index.episode_ids[i] for i in candidates)
@@ -133,7 +137,8 @@ class Retriever:
             "stage2": 1000 * (matched - chosen),
             "confidence": 1000 * (time.perf_counter() - matched),
         }
-        return Retrieval(matches, index.version, kept, confidence, timings, tuple(added.tolist()), off)
+        costs = tuple(added.tolist()) if self.config.weights.get(PATH, 0.0) > 0 else ()
+        return Retrieval(matches, index.version, kept, confidence, timings, costs, off, candidates)
 
     def _symmetries(self, query: Query) -> range:
         """The equal poses to ask by."""
@@ -199,13 +204,13 @@ class Retriever:
             n_allowed = len(allowed)
         n = self.config.n_candidates or n_allowed
         path_weights = [w.get(PATH, 0.0) for w in (self.config.scene_weights, self.config.weights)]
-        scenes = index.scenes if allowed is None else index.scenes[allowed]
-        away = np.min([squared_distances(scenes, row) for row in rows], axis=0)
+        away = np.min([squared_distances(index.scenes, row) for row in rows], axis=0)
+        away = away if allowed is None else away[allowed]
         paths = np.zeros(len(index.episode_ids))
         if any(path_weights):
             paths = np.min([index.paths.costs(row, hidden) for row in rows], axis=0)
             away = away + path_weights[0] * (paths if allowed is None else paths[allowed])
-        nearest = np.argsort(away, kind="stable")[:n]
+        nearest = _smallest(away, n)
         numbers = np.asarray(nearest if allowed is None else allowed[nearest], np.int64)
         return numbers, path_weights[1] * paths[numbers]
 
@@ -267,3 +272,11 @@ def _off_course(index: Index, asked: F32, led_to: FrameRef | None) -> list[float
     past = len(index.frames) if number + 1 == len(index.begins) else int(index.begins[number + 1])
     away = index.frames[min(int(index.begins[number]) + led_to.t, past - 1)].astype(np.float64) - asked
     return [math.sqrt(float(away @ away))]
+
+
+def _smallest(values: NDArray[np.floating[Any]], n: int) -> NDArray[np.int64]:
+    """Places of the n smallest, in order, of equal ones the first first; the others are not sorted."""
+    if n >= len(values):
+        return np.argsort(values, kind="stable")
+    within = np.flatnonzero(values <= np.partition(values, n - 1)[n - 1])
+    return np.asarray(within[np.argsort(values[within], kind="stable")[:n]])
