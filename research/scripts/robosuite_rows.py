@@ -4,10 +4,12 @@
 
 In other scenes (`parts`, `world`) the library's own agent replays one pool an arm, of all tasks, with the
 successful ones of `--pool-seeds`: each part moved with the thing that it is about, or in the world's frame.
-In the same scene (`locked`) a demonstration's actions are sent in order. To either may be added `+gated`
-(the progress gate), `+calibrated` (demonstrations are moved by a constant offset in the tool's frame, fitted
-on pairs of seen tasks) and, in other scenes, `+reach` (a cost of stage 2). With `--spread` scene i has the
-pool of arm i mod n in place of all. Demonstrations and episodes that are there are kept.
+In the same scene (`locked`) a demonstration's actions are sent in order. To either may be added `+gated` (the
+progress gate; `+gated2` with a patience of 2), `+calibrated` (demonstrations are moved by a constant offset
+in the tool's frame, fitted on pairs of seen tasks) and, in other scenes, `+reach` (a cost of stage 2). With
+`--spread` scene i has the pool of arm i mod n in place of all. Demonstrations and episodes that are there are
+kept. `--strip KEY` draws an episode that is there instead, as `agentview` sees it, into a picture beside
+`--out`; `--table` prints what is there.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from recap.agent_config import AgentConfig
+from recap.agent_config import PATIENCE, AgentConfig
 from recap.api import Agent
 from recap.cli.one_line import run_script
 from recap.cli.ranges import parse_seeds
@@ -34,18 +37,20 @@ from recap.geometry3 import rotation6_to_matrix
 from recap.pool.memory import MemoryPool
 from recap.types import F64, Episode, Observation
 from recap_worlds.robosuite.expert import Expert
-from recap_worlds.robosuite.tasks import SEEN, TASKS
+from recap_worlds.robosuite.tasks import SEEN, TASKS, UNSEEN
 from recap_worlds.robosuite.world import ARM, KP, RobosuiteWorld
 
 TARGET = "panda"
 PHASES = ("reached", "grasped", "carried", "done", "success")
 REACH = 1.0  # m²: a match of which the arm can reach nothing is put behind all others
 AFTER = 30  # control steps for which the last action of a demonstration is held
+N_DRAWN, PICTURE_PX = 8, 160  # of a strip
 Act = Callable[[Observation], F64 | None]  # None: nothing is left to do
+Watch = Callable[[RobosuiteWorld, int], None]  # before each step
 
 
 def roll(
-    world: RobosuiteWorld, task: str, seed: int, act: Act
+    world: RobosuiteWorld, task: str, seed: int, act: Act, watch: Watch | None = None
 ) -> tuple[list[Observation], list[F64], dict[str, Any]]:
     """One episode: what was seen, what was done, and the best of each metric."""
     world.reset(seed, task)
@@ -54,6 +59,8 @@ def roll(
     best: dict[str, Any] = dict.fromkeys(PHASES, 0.0)
     for _ in range(TASKS[task].max_steps):
         look = world.observe(None)
+        if watch is not None:
+            watch(world, len(actions))
         action = act(look)
         if action is None:
             break
@@ -142,9 +149,15 @@ def moved(episode: Episode, offset: F64) -> Episode:
     return replace(episode, actions=shift(episode.actions), proprio=shift(episode.proprio))
 
 
-def in_order(episode: Episode, gated: bool) -> Act:
+def patience(row: str) -> int | None:
+    """Of the gate in a row's name; None: it goes by the clock."""
+    found = re.search(r"gated(\d*)", row)
+    return None if found is None else int(found[1] or PATIENCE)
+
+
+def in_order(episode: Episode, n_extra: int | None) -> Act:
     """Sends a demonstration's actions one after the other, by the clock or behind the gate."""
-    gate = gate_of(ARM) if gated else None
+    gate = None if n_extra is None else gate_of(ARM, patience=n_extra)
     at, held, after = 0, 0, 0
     rows: F64 = np.asarray(episode.actions, np.float64)
 
@@ -173,18 +186,22 @@ class Replays:
         self._worlds: dict[float, RobosuiteWorld] = {}
         self._agents: dict[tuple[str, str, str], Agent] = {}
 
-    def run(self, row: str, arm: str, kp: float, task: str, seed: int) -> dict[str, Any] | None:
+    def run(
+        self, row: str, arm: str, kp: float, task: str, seed: int, watch: Watch | None = None
+    ) -> dict[str, Any] | None:
         """The metrics of one episode; None where there is no demonstration to replay."""
         world = self._worlds.setdefault(kp, RobosuiteWorld(TARGET, kp))
         parts = row.split("+")
-        if parts[0] == "locked":
+        if row == "expert":
+            act: Act = Expert(task, TARGET).act
+        elif parts[0] == "locked":
             shown, _ = self.demos.get(arm, task, seed)
             if not shown.success:
                 return None  # the expert's failures are the expert's
-            act = in_order(moved(shown, self.offset(row, arm)), "gated" in parts)
+            act = in_order(moved(shown, self.offset(row, arm)), patience(row))
         else:
             act = self._agent(row, arm, task, world, seed).act
-        return roll(world, task, seed, act)[2]
+        return roll(world, task, seed, act, watch)[2]
 
     def offset(self, row: str, arm: str) -> F64:
         """(3,) of that row: zero where it is not calibrated."""
@@ -202,12 +219,30 @@ class Replays:
             offset = self.offset(row, arm)
             pool = MemoryPool([moved(episode, offset) for episode in shown if episode.success])
             reach = REACH if "reach" in parts else None
-            config = AgentConfig(retrieval=f"robosuite-{parts[0]}", gate="gated" in parts, reach=reach)
+            config = AgentConfig(retrieval=f"robosuite-{parts[0]}", reach=reach)
+            if (n_extra := patience(row)) is not None:
+                config = replace(config, gate=True, gate_patience=n_extra)
             if reach:
                 world.reset(seed, task)
             self._agents[key] = Agent(None, pool, config, robot=world.reaching() if reach else ARM)
         self._agents[key].reset(seed)
         return self._agents[key]
+
+
+def draw_strip(replays: Replays, key: str, steps: int, path: Path) -> None:
+    """Eight moments of an episode side by side: its start, its end, and between."""
+    from PIL import Image
+
+    row, arm, kp, task, seed = key.split("/")
+    wanted = set(np.linspace(0, steps - 1, N_DRAWN).astype(int).tolist())
+    pictures: list[Any] = []
+
+    def watch(world: RobosuiteWorld, number: int) -> None:
+        if number in wanted:
+            pictures.append(world.observe(PICTURE_PX).images["agentview"])
+
+    replays.run(row, arm, float(kp), task, int(seed), watch)
+    Image.fromarray(np.hstack(pictures)).save(path, quality=85)
 
 
 def summary(rows: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,6 +265,25 @@ def summary(rows: Mapping[str, Any]) -> dict[str, Any]:
             "without": dict(ended),
         }
     return found
+
+
+def table(rows: Mapping[str, Any]) -> str:
+    """Markdown: a line a row and gain (an expert: arm), a column a task, and the unseen ones together."""
+    cells: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    for key, metrics in rows.items():
+        row, arm, kp, task, _ = key.split("/")
+        name = f"{row} {arm}, kp {kp}" if row == "expert" else f"{row}, kp {kp}"
+        for column in (task, "unseen") if TASKS[task] in UNSEEN else (task,):
+            cells[name, column].append(bool(metrics["success"]))
+    columns = [*TASKS, "unseen"]
+    lines = [["", *columns], ["---"] * (len(columns) + 1)]
+    for name in dict.fromkeys(name for name, _ in cells):
+        lines.append([name])
+        for column in columns:
+            found = cells[name, column]
+            low, high = (round(100 * end) for end in wilson(sum(found), len(found))) if found else (0, 0)
+            lines[-1].append(f"{sum(found)} of {len(found)} [{low}, {high}]" if found else "–")
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def plan(options: argparse.Namespace) -> Iterator[tuple[str, str, float, str, int]]:
@@ -257,15 +311,30 @@ def main() -> int:
     parser.add_argument("--fit-seeds", default="100000:100020", help="pairs of seen tasks for the offset")
     parser.add_argument("--pool-seeds", default="100000:100020", help="scenes of the pool's demonstrations")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--join", type=Path, nargs="*", default=[], help="other outputs to take in")
+    parser.add_argument(
+        "--table", action="store_true", help="print what is there as a table, and run nothing"
+    )
+    parser.add_argument("--strip", metavar="KEY", help="row/arm/gain/task/seed of an episode to draw")
     options = parser.parse_args()
     demos = Demonstrations(options.demos)
     replays = Replays(demos, parse_seeds(options.fit_seeds), parse_seeds(options.pool_seeds))
     kept: dict[str, Any] = json.loads(options.out.read_text())["episodes"] if options.out.exists() else {}
+    for path in options.join:
+        kept |= json.loads(path.read_text())["episodes"]
+    if options.table:
+        print(table(kept))
+        return 0
+    if options.strip:
+        name = options.strip.replace("/", "-").replace("+", "-")
+        draw_strip(replays, options.strip, kept[options.strip]["steps"], options.out.with_name(f"{name}.jpg"))
+        return 0
     for row, arm, kp, task, seed in plan(options):
         key = f"{row}/{arm}/{kp:g}/{task}/{seed}"
         if key in kept:
             continue
-        found = demos.get(arm, task, seed)[1] if row == "expert" else replays.run(row, arm, kp, task, seed)
+        shown = row == "expert" and kp == KP
+        found = demos.get(arm, task, seed)[1] if shown else replays.run(row, arm, kp, task, seed)
         if found is None:
             continue
         kept[key] = found
