@@ -2,13 +2,17 @@
 
 import os
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+import recap
 from recap.agent_config import AgentConfig
 from recap.api import Agent
+from recap.cli import cli
 from recap.kinematics import JointSpace
 from recap.pool.importers import open_source
 from recap.pool.memory import MemoryPool
@@ -128,6 +132,21 @@ def test_two_tasks_are_collected_into_one_dataset_and_replayed(tmp_path: Path) -
             break
     assert metrics["success"] == 1
     world.close()
+
+
+def test_a_policy_is_trained_by_name_on_pairs_of_two_arms(tmp_path: Path) -> None:
+    for arm in ("panda", "ur5e"):
+        spec = SuiteSpec("robosuite", ("lift",), 3, arm, {"embodiment": arm}, image_size=0)
+        collect_suite(spec, tmp_path / arm)
+    description = str(files("recap_worlds.robosuite") / "robot.yaml")
+    data = ["--target", str(tmp_path / "panda"), "--pool", str(tmp_path / "ur5e")]
+    how = ["--size", "debug", "--retrieval", "robosuite-parts", "--set", "policy.inputs=S", "--device", "cpu"]
+    out = tmp_path / "run"
+    done = CliRunner().invoke(
+        cli, ["train", description, *data, *how, "--iterations", "2", "--out", str(out)]
+    )
+    assert done.exit_code == 0, done.output
+    assert recap.load_policy(str(out / "last")).config.robot == ARM
 
 
 def test_pictures_are_drawn_for_both_cameras_and_poses_can_be_withheld() -> None:
