@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import resource
+import subprocess
+import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -123,3 +125,22 @@ def test_an_upload_that_takes_too_long_is_given_up_while_robots_are_served(
         assert not client.infer(message_of(observation_of(DEMO, 5)))["held"]
     monkeypatch.undo()
     assert server.http("/api/pool", zipped(folder), ZIP)[0] == 201, "a sound one goes in as before"
+
+
+def test_a_script_that_serves_is_not_run_again_for_each_upload(tmp_path: Path) -> None:
+    script = tmp_path / "serve.py"
+    script.write_text(
+        "print('once', flush=True)\n"
+        "from pathlib import Path\n"
+        "from recap.serving.spec import Limits\n"
+        "from recap.serving.upload_reading import read_upload\n"
+        f"Path({str(tmp_path)!r}, 'upload').write_bytes(b'no zip')\n"
+        "try:\n"
+        f"    read_upload(Path({str(tmp_path)!r}), None, True, Limits())\n"
+        "except Exception as error:\n"
+        "    print(error)\n"
+    )
+    told = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert told.stdout.splitlines() == ["once", "the zip cannot be read (BadZipFile): pack it again"], (
+        told.stderr
+    )

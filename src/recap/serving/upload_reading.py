@@ -8,13 +8,16 @@ import multiprocessing
 import resource
 import signal
 import stat
+import sys
+import threading
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from multiprocessing.connection import Connection
 from pathlib import Path, PurePosixPath
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -39,6 +42,7 @@ KEYS = {field.name for field in fields(Episode)} - {"cut_from"}
 FILE, READ = "upload", "read.arrow"  # what came, and what was made of it
 START_S = 60.0  # that a first process may take to begin, on a busy machine
 CONTEXT = multiprocessing.get_context("forkserver")
+_STARTING = threading.Lock()
 
 
 def start_reading() -> None:
@@ -58,7 +62,8 @@ def read_upload(folder: Path, zip_name: str | None, is_zip: bool, limits: Limits
     ours, theirs = CONTEXT.Pipe(duplex=False)
     process = CONTEXT.Process(target=_work, args=(theirs, folder, zip_name, is_zip, limits), daemon=True)
     with ours:
-        process.start()
+        with _without_main():
+            process.start()
         theirs.close()
         try:
             why = _outcome(ours, limits)
@@ -70,6 +75,18 @@ def read_upload(folder: Path, zip_name: str | None, is_zip: bool, limits: Limits
     with pa.OSFile(str(folder / READ)) as file:
         table = pa.ipc.open_file(file).read_all()
     return [row.episode(Files(folder)) for row in rows_of(table)]
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """What starts in here does not run the script again that serves: it may have no guard against that."""
+    with _STARTING:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
 
 
 def _outcome(pipe: Connection, limits: Limits) -> str | None:
