@@ -170,7 +170,7 @@ def main() -> None:
     for number in range(n_draws):
         draws.append(draw(number, demos, config, n_seeds, options.workers))
         print(draws[-1], flush=True)
-    result = {"sound": sound, **summary(draws), "draws": draws}
+    result = {"sound_pool": sound, **summary(draws), "draws": draws}
     print(summary(draws))
     finish(result, options.json)
 
