@@ -102,6 +102,10 @@ def test_the_list_is_one_that_sha256sum_reads_and_may_be_kept_elsewhere(
     assert "--write" in str(missing.exception)
 
 
+def test_what_is_not_there_is_one_line(tmp_path: Path) -> None:
+    assert isinstance(ask(tmp_path / "none").exception, InputError)
+
+
 @pytest.mark.parametrize("text", ["", "x", f"{'0' * 64}  ../outside", f"{'0' * 64}  /etc/passwd", "0" * 64])
 def test_a_list_that_is_none_is_refused(copy: dict[str, Path], text: str) -> None:
     (copy["policy"] / "SHA256SUMS").write_text(text)

@@ -8,7 +8,7 @@ import click
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path, exists=True))
+@click.argument("path", type=click.Path(path_type=Path))
 @click.option(
     "--sums",
     type=click.Path(path_type=Path),
@@ -33,6 +33,8 @@ def verify(path: Path, sums: Path | None, write: bool) -> int:
     from recap.errors import InputError
     from recap.sums import check_sums, list_of, write_sums
 
+    if not path.exists():
+        raise InputError(f"there is no {path}: give a checkpoint, a snapshot or a dataset")
     if (path / "pool.json").is_file():
         raise InputError(f"{path} is a pool, which has hashes of its own: recap pool verify {path}")
     sums = list_of(path) if sums is None else sums
