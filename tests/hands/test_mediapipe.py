@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +28,7 @@ DATA = Path(__file__).parent / "data"
 FILM = DATA / "hand.mp4"
 
 
-def test_the_film_becomes_a_demonstration_faster_than_it_runs(tmp_path: Path) -> None:
+def test_the_film_becomes_a_demonstration(tmp_path: Path) -> None:
     words = [
         "lift",
         FILM,
@@ -48,11 +49,20 @@ def test_the_film_becomes_a_demonstration_faster_than_it_runs(tmp_path: Path) ->
     assert quality["jitter_mm"] < 6
     assert quality["error_px"] < 12
     assert 80 < quality["palm_mm"] < 115
-    assert found["estimator_ms_a_frame"] < 1000 / 30
     assert set(found["hands"]) == {"right"}
     episode = open_source(tmp_path / "0")[0]
     assert len(episode) == 621
     assert (tmp_path / "0/preview.mp4").stat().st_size > 100_000
+
+
+def test_hands_are_found_faster_than_the_film_runs() -> None:
+    """By the time of the CPU, which others that are busy do not lengthen."""
+    find_hands(some(5), 1, "lite")  # what is only done once
+    begun = time.process_time()
+    find_hands(some(120), 1, "lite")
+    took = (time.process_time() - begun) / 120
+    print(f"{1000 * took:.1f} ms of the CPU a frame, decoding included")
+    assert took < 1 / 30
 
 
 def some(n: int, change: object = None) -> Iterator[tuple[float, U8]]:
