@@ -36,9 +36,13 @@ from recap_worlds.dualarm.robot import TWO_ARMS
 from recap_worlds.dualarm.tasks import tasks_named
 
 TARGET, FIRST_SEED = "viperx", 100_000
-ROWS = "two-cameras,two-cameras+gated,two-cameras+stretched,two-cameras+stretched+gated,"
-ROWS += (
-    "two-cameras+stretched+gated+calibrated,one-camera+stretched+gated,one-camera+stretched+gated+calibrated"
+ROWS = ",".join(
+    [
+        *("two-cameras" + more for more in ("", "+gated", "+stretched", "+stretched+gated")),
+        "two-cameras+stretched+gated+calibrated",
+        *("one-camera" + more for more in ("", "+calibrated")),
+        *("one-camera+stretched+gated" + more for more in ("", "+calibrated")),
+    ]
 )
 
 
