@@ -1,0 +1,155 @@
+"""How far things have moved, found in images of calibrated cameras: on scenes whose truth is known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recap.errors import InputError
+from recap.retrieval.registration import (
+    Camera,
+    View,
+    _smooth,
+    camera_at,
+    carried_shifts,
+    key_rows,
+    refuse_uncalibrated,
+    shift_between,
+)
+from recap.robot import CameraSpec, RobotSpec, arm_features
+from recap.types import F32, F64, U8
+
+ONE_ARM = RobotSpec("arm", 20.0, arm_features("tool"), cameras={"front": CameraSpec()})
+PX = 96
+RADIUS = 0.03  # m, of the round thing that stands on the table
+HALF = PX / 2 - 0.5
+
+
+def looking_down(x: float) -> Camera:
+    """1 m above the table, tilted about its x axis so that it looks at the middle."""
+    tilt = np.array([[1, 0, 0], [0, -1, 0], [0, 0, -1]], np.float64)  # image y is the table's -y
+    return Camera(np.array([x, 0.0, 1.0]), tilt, (150.0, 150.0, HALF, HALF))
+
+
+CAMERAS = (looking_down(0.0), looking_down(0.15))
+
+
+def drawn(camera: Camera, thing: F64, colour: float = 1.0) -> U8:
+    """A table with a fine pattern, and on it a striped disc at (x, y)."""
+    rows, columns = np.mgrid[:PX, :PX]
+    fx, fy, cx, cy = camera.lens
+    rays = np.stack([(columns - cx) / fx, (rows - cy) / fy, np.ones((PX, PX))], -1) @ camera.turn.T
+    ground = camera.position + rays * (-camera.position[2] / rays[..., 2:])
+    x, y = ground[..., 0], ground[..., 1]
+    table = 0.5 + 0.05 * np.sin(90 * x) * np.sin(70 * y)
+    image = np.stack([table, table, table], -1)
+    inside = np.hypot(x - thing[0], y - thing[1]) < RADIUS
+    stripes = (np.sin(150 * (x - thing[0])) > 0).astype(np.float64)
+    image[inside] = np.stack([0.9 * stripes, 0.2 * stripes, 0.8 * colour * (1 - stripes)], -1)[inside]
+    return np.round(255 * image).astype(np.uint8)
+
+
+def as_filmed(picture: U8) -> U8:
+    """Colours of every second pixel only, as films keep them."""
+    import cv2
+
+    luma, *chroma = cv2.split(cv2.cvtColor(picture, cv2.COLOR_RGB2YCrCb))
+    coarse = [cv2.resize(cv2.resize(c, (PX // 2, PX // 2), interpolation=3), (PX, PX)) for c in chroma]
+    return np.asarray(cv2.cvtColor(cv2.merge([luma, *coarse]), cv2.COLOR_YCrCb2RGB))
+
+
+def views(before: F64, now: F64, film: bool = False) -> list[View]:
+    found = []
+    for camera in CAMERAS:
+        shown = drawn(camera, before)
+        old: F32 = _smooth(as_filmed(shown) if film else shown)
+        found.append(View(old, _smooth(drawn(camera, now)), camera, camera))
+    return found
+
+
+moves = st.tuples(st.floats(-0.1, 0.1), st.floats(-0.1, 0.1)).map(np.array)
+
+
+@settings(max_examples=12, deadline=None)
+@given(moves, st.booleans())
+def test_a_thing_that_has_moved_is_found_to_half_a_pixel(move: F64, film: bool) -> None:
+    at = np.array([0.02, -0.03])
+    found = shift_between(views(at, at + move, film), np.array([[*at, 0.04]]), 0.05, 0.2)
+    assert np.linalg.norm(found - move) < 0.006  # a pixel is 6.7 mm
+
+
+def test_where_nothing_has_changed_nothing_has_moved() -> None:
+    at = np.array([0.02, -0.03])
+    assert np.array_equal(shift_between(views(at, at), np.array([[*at, 0.04]]), 0.05, 0.2), [0, 0])
+
+
+def test_a_thing_that_moved_elsewhere_has_no_say() -> None:
+    place = np.array([[-0.12, 0.1, 0.04]])
+    assert np.array_equal(
+        shift_between(views(np.array([0.1, -0.1]), np.array([0.15, -0.1])), place, 0.04, 0.2), [0, 0]
+    )
+
+
+@given(st.lists(st.floats(-0.2, 0.2), min_size=3, max_size=3), st.integers(2, 4))
+def test_a_lens_fits_images_of_any_size(point: list[float], factor: int) -> None:
+    """A pixel of a smaller image is where the larger one's pixels around it are."""
+    spec = CameraSpec(
+        size=(PX, 2 * PX), intrinsics=(80.0, 90.0, 95.0, 47.0), at=(0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0)
+    )
+    robot = replace(ONE_ARM, cameras={"scene": spec})
+    proprio = np.zeros(robot.body.size, np.float32)
+    whole, part = (
+        camera_at("scene", robot, proprio, size) for size in ((PX, 2 * PX), (PX // factor, 2 * PX // factor))
+    )
+    where = np.array([point])
+    assert np.allclose((whole.project(where)[0] + 0.5) / factor - 0.5, part.project(where)[0])
+
+
+def test_a_camera_whose_place_is_not_known_is_refused_in_one_line() -> None:
+    name = next(iter(ONE_ARM.cameras))
+    with pytest.raises(InputError, match=r"is not calibrated: give its intrinsics") as refused:
+        refuse_uncalibrated(name, ONE_ARM)
+    assert refused.value.code == "robot.camera"
+
+
+def test_a_camera_on_something_that_is_no_tool_is_refused() -> None:
+    spec = CameraSpec(
+        intrinsics=(80.0, 80.0, 48.0, 48.0), at=(0, 0, 0, 1, 0, 0, 0), tool=ONE_ARM.proprio[-1].name
+    )
+    robot: RobotSpec = replace(ONE_ARM, cameras={"wrist": spec})
+    with pytest.raises(InputError, match="3-D position that a rotation6d follows"):
+        refuse_uncalibrated("wrist", robot)
+
+
+def test_a_gripper_that_closes_and_opens_has_two_keys() -> None:
+    opening = np.concatenate([np.ones(20), np.linspace(1, 0, 6), np.zeros(24), np.ones(20)])
+    assert key_rows(opening) == [21, 50]
+    assert key_rows(np.ones(30)) == []
+
+
+paths = st.lists(
+    st.tuples(st.floats(-1, 1), st.floats(-1, 1), st.floats(0, 1)), min_size=12, max_size=30
+).map(np.array)
+
+
+@given(paths, moves, moves)
+def test_a_path_is_moved_from_its_start_through_each_key_without_a_jump(
+    path: F64, first: F64, last: F64
+) -> None:
+    keys = [len(path) // 2, len(path) - 1]
+    shifts = carried_shifts(path, keys, np.array([first, last]))
+    way = np.concatenate([[0], np.cumsum(np.linalg.norm(np.diff(path, axis=0), axis=1))])
+    if way[keys[0]] < 1e-3 or way[-1] - way[keys[0]] < 1e-3:
+        return
+    assert np.allclose(shifts[keys[0]], first)
+    assert np.allclose(shifts[-1], last)
+    if np.linalg.norm(first) > 1e-3:
+        assert np.allclose(shifts[0], 0)
+    steps = np.linalg.norm(np.diff(shifts, axis=0), axis=1)
+    slope = max(
+        np.linalg.norm(first) / min(np.linalg.norm(first) or 1, 0.8 * way[keys[0]]),
+        np.linalg.norm(last - first) / (way[-1] - way[keys[0]]),
+    )
+    assert (steps <= slope * np.diff(way) + 1e-9).all()

@@ -1,0 +1,145 @@
+"""Meta-World behind the public seam; `make test-long` and CI skip none."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recap.agent import RetrievalAgent
+from recap.errors import InputError
+from recap.evaluation.agents import Trial
+from recap.pool.importers import open_source
+from recap.pool.memory import MemoryPool
+from recap.retrieval.presets import find_retrieval
+from recap.retrieval.retriever import Retriever
+from recap.testing import check_world
+from recap.types import Episode
+from recap_worlds.collecting import SuiteSpec, collect_suite, demonstrate
+from recap_worlds.metaworld.suite import MetaWorldSuite
+from recap_worlds.metaworld.tasks import SEEN, TASKS, UNSEEN, tasks_named
+
+pytestmark = pytest.mark.long
+if not os.environ.get("CI"):
+    pytest.importorskip("metaworld", reason="no metaworld: make .venv/.dev installs it")
+SUITE = MetaWorldSuite()
+NOMINAL = SUITE.check({})
+
+
+def demonstration(task: str, seed: int, image_size: int = 0, **options: float) -> Episode:
+    hand = SUITE.check(options)
+    spec = SuiteSpec("metaworld", (task,), 1, "sawyer", hand, image_size=image_size)
+    return demonstrate(spec, SUITE, SUITE.make(hand), SUITE.expert(hand), task, seed)
+
+
+def test_it_conforms() -> None:
+    check_world(SUITE, "button-press")
+
+
+def test_tasks_are_those_of_ml45() -> None:
+    assert (len(SEEN), len(UNSEEN), len(set(TASKS))) == (45, 5, 50)
+    assert tasks_named("unseen") == UNSEEN
+    with pytest.raises(InputError, match="door-lock"):
+        tasks_named("door-lok")
+
+
+@pytest.mark.parametrize("task", ["button-press", "pick-place", "door-open", "sweep-into"])
+def test_the_expert_succeeds_through_absolute_targets(task: str) -> None:
+    assert demonstration(task, 500).success
+    assert demonstration(task, 501).success
+
+
+def test_a_seed_gives_the_same_episode_to_the_bit_whatever_was_before() -> None:
+    world, expert = SUITE.make(NOMINAL), SUITE.expert(NOMINAL)
+    spec = SuiteSpec("metaworld", ("push",), 1, "sawyer", NOMINAL, image_size=0)
+    first, _, again = (demonstrate(spec, SUITE, world, expert, "push", seed) for seed in (500, 501, 500))
+    assert np.array_equal(first.proprio, again.proprio)
+    assert np.array_equal(first.actions, again.actions)
+
+
+def test_fingers_of_another_size_need_other_targets() -> None:
+    nominal, moved = demonstration("reach", 500), demonstration("reach", 500, offset_y=0.03)
+    assert moved.success
+    assert abs(nominal.proprio[-1, 1] - moved.proprio[-1, 1]) > 0.02
+
+
+def test_no_camera_shows_where_the_goal_is() -> None:
+    """Two scenes of reach differ in nothing but the goal: what is seen is the same."""
+    world = SUITE.make(NOMINAL)
+    seen = []
+    for seed in (500, 501):
+        world.reset(seed, "reach")
+        seen.append(world.observe(64))
+    apart = np.abs(np.subtract(seen[0].objects["goal"], seen[1].objects["goal"])).max()
+    assert apart > 0.01
+    for camera in SUITE.robot(NOMINAL).cameras:
+        changed = np.abs(seen[0].images[camera].astype(int) - seen[1].images[camera].astype(int))
+        assert (changed.max(axis=-1) > 40).mean() < 0.05, camera
+
+
+def test_a_stopped_collection_goes_on_and_gives_the_same(tmp_path: Path) -> None:
+    spec = SuiteSpec("metaworld", ("button-press", "drawer-close"), 1, "sawyer", NOMINAL, image_size=32)
+    collect_suite(spec, tmp_path / "whole")
+
+    def stop(done: int, total: int) -> None:
+        if done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        collect_suite(spec, tmp_path / "parts", progress=stop)
+    collect_suite(spec, tmp_path / "parts")
+    whole, parts = (sorted(open_source(tmp_path / name), key=lambda e: e.id) for name in ("whole", "parts"))
+    assert [e.id for e in whole] == [e.id for e in parts]
+    for one, other in zip(whole, parts, strict=True):
+        assert np.array_equal(one.actions, other.actions)
+        assert set(one.images) == {"scene", "wrist", "behind"}
+
+
+def test_a_demonstration_of_another_scene_is_shifted_to_where_things_are_now() -> None:
+    """Of four scenes the one that was shown is moved to each; unshifted it fails in some."""
+    shown = demonstration("button-press-topdown", 100000, image_size=128)
+    robot = SUITE.robot(NOMINAL)
+    solved = {}
+    for name in ("image", "metaworld-nearest"):
+        describer, config = find_retrieval(name, robot)
+        agent = RetrievalAgent(Retriever(MemoryPool([shown]), describer, config), robot=robot)
+        solved[name] = [_replayed(agent, seed) for seed in range(500, 504)]
+    assert sum(solved["image"]) == 4
+    assert sum(solved["metaworld-nearest"]) < 4
+
+
+def _replayed(agent: RetrievalAgent, seed: int) -> bool:
+    world, n_drawn = SUITE.make(NOMINAL), 0
+    world.reset(seed, "button-press-topdown")
+    agent.reset(0, Trial("button-press-topdown", seed))
+    for _ in range(200):
+        drawn = agent.wants_pictures(0)
+        n_drawn += drawn
+        action = agent.act([0], [world.observe(128 if drawn else None)])[0]
+        metrics, _ = world.step(action)
+        if metrics["success"]:
+            break
+    assert n_drawn == 1  # only the first images are read
+    return bool(metrics["success"])
+
+
+def test_a_policy_is_trained_and_drives(tmp_path: Path) -> None:
+    from recap.policies.checkpoint import from_pretrained
+    from recap.training.data import build_data
+    from recap.training.presets import preset
+    from recap.training.trainer import train
+
+    shown = [demonstration("button-press", 100000 + i, image_size=128) for i in range(4)]
+    config = replace(preset("debug-metaworld"), target="shown", pool="shown")
+    outcome = train(config, tmp_path / "run", data=build_data(shown, shown, config), device="cpu")
+    policy = from_pretrained(outcome.last)
+    describer, retrieval = find_retrieval(policy.config.retrieval_name, policy.config.robot)
+    retrieval = replace(retrieval, chunk_size=policy.config.chunk_size)
+    agent = RetrievalAgent(Retriever(MemoryPool(shown), describer, retrieval), policy)
+    world = SUITE.make(NOMINAL)
+    world.reset(500, "button-press")
+    agent.reset(0, Trial("button-press", 500))
+    action = agent.act([0], [world.observe(128)])[0]
+    assert action.shape == (10,)
+    assert np.isfinite(action).all()
