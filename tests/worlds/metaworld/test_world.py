@@ -13,6 +13,7 @@ from recap.evaluation.agents import Trial
 from recap.pool.importers import open_source
 from recap.pool.memory import MemoryPool
 from recap.retrieval.presets import find_retrieval
+from recap.retrieval.registration import key_rows
 from recap.retrieval.retriever import Retriever
 from recap.testing import check_world
 from recap.types import Episode
@@ -59,9 +60,11 @@ def test_a_seed_gives_the_same_episode_to_the_bit_whatever_was_before() -> None:
 
 
 def test_fingers_of_another_size_need_other_targets() -> None:
-    nominal, moved = demonstration("reach", 500), demonstration("reach", 500, offset_y=0.03)
-    assert moved.success
-    assert abs(nominal.proprio[-1, 1] - moved.proprio[-1, 1]) > 0.02
+    """Where the gripper begins to close, the hand is as far aside as its fingers are off."""
+    hands = [demonstration("pick-place", 500, offset_y=offset) for offset in (0.0, 0.03)]
+    at = [episode.proprio[key_rows(episode.actions[:, 9])[0], 1] for episode in hands]
+    assert all(episode.success for episode in hands)
+    assert 0.02 < at[0] - at[1] < 0.04
 
 
 def test_no_camera_shows_where_the_goal_is() -> None:
@@ -130,7 +133,7 @@ def test_a_policy_is_trained_and_drives(tmp_path: Path) -> None:
     from recap.training.presets import preset
     from recap.training.trainer import train
 
-    shown = [demonstration("button-press", 100000 + i, image_size=128) for i in range(4)]
+    shown = [demonstration("coffee-button", 100000 + i, image_size=64) for i in range(3)]
     config = replace(preset("debug-metaworld"), target="shown", pool="shown")
     outcome = train(config, tmp_path / "run", data=build_data(shown, shown, config), device="cpu")
     policy = from_pretrained(outcome.last)
@@ -138,8 +141,8 @@ def test_a_policy_is_trained_and_drives(tmp_path: Path) -> None:
     retrieval = replace(retrieval, chunk_size=policy.config.chunk_size)
     agent = RetrievalAgent(Retriever(MemoryPool(shown), describer, retrieval), policy)
     world = SUITE.make(NOMINAL)
-    world.reset(500, "button-press")
-    agent.reset(0, Trial("button-press", 500))
+    world.reset(500, "coffee-button")
+    agent.reset(0, Trial("coffee-button", 500))
     action = agent.act([0], [world.observe(128)])[0]
     assert action.shape == (10,)
     assert np.isfinite(action).all()
