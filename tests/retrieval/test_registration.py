@@ -17,9 +17,10 @@ from recap.retrieval.registration import (
     key_rows,
     refuse_uncalibrated,
     shift_between,
+    views_of,
 )
 from recap.robot import CameraSpec, RobotSpec, arm_features
-from recap.types import F32, F64, U8
+from recap.types import F32, F64, U8, Moment
 
 ONE_ARM = RobotSpec("arm", 20.0, arm_features("tool"), cameras={"front": CameraSpec()})
 PX = 96
@@ -90,6 +91,20 @@ def test_a_thing_that_moved_elsewhere_has_no_say() -> None:
     assert np.array_equal(
         shift_between(views(np.array([0.1, -0.1]), np.array([0.15, -0.1])), place, 0.04, 0.2), [0, 0]
     )
+
+
+def test_images_of_two_sizes_are_compared_at_the_demonstrations() -> None:
+    lens = {"intrinsics": (150.0, 150.0, HALF, HALF), "at": (0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0)}
+    robot = replace(ONE_ARM, cameras={"front": CameraSpec(size=(PX, PX), **lens)})
+    at, now = np.array([0.02, -0.03]), np.array([0.07, 0.01])
+    shown, seen = (drawn(CAMERAS[0], place) for place in (at, now))
+    twice = np.repeat(np.repeat(seen, 2, axis=0), 2, axis=1)
+    frames = [
+        Moment("", np.zeros(1), np.zeros((1, 10), np.float32), images={"front": [one]})
+        for one in (shown, twice)
+    ]
+    found = shift_between(views_of(*frames, robot, ["front"]), np.array([[*at, 0.0]]), 0.05, 0.2)
+    assert np.linalg.norm(found - (now - at)) < 0.006
 
 
 @given(st.lists(st.floats(-0.2, 0.2), min_size=3, max_size=3), st.integers(2, 4))

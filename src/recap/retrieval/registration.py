@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from recap.errors import InputError, one_of
 from recap.geometry3 import quaternion_to_matrix, rotation6_to_matrix
+from recap.pictures import resize_image
 from recap.robot import RobotSpec
 from recap.types import F32, F64, U8, Frames
 
@@ -110,6 +111,7 @@ def views_of(demonstration: Frames, now: Frames, robot: RobotSpec, cameras: Sequ
                     "demonstrations with its images, or the world aligner"
                 )
             picture: U8 = np.asarray(frames.images[name][0])
+            picture = resize_image(picture, pictures[0].shape[:2]) if pictures else picture
             pictures.append(_smooth(picture))
             places.append(camera_at(name, robot, frames.proprio[0], picture.shape[:2]))
         found.append(View(pictures[0], pictures[1], places[0], places[1]))
