@@ -103,7 +103,8 @@ def views_of(demonstration: Frames, now: Frames, robot: RobotSpec, cameras: Sequ
     """The first frames of both, camera by camera."""
     found = []
     for name in cameras:
-        pictures, places = [], []
+        pictures: list[F32] = []
+        places = []
         for frames in (demonstration, now):
             if name not in frames.images or not len(frames.images[name]):
                 raise InputError(
@@ -111,7 +112,9 @@ def views_of(demonstration: Frames, now: Frames, robot: RobotSpec, cameras: Sequ
                     "demonstrations with its images, or the world aligner"
                 )
             picture: U8 = np.asarray(frames.images[name][0])
-            picture = resize_image(picture, pictures[0].shape[:2]) if pictures else picture
+            picture = (
+                resize_image(picture, (pictures[0].shape[0], pictures[0].shape[1])) if pictures else picture
+            )
             pictures.append(_smooth(picture))
             places.append(camera_at(name, robot, frames.proprio[0], picture.shape[:2]))
         found.append(View(pictures[0], pictures[1], places[0], places[1]))
