@@ -112,9 +112,8 @@ def views_of(demonstration: Frames, now: Frames, robot: RobotSpec, cameras: Sequ
                     "demonstrations with its images, or the world aligner"
                 )
             picture: U8 = np.asarray(frames.images[name][0])
-            picture = (
-                resize_image(picture, (pictures[0].shape[0], pictures[0].shape[1])) if pictures else picture
-            )
+            for first in pictures[:1]:  # at the demonstration's size
+                picture = resize_image(picture, (first.shape[0], first.shape[1]))
             pictures.append(_smooth(picture))
             places.append(camera_at(name, robot, frames.proprio[0], picture.shape[:2]))
         found.append(View(pictures[0], pictures[1], places[0], places[1]))
