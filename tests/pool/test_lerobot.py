@@ -114,7 +114,7 @@ finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
     goal_dim=st.integers(0, 3),
     cameras=st.sampled_from([(), ("top",), ("a.b", "wrist")]),
     fps=st.sampled_from([1.0, 10, 16.7, 30, 1 / 0.06]),
-    number=finite,
+    number=st.floats(-1e9, 1e9, width=32),  # what a pool takes
     text=words,
     attributes=st.dictionaries(names, st.one_of(names, st.integers(), finite, st.booleans()), max_size=2),
 )
