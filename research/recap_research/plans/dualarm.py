@@ -10,7 +10,6 @@ from pathlib import Path
 from recap.assembly import AgentConfig
 from recap.errors import InputError, one_of
 from recap.evaluation.spec import EvalSpec
-from recap.policies.network import TINY
 from recap.pool.memory import MemoryView
 from recap.pool.packed import PackedPool, write_packed
 from recap.training.config import TrainConfig
@@ -18,6 +17,7 @@ from recap.training.presets import preset
 from recap.types import Episode
 from recap.workers import run_in_workers
 from recap_research.plans.plan import POOLS, Evaluation, Log, Part, Plan, Run, checkpoint_of
+from recap_research.plans.shrinking import shrunk
 from recap_worlds.dualarm.collection import Wanted, demonstrate_all
 from recap_worlds.dualarm.tasks import FIRST_COLLECTION_SEED, SEEN, TASKS, task_named
 
@@ -156,27 +156,7 @@ def _config(plan: ArmsPlan, variant: str, out: Path) -> TrainConfig:
         pool_where=config.pool_where and seen,
         autoencoder=config.autoencoder or encoder,
     )
-    return _shrunk(config) if plan.toy else config
-
-
-def _shrunk(config: TrainConfig) -> TrainConfig:
-    """As small as it can be."""
-    image = replace(config.policy.image, size=32)
-    policy = replace(config.policy, network=TINY, chunk_size=8, image=image)
-    return replace(
-        config,
-        policy=policy,
-        held_out=0.34,
-        batch_size=8,
-        n_iterations=4,
-        warm_up=1,
-        validate_every=4,
-        save_every=4,
-        bf16=False,
-        compile=False,
-        autoencoder_iterations=2,
-        autoencoder_batch=4,
-    )
+    return shrunk(config) if plan.toy else config
 
 
 def _spec(plan: ArmsPlan, out: Path, agent: AgentConfig) -> EvalSpec:

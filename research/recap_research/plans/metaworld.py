@@ -9,7 +9,6 @@ from pathlib import Path
 
 from recap.assembly import AgentConfig
 from recap.evaluation.spec import EvalSpec
-from recap.policies.network import TINY
 from recap.pool.memory import MemoryView
 from recap.pool.packed import write_packed
 from recap.suites import suites
@@ -18,6 +17,7 @@ from recap.training.presets import preset
 from recap.types import Episode
 from recap.workers import run_in_workers
 from recap_research.plans.plan import POOLS, Evaluation, Log, Part, Plan, Run, checkpoint_of
+from recap_research.plans.shrinking import shrunk
 from recap_worlds.collecting import COLLECTION_SEEDS, SuiteSpec, demonstrate
 
 SHOTS = (1, 5, 25)  # demonstrations of an unseen task
@@ -137,25 +137,7 @@ def _config(plan: TablePlan, family: str, out: Path) -> TrainConfig:
         config = replace(
             config, init=init, autoencoder=None, n_iterations=300, warm_up=50, learning_rate=1e-4
         )
-    return _shrunk(config) if plan.toy else config
-
-
-def _shrunk(config: TrainConfig) -> TrainConfig:
-    policy = replace(config.policy, network=TINY, chunk_size=8, image=replace(config.policy.image, size=32))
-    return replace(
-        config,
-        policy=policy,
-        held_out=0.34,
-        batch_size=8,
-        n_iterations=4,
-        warm_up=1,
-        validate_every=4,
-        save_every=4,
-        bf16=False,
-        compile=False,
-        autoencoder_iterations=2,
-        autoencoder_batch=4,
-    )
+    return shrunk(config) if plan.toy else config
 
 
 def _spec(plan: TablePlan, out: Path, agent: AgentConfig, n: int | None) -> EvalSpec:
