@@ -38,7 +38,7 @@ class Pilot:
         wanted = list(self.agent.requires.cameras)
         self.cameras = tuple(their_camera(name) for name in wanted)  # that RoboTwin should hand over
         self._sizes, self._fps = _look_into(pool, wanted)
-        if self.agent.image_size is not None:
+        if self.agent.policy is not None and self.agent.image_size is not None:
             self._sizes |= dict.fromkeys(wanted, (self.agent.image_size, self.agent.image_size))
         self._follows_objects = _follows_objects(self.agent)
         self._n_episodes = 0

@@ -124,7 +124,6 @@ class RetrievalAgent:
         if self._robot is not None:
             retriever.config.aligner.refuse(self._robot, context.embodiment)  # before anything moves
         self.retriever = retriever
-        self.policy = policy
         self.context = context
         self.reaction, self.min_confidence = reaction, min_confidence
         self.matching = matching
@@ -139,7 +138,8 @@ class RetrievalAgent:
             self.image_size = policy.config.image.camera_size if policy.config.sees else None
         if self.image_size is None and retriever.requires.cameras:
             self.image_size = RETRIEVAL_PX
-        self._looks = (policy is not None and policy.config.sees) or not retriever.sees_first_only
+        first_only = policy is None and bool(retriever.requires.cameras) and retriever.sees_first_only
+        self._looks = not first_only
         self._episodes: dict[int, _Episode | None] = {}
         self._dice: dict[int, torch.Generator] = {}
         self._contexts: dict[int, TaskContext] = {}
@@ -168,6 +168,11 @@ class RetrievalAgent:
 
             seed = int(getattr(trial, "seed", 0)) + N_SEEDS * self.noise_seed
             self._dice[slot] = torch.Generator().manual_seed(seed)
+
+    @property
+    def policy(self) -> TrainedPolicy | None:
+        """Frozen; None: replay."""
+        return self.predictor.policy
 
     @property
     def requires(self) -> Requires:

@@ -80,7 +80,7 @@ def test_settings_of_a_policy_survive_json() -> None:
 )
 def test_spec_refuses(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        pusht_spec("hold", **change)
+        pusht_spec("replay", **change)
 
 
 @pytest.mark.parametrize(

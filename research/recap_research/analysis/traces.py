@@ -110,7 +110,7 @@ class TracingAgent:
             if not isinstance(inner.policy, WamPolicy):
                 raise InputError(f"agent '{spec.agent.policy}' has no network to look into: give a policy")
             masked = inner.policy._masks if isinstance(inner.policy, WatchedPolicy) else []
-            self._probe = inner.policy = WatchedPolicy(inner.policy, note=True)
+            self._probe = inner.predictor.policy = WatchedPolicy(inner.policy, note=True)
             self._probe._masks = masked
         self.board: PushTWorld | None = None
         self.keep: Callable[[Observation, Plan, Reading], None] | None = None

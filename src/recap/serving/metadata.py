@@ -32,7 +32,8 @@ def metadata_of(service: Service) -> dict[str, Any]:
         "state_key": STATE,
         "image_key": IMAGE,
         "image_keys": {camera: service.look.key_of(camera) for camera in robot.cameras},
-        "camera_size": service.agent.image_size or next((s[0] for s in sizes.values() if s), 96),
+        "camera_size": (service.agent.policy and service.agent.image_size)
+        or next((s[0] for s in sizes.values() if s), 96),
         "cameras": {camera: None if size is None else list(size) for camera, size in sizes.items()},
         "cameras_required": list(service.look.requires.cameras),
         "objects_required": list(service.look.requires.objects),
