@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from multiprocessing.connection import Connection
 from pathlib import Path, PurePosixPath
 from types import ModuleType
@@ -40,6 +40,7 @@ MAX_NAME = 500  # characters of an id
 MAX_JSON = 16 * 2**20  # bytes of a JSON file in a zip: it is read as a whole
 KEYS = {field.name for field in fields(Episode)} - {"cut_from"}
 FILE, READ = "upload", "read.arrow"  # what came, and what was made of it
+NAMES, FRAMES = "cameras.json", "frames-{}.npy"
 START_S = 60.0  # that a first process may take to begin, on a busy machine
 CONTEXT = multiprocessing.get_context("forkserver")
 _STARTING = threading.Lock()
@@ -74,7 +75,15 @@ def read_upload(folder: Path, zip_name: str | None, is_zip: bool, limits: Limits
         raise InputError(why)
     with pa.OSFile(str(folder / READ)) as file:
         table = pa.ipc.open_file(file).read_all()
-    return [row.episode(Files(folder)) for row in rows_of(table)]
+    episodes = [row.episode(Files(folder)) for row in rows_of(table)]
+    if is_zip:
+        return episodes
+    names = json.loads((folder / NAMES).read_text("utf-8"))
+    frames = {
+        name: np.load(folder / FRAMES.format(number), mmap_mode="r", allow_pickle=False)
+        for number, name in enumerate(names)
+    }
+    return [replace(episodes[0], images=frames)]
 
 
 @contextmanager
@@ -145,6 +154,12 @@ def _read(folder: Path, zip_name: str | None, is_zip: bool, limits: Limits) -> N
     for episode in episodes:
         check_episode(episode)
     refuse_errors(episodes)
+    if not is_zip:  # as they came, since poses may be found in them, which a film would blur
+        frames = episodes[0].images
+        for number, name in enumerate(frames):
+            np.save(folder / FRAMES.format(number), frames[name])
+        (folder / NAMES).write_text(json.dumps(list(frames)), "utf-8")
+        episodes = [replace(episodes[0], images={})]
     table = table_of(take_apart(Files(folder), episodes, lambda done, total: None), range(len(episodes)))
     with pa.OSFile(str(folder / READ), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
         out.write_table(table)
