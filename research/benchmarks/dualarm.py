@@ -29,9 +29,9 @@ from recap_worlds.dualarm.collecting import DualArmSpec, collect_dualarm
 from recap_worlds.dualarm.collection import demonstrate
 from recap_worlds.dualarm.env import DualArmEnv
 from recap_worlds.dualarm.expert import Expert
-from recap_worlds.dualarm.rendering import choose_backend
 from recap_worlds.dualarm.robots import ROBOTS
 from recap_worlds.dualarm.tasks import TASKS, UNSEEN, tasks_named
+from recap_worlds.rendering import choose_backend
 
 PATIENCE = 20  # steps that a replay may hold its last action
 Item = tuple[str, int]  # task, seed

@@ -25,6 +25,7 @@ from recap.policies.pi0 import PI0_DEBUG, build_pi0
 from recap.policies.policy import TrainedPolicy, VlaPolicy
 from recap.policies.vla import VisionLanguageActionModel
 from recap.pool.memory import MemoryView
+from recap.sums import file_sha256
 from recap.types import Conditioning, Observation
 from recap_worlds.pusht.robot import TOP_DOWN
 from toy_policy import drawn, moments, nothing_retrieved, toy_config, toy_stamp, toy_statistics
@@ -323,6 +324,9 @@ def weights_with(change: Callable[[dict[str, Tensor]], object]) -> Callable[[Pat
         weights = load_file(folder / "model.safetensors")
         change(weights)
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        body = json.loads((folder / "config.json").read_text("utf-8"))
+        body["weights_sha256"] = file_sha256(folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps(body), "utf-8")
 
     return damage
 

@@ -38,12 +38,16 @@ def agent_settings(agent: RetrievalAgent) -> dict[str, Any]:
     policy = agent.policy
     found: dict[str, Any] = {"n_action_steps": agent.n_action_steps, "reaction": agent.reaction}
     found["min_confidence"] = agent.min_confidence
-    found["gate"] = False if agent.gate is None else _plain([list(agent.gate.parts), agent.gate.patience])
+    # What came later is left out where it is off, so that runs from before can be compared.
+    if agent.gate is not None:
+        found["gate"] = _plain([list(agent.gate.parts), agent.gate.patience])
     if policy is None or policy.config.retrieval:
         retriever = agent.retriever
         config = asdict(retriever.config)
         config["aligner"] = retriever.config.aligner.name
         config.pop("subtrajectories")
+        if not retriever.config.reach:
+            del config["reach"], config["reach_ahead"]
         found["retrieval"] = config.pop("name")
         found["retrieval.subtrajectories"] = isinstance(retriever.source, SubtrajectoryPool)
         found["retrieval.matching"] = agent.matching

@@ -15,7 +15,6 @@ from recap.errors import InputError, one_of
 from recap.geometry3 import ARM_DIM, rotation6_to_matrix
 from recap.types import F32, F64, U8, Observation
 from recap_worlds.dualarm.kinematics import N_JOINTS, kinematics_of
-from recap_worlds.dualarm.rendering import Renderer
 from recap_worlds.dualarm.robots import SIDES, robot_named
 from recap_worlds.dualarm.scenes import (
     CAMERAS,
@@ -28,6 +27,7 @@ from recap_worlds.dualarm.scenes import (
 )
 from recap_worlds.dualarm.tasks import task_named
 from recap_worlds.dualarm.tasks.task import State
+from recap_worlds.rendering import Renderer
 
 SPLITS = ("clean", "randomised")
 WORDINGS = ("seen", "unseen")

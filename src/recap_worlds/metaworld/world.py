@@ -6,21 +6,21 @@ are. Marks of goals are not drawn: a camera at a real table shows none.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from recap.types import F32, F64, U8, Observation
 from recap_worlds.metaworld.tasks import instruction
 
-os.environ.setdefault("MUJOCO_GL", "egl" if sys.platform == "linux" else "")
+if TYPE_CHECKING:
+    from recap_worlds.rendering import Renderer
 
 CAMERAS = {"scene": "corner3", "wrist": "gripperPOV", "behind": "behindGripper"}  # ours -> Meta-World's
+SHOWN_GROUPS = (0, 1, 2)  # of geoms
 CONTROL_HZ = 80.0
 MAX_STEPS = 500
 DOWN = (1.0, 0.0, 0.0, 0.0, -1.0, 0.0)  # the hand's orientation, which never changes
@@ -69,7 +69,7 @@ class MetaWorld:
         self.hand = hand
         self._env: Any = None
         self._task = ""
-        self._renderers: dict[int, Any] = {}
+        self._renderer: Renderer | None = None
 
     def reset(self, seed: int, task: str) -> Mapping[str, float]:
         """A scene that depends on the seed alone."""
@@ -110,9 +110,9 @@ class MetaWorld:
 
     def close(self) -> None:
         """Put the simulator away."""
-        for renderer in self._renderers.values():
-            renderer.close()
-        self._renderers = {}
+        if self._renderer is not None:
+            self._renderer.close()
+        self._renderer = None
         if self._env is not None:
             self._env.close()
         self._env, self._task = None, ""
@@ -147,18 +147,12 @@ class MetaWorld:
         return {name: _pose(pose) for name, pose in zip(POSED, poses, strict=True)}
 
     def _images(self, size: int) -> dict[str, U8]:
-        import mujoco
+        if self._renderer is None:
+            from recap_worlds.rendering import Renderer  # it loads MuJoCo
 
-        if size not in self._renderers:
-            renderer = mujoco.Renderer(self._env.model, size, size)
-            for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
-                renderer.scene.flags[flag] = 0
-            self._renderers[size] = renderer
-        drawn = {}
-        for name, camera in CAMERAS.items():
-            self._renderers[size].update_scene(self._env.data, camera)
-            drawn[name] = self._renderers[size].render().copy()
-        return drawn
+            self._renderer = Renderer(self._env.model, size, SHOWN_GROUPS, headlight=True)
+        drawn = self._renderer.draw(self._env.data, CAMERAS.values(), size)
+        return {name: drawn[camera] for name, camera in CAMERAS.items()}
 
 
 def _pose(state: F64) -> F64:

@@ -242,7 +242,7 @@ class RobosuiteWorld:
         return {name: float(value) for name, value in found.items()}
 
     def _draw(self, cameras: tuple[str, ...], size: int) -> dict[str, U8]:
-        from recap_worlds.dualarm.rendering import Renderer
+        from recap_worlds.rendering import Renderer
 
         sim = self._env.sim
         if self._renderer is None:

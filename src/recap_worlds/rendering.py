@@ -7,7 +7,7 @@ import ctypes
 import os
 import platform
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
 from typing import Any
 
@@ -18,20 +18,29 @@ from recap.errors import RecapError
 from recap.types import U8
 
 _EGL_DEVICE = 0x313F
-SHOWN_GROUPS = (1, 2)  # of geoms; 3 is what only collides
+MAX_GEOMS = 2000
 _open: weakref.WeakSet[Renderer] = weakref.WeakSet()
 
 
 class Renderer:
     """Draws one model; it holds a GL context of its own."""
 
-    def __init__(self, model: Any, size: int) -> None:
+    def __init__(
+        self, model: Any, size: int, groups: Collection[int] = (1, 2), *, headlight: bool = False
+    ) -> None:
+        """A renderer of that model.
+
+        Args:
+            groups: of geoms that are shown; others only collide.
+            headlight: whether the headlight goes along from camera to camera, which takes longer.
+        """
+        self._headlight = headlight
         self._model = model
         self._context = _gl_context(size)
         self._context.make_current()
         self._options = mujoco.MjvOption()
-        self._options.geomgroup[:] = [group in SHOWN_GROUPS for group in range(6)]
-        self._scene = mujoco.MjvScene(model, maxgeom=400)
+        self._options.geomgroup[:] = [group in groups for group in range(6)]
+        self._scene = mujoco.MjvScene(model, maxgeom=MAX_GEOMS)
         self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
         self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
         self._perturbation = mujoco.MjvPerturb()
@@ -52,20 +61,25 @@ class Renderer:
         camera = mujoco.MjvCamera()
         camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
         camera.fixedcamid = 0
-        everything = mujoco.mjtCatBit.mjCAT_ALL
-        mujoco.mjv_updateScene(
-            self._model, data, self._options, self._perturbation, camera, everything, self._scene
-        )
+        self._update(data, camera)
         view = mujoco.MjrRect(0, 0, size, size)
         pictures = {}
         for name in cameras:
             camera.fixedcamid = self._model.camera(name).id
+            if self._headlight:
+                self._update(data, camera)
             mujoco.mjv_updateCamera(self._model, data, camera, self._scene)
             mujoco.mjr_render(view, self._scene, self._gpu)
             picture = np.empty((size, size, 3), np.uint8)
             mujoco.mjr_readPixels(picture, None, view, self._gpu)
             pictures[name] = np.ascontiguousarray(picture[::-1])
         return pictures
+
+    def _update(self, data: Any, camera: Any) -> None:
+        everything = mujoco.mjtCatBit.mjCAT_ALL
+        mujoco.mjv_updateScene(
+            self._model, data, self._options, self._perturbation, camera, everything, self._scene
+        )
 
     def close(self) -> None:
         """Give the context back."""
