@@ -69,11 +69,14 @@ ALLOWED = {
     "latents": BASE | {"pool", "policies"},
     "compatible": BASE | {"pool"},
     "prediction": BASE | {"pool", "latents"},
+    "running_episode": BASE | {"retrieval"},
     "assembly": BASE | {"pool", "features", "retrieval", "policies", "agent"},
-    "agent": BASE | {"pool", "retrieval", "assembly", "compatible", "prediction"},
+    "agent": BASE | {"pool", "retrieval", "assembly", "compatible", "prediction", "running_episode"},
     "training": BASE | {"pool", "features", "retrieval", "policies"},
-    "evaluation": BASE | {"pool", "features", "retrieval", "policies", "agent", "assembly", "compatible"},
-    "serving": BASE | {"pool", "features", "retrieval", "policies", "agent", "assembly", "compatible"},
+    "evaluation": BASE
+    | {"pool", "features", "retrieval", "policies", "agent", "running_episode", "assembly", "compatible"},
+    "serving": BASE
+    | {"pool", "features", "retrieval", "policies", "agent", "running_episode", "assembly", "compatible"},
     "api": BASE | {"pool", "features", "policies", "assembly", "evaluation", "training"},
     "testing": BASE | {"features", "serving"},
     "cli": BASE

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,11 +19,11 @@ from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.retriever import Retriever
 from recap.retrieval.used import UsedMatches
 from recap.robot import RobotSpec, infer_robot
+from recap.running_episode import Plan, RunningEpisode
 from recap.types import (
     F32,
     F64,
     NO_CONTEXT,
-    ActionChunk,
     Conditioning,
     FrameRef,
     Match,
@@ -42,41 +41,8 @@ if TYPE_CHECKING:
 
     from recap.policies.policy import TrainedPolicy
 
-N_WINDOW = 8  # observations kept
-N_SEEDS = 1_000_003  # apart: noise of one `noise_seed` is never that of another trial
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What an agent last decided in an episode, and on what grounds."""
-
-    retrieval: Retrieval
-    given: Conditioning
-    chunk: ActionChunk
-
-
-@dataclass
-class _Episode:
-    """What is remembered of one running episode."""
-
-    first: Observation
-    used: UsedMatches
-    progress: Progress
-    window: deque[Observation] = field(default_factory=lambda: deque(maxlen=N_WINDOW))
-    queue: deque[F64] = field(default_factory=deque)
-    chunk: F64 | None = None  # (H, a) in the world, the whole of what was last planned
-    retrieval: Retrieval | None = None
-    plan: Plan | None = None
-    led_to: FrameRef | None = None  # where in its demonstration the last chunk ends, as far as it is executed
-    stopped: bool = False
-
-    def drop(self) -> None:
-        """Forget what was to be sent."""
-        self.queue.clear()
-        self.progress.send(None)
-
-
 RETRIEVAL_PX = 128  # of a simulator's images where retrieval alone looks at them
+N_SEEDS = 1_000_003  # apart: noise of one `noise_seed` is never that of another trial
 
 
 class RetrievalAgent:
@@ -140,7 +106,7 @@ class RetrievalAgent:
             self.image_size = RETRIEVAL_PX
         first_only = policy is None and bool(retriever.requires.cameras) and retriever.sees_first_only
         self._looks = not first_only
-        self._episodes: dict[int, _Episode | None] = {}
+        self._episodes: dict[int, RunningEpisode | None] = {}
         self._dice: dict[int, torch.Generator] = {}
         self._contexts: dict[int, TaskContext] = {}
         self._excluded: dict[int, frozenset[str]] = {}
@@ -221,7 +187,7 @@ class RetrievalAgent:
 
         A robot with a kinematic model may be observed in joints; its actions are then in joints.
         """
-        waiting: list[tuple[int, _Episode]] = []
+        waiting: list[tuple[int, RunningEpisode]] = []
         held: dict[int, F64] = {}
         seen = [self.in_tool_space(observation) for observation in observations]
         for slot, observation in zip(slots, seen, strict=True):
@@ -262,8 +228,8 @@ class RetrievalAgent:
                 given. A chunk that was hardly begun is hardly a reason to avoid its match.
         """
         steps = executed or [self.n_action_steps] * len(slots)
-        waiting: list[tuple[int, _Episode]] = []
-        planned: list[_Episode | None] = []
+        waiting: list[tuple[int, RunningEpisode]] = []
+        planned: list[RunningEpisode | None] = []
         for slot, observation, n in zip(slots, observations, steps, strict=True):
             episode = self.see(slot, observation)
             planned.append(episode)
@@ -286,14 +252,14 @@ class RetrievalAgent:
             episode.drop()
             episode.led_to = None
 
-    def see(self, slot: int, observation: Observation) -> _Episode | None:
+    def see(self, slot: int, observation: Observation) -> RunningEpisode | None:
         """The slot's episode with what is seen now; None while what retrieval needs is not seen."""
         episode = self._episodes.get(slot)
         if self.requires.missing(observation.objects, observation.goal) is not None:
             return None
         if episode is None:
             used, progress = UsedMatches(self.retriever.config), Progress(self.gate)
-            episode = self._episodes[slot] = _Episode(observation, used, progress)
+            episode = self._episodes[slot] = RunningEpisode(observation, used, progress)
         if not self._looks and not observation.images:
             observation = replace(observation, images=episode.first.images)
         episode.window.append(observation)
@@ -314,10 +280,10 @@ class RetrievalAgent:
             episode.progress.send(action)
         return self.robot().hold(observation.proprio) if action is None else action
 
-    def _plan(self, waiting: Sequence[tuple[int, _Episode]]) -> None:
+    def _plan(self, waiting: Sequence[tuple[int, RunningEpisode]]) -> None:
         """Retrieve for each, predict for all together, and queue the actions in the world."""
         ready: list[Given] = []
-        planned: list[tuple[int, _Episode]] = []
+        planned: list[tuple[int, RunningEpisode]] = []
         started = time.perf_counter()
         retrieves = self.policy is None or (self.policy.config.retrieval and self.matching != "none")
         if waiting:
@@ -363,7 +329,7 @@ class RetrievalAgent:
             raise InputError("the policy predicts a number that is not finite: nothing is sent")
         return np.asarray(np.clip(chunk, *body.bounds))
 
-    def _retrieve(self, slot: int, episode: _Episode) -> Retrieval:
+    def _retrieve(self, slot: int, episode: RunningEpisode) -> Retrieval:
         if self.policy is not None and not self.policy.config.retrieval:
             episode.retrieval = Retrieval(
                 (), self.retriever.index().version, (), 0.0, {}
@@ -395,7 +361,7 @@ class RetrievalAgent:
         ref = FrameRef(index.episode_ids[episode], row - int(index.begins[episode]))
         return (Match(ref, np.inf, {}),)
 
-    def _condition(self, slot: int, episode: _Episode, found: Retrieval) -> Given:
+    def _condition(self, slot: int, episode: RunningEpisode, found: Retrieval) -> Given:
         config = self.retriever.config
         number = found.matches[0].symmetry_index if found.matches else 0
         seen = [episode.window[-1]]

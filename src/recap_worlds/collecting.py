@@ -95,7 +95,7 @@ def _demonstrations(
     options = suite.check(spec.options)
     world, expert = suite.make(options), suite.expert(options)
     for demo in demos:
-        yield demo.index, filled(_successful(spec, suite, world, expert, demo), widths)
+        yield demo.index, filled(successful(spec, suite, world, expert, demo), widths)
     _close(world)
 
 
@@ -105,7 +105,7 @@ def _close(world: World) -> None:
         close()
 
 
-def _successful(spec: SuiteSpec, suite: Suite, world: World, expert: Any, demo: Demo) -> Episode:
+def successful(spec: SuiteSpec, suite: Suite, world: World, expert: Any, demo: Demo) -> Episode:
     """A demonstration that succeeds, of the demo's scene or, where the expert cannot, of another one."""
     for scene in range(N_SCENES):
         episode = demonstrate(spec, suite, world, expert, demo.task, demo.seed + scene * NEXT_SCENE)

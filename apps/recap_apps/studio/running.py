@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from recap.agent import Plan, RetrievalAgent
+from recap.agent import RetrievalAgent
 from recap.errors import InputError
 from recap.pictures import encode_png
 from recap.policies.canonical import camera_image
@@ -18,6 +18,7 @@ from recap.policies.policy import WamPolicy
 from recap.pool.store import Pool
 from recap.pool.view import PoolSource, PoolView
 from recap.retrieval.subtrajectories import in_demonstration
+from recap.running_episode import Plan
 from recap.serving.upload_reading import episode_of
 from recap.suites import Options
 from recap.types import F64, U8, Episode, FrameRef, Observation, Retrieval

@@ -12,7 +12,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from recap.agent import Plan, RetrievalAgent
+from recap.agent import RetrievalAgent
+from recap.running_episode import Plan
 from recap.types import EpisodeResult
 from recap_worlds.dualarm.robots import SIDES
 from recap_worlds.dualarm.suite import DualArmWorld

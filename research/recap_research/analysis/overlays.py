@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recap.agent import Plan
 from recap.errors import InputError
 from recap.evaluation.agents import Trial, make_agent
 from recap.evaluation.spec import EvalSpec
 from recap.policies.canonical import canonical_image
 from recap.policies.policy import WamPolicy
+from recap.running_episode import Plan
 from recap.types import F32, U8, Observation
 from recap_research.analysis.attention import FIRST, Reading, overlay
 from recap_research.analysis.traces import TracingAgent, trace_episodes

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from recap.agent import Plan, RetrievalAgent
+from recap.agent import RetrievalAgent
 from recap.errors import InputError, RunDirectoryError
 from recap.evaluation.agents import Agent, Trial, inner_agent, make_agent
 from recap.evaluation.rollouts import run_trials
@@ -24,6 +24,7 @@ from recap.evaluation.summary import Summary, summarise
 from recap.geometry import transform_points
 from recap.policies.attention import WatchedPolicy
 from recap.policies.policy import WamPolicy
+from recap.running_episode import Plan
 from recap.types import F64, EpisodeResult, Observation, Retrieval
 from recap.workers import run_in_workers
 from recap_research.analysis.attention import (

@@ -18,7 +18,7 @@ from recap.types import Episode
 from recap.workers import run_in_workers
 from recap_research.plans.plan import POOLS, Evaluation, Log, Part, Plan, Run, checkpoint_of
 from recap_research.plans.shrinking import shrunk
-from recap_worlds.collecting import COLLECTION_SEEDS, SuiteSpec, demonstrate
+from recap_worlds.collecting import COLLECTION_SEEDS, Demo, SuiteSpec, successful
 
 SHOTS = (1, 5, 25)  # demonstrations of an unseen task
 SEEN_FILE = "seen"
@@ -73,7 +73,7 @@ def file_of(out: Path, name: str) -> Path:
 
 
 def collect(plan: TablePlan, out: Path, workers: int, log: Log) -> None:
-    """Collect what is missing; scenes in which the expert fails are left out and told."""
+    """Collect what is missing; where the expert fails, of another scene."""
     files = plan.files()
     missing = sorted(
         {one for name, demos in files.items() if not file_of(out, name).exists() for one in demos}
@@ -85,9 +85,8 @@ def collect(plan: TablePlan, out: Path, workers: int, log: Log) -> None:
         there[key] = episode
     for name, demos in files.items():
         if not file_of(out, name).exists():
-            kept = [there[key] for key in demos if there[key].success]
-            write_packed(MemoryView(kept), file_of(out, name), films=False)
-            log("collected", len(kept), "of", len(demos), "for", name)
+            write_packed(MemoryView([there[key] for key in demos]), file_of(out, name), films=False)
+            log("collected", len(demos), "for", name)
 
 
 def _demonstrations(
@@ -97,7 +96,7 @@ def _demonstrations(
     options = suite.check(spec.options)
     world, expert = suite.make(options), suite.expert(options)
     for task, seed in scenes:
-        yield (task, seed), demonstrate(spec, suite, world, expert, task, seed)
+        yield (task, seed), successful(spec, suite, world, expert, Demo(0, task, seed))
 
 
 def make_plan(plan: TablePlan, out: Path) -> Plan:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from recap.agent import Plan, RetrievalAgent
+from recap.agent import RetrievalAgent
 from recap.errors import InputError
 from recap.evaluation.agents import inner_agent, make_agent
 from recap.evaluation.rollouts import run_trials
@@ -18,6 +18,7 @@ from recap.evaluation.run_directory import Key
 from recap.evaluation.spec import EvalSpec
 from recap.pictures import filmstrip, halved, resize_image, write_png
 from recap.policies.canonical import camera_image
+from recap.running_episode import Plan
 from recap.suites import suites
 from recap.types import U8, Episode, EpisodeResult
 

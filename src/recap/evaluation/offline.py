@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from recap.agent import Plan, RetrievalAgent
+from recap.agent import RetrievalAgent
 from recap.assembly import AgentConfig, assemble_agent, load_policy, suite_of
 from recap.body import Body, Feature
 from recap.compatible import refuse_other_robot
@@ -28,6 +28,7 @@ from recap.pool.view import PoolView
 from recap.retrieval.explain import observation_at
 from recap.retrieval.quality import Estimate, descriptor_quality, estimate
 from recap.robot import RobotSpec
+from recap.running_episode import Plan
 from recap.types import F64, Episode, Observation, Requires, Retrieval
 
 METHODS = POLICY, REPLAYED, ALONE, HOLD, MEAN = "policy", "replay", "no retrieval", "hold", "mean action"
