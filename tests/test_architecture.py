@@ -97,7 +97,9 @@ ALLOWED = {
     "__main__": {"cli"},
 }
 # Words of our own worlds: the library finds worlds by entry points, and knows none.
-WORLD_WORDS = re.compile(r"(?i:pusht|dualarm|meta-?world|robosuite|\bpushers?\b|\bviperx\b|\bur5e\b|\btriangle\b)|\bBOARD")
+WORLD_WORDS = re.compile(
+    r"(?i:pusht|dualarm|meta-?world|robosuite|\bpushers?\b|\bviperx\b|\bur5e\b|\btriangle\b)|\bBOARD"
+)
 
 
 @cache

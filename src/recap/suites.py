@@ -68,9 +68,14 @@ class Suite:
         return InputError(f"env '{self.name}' has no {method}(): override Suite.{method}")
 
     def check(self, options: Options) -> Options:
-        """The options with defaults filled in; an unknown one is refused."""
+        """The options with defaults filled in; an unknown one, or a word for a number, is refused."""
         for name in options:
             one_of(f"option of env '{self.name}'", name, sorted(self.options))
+            is_number = isinstance(self.options[name], int | float) and not isinstance(
+                self.options[name], bool
+            )
+            if is_number and not isinstance(options[name], int | float):
+                raise InputError(f"option {name} of env '{self.name}' is a number, not '{options[name]}'")
         return {**self.options, **options}
 
     def tasks(self, options: Options) -> tuple[str, ...]:

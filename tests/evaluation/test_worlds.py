@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from recap.evaluation.summary import compare, summarise
 from recap.pool.memory import MemoryPool
 from recap.retrieval.config import scale_for_replan_interval
 from recap.retrieval.presets import find_retrieval
-from recap.suites import suites
+from recap.suites import Options, Suite, suites
 from recap_worlds.dualarm.collection import demonstrate
 from recap_worlds.dualarm.env import DualArmEnv
 from specs import arms_spec, pusht_spec
@@ -132,3 +132,16 @@ def test_a_pool_of_another_robot_is_named_as_such() -> None:
         match=r"2-D actions and 2-D .* 20-D and 20-D: it is of another robot",
     ):
         make_agent(spec)
+
+
+class Numbered(Suite):
+    """A world with one number to set."""
+
+    name: ClassVar[str] = "belt"
+    options: ClassVar[Options] = {"speed": 1.0}
+
+
+def test_a_word_where_a_world_wants_a_number_is_refused() -> None:
+    with pytest.raises(InputError, match="option speed of env 'belt' is a number, not 'fast'"):
+        Numbered().check({"speed": "fast"})
+    assert Numbered().check({"speed": 2})["speed"] == 2

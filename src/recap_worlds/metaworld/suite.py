@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from recap.errors import InputError
 from recap.robot import RobotSpec, load_robot
 from recap.suites import Options, Suite
 from recap.types import F64, Observation
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from recap.retrieval.config import RetrievalConfig
     from recap.training.config import TrainConfig
 
+MAX_OFFSET = 0.1  # m
 ROBOT_FILE = Path(__file__).with_name("robot.yaml")
 
 
@@ -41,6 +43,16 @@ class MetaWorldSuite(Suite):
     seeds: ClassVar[Sequence[int]] = range(10_000, 10_050)
     default_retrieval: ClassVar[str] = "metaworld-objects"
     options: ClassVar[Options] = {"offset_y": 0.0, "offset_z": 0.0}
+
+    def check(self, options: Options) -> Options:
+        """Fingers within a hand's size of the nominal ones."""
+        found = super().check(options)
+        for name in self.options:
+            if not abs(float(found[name])) <= MAX_OFFSET:
+                raise InputError(
+                    f"{name} {found[name]} is out of range: give -{MAX_OFFSET} to {MAX_OFFSET} m"
+                )
+        return found
 
     def tasks(self, options: Options) -> tuple[str, ...]:
         """Seen ones first."""

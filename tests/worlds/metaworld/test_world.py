@@ -69,6 +69,12 @@ def test_fingers_of_another_size_need_other_targets() -> None:
     assert 0.02 < at[0] - at[1] < 0.04
 
 
+@pytest.mark.parametrize("offset", [float("nan"), 0.2, -3.0])
+def test_fingers_that_no_hand_has_are_refused(offset: float) -> None:
+    with pytest.raises(InputError, match=r"offset_z .* is out of range"):
+        SUITE.check({"offset_z": offset})
+
+
 def test_no_camera_shows_where_the_goal_is() -> None:
     """Two scenes of reach differ in nothing but the goal: what is seen is the same."""
     world = SUITE.make(NOMINAL)
