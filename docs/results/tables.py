@@ -1,10 +1,11 @@
-"""Write the tables of `all.md` from the JSON files here; `--check` fails when they differ.
+"""Write the tables of the pages in measured/ from the JSON files here; `--check` fails when they differ.
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import sys
@@ -12,10 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from recap.evaluation.statistics import Interval
+import numpy as np
+
+from recap.evaluation.statistics import Interval, rate_interval
 
 HERE = Path(__file__).parent
-PAGE = HERE / "all.md"
+PAGES = HERE / "measured"
 
 
 def load(name: str) -> Any:
@@ -136,6 +139,32 @@ def stage_1() -> str:
 
     rows = [(f"{part['n']:,}", *(cell(part, name) for name in names)) for part in data]
     return table(["scenes", *(f"{name}, ms" for name in names)], rows)
+
+
+def scale() -> str:
+    """A look, the first one and an append, by the size of the pool."""
+
+    def cell(row: dict[str, Any], key: str) -> str:
+        return f"{row[key]:.2f}" if key in row else "–"
+
+    rows = [
+        (
+            f"{row['trajectories']:,} × {row['frames'] // row['trajectories']}",
+            *(f"{row[name]['step_ms_p50']:.2f}" for name in ("5", "100", "all")),
+            f"{row['exact_ms']:.2f}",
+            cell(row, "faiss_alone_ms"),
+            cell(row, "lance_ms"),
+            f"{row['recall_at_1']:.3f} of {row['n_recalled']}",
+            f"{row['all']['first_ms'] / 1000:.1f}",
+            f"{row['append_to_visible_s']:.2f}",
+            f"{row['memory_mb'] / 1000:.1f} / {row['memory_with_mapped_mb'] / 1000:.1f}",
+            f"{row['build_s']:.0f}",
+        )
+        for row in load("scale")["rows"]
+    ]
+    looks = ["5", "100", "all", "every frame, search alone", "faiss alone", "Lance alone"]
+    rest = ["recall@1", "first, s", "append, s", "memory, GB", "first process, s"]
+    return table(["trajectories × frames", *looks, *rest], rows)
 
 
 def pairs() -> str:
@@ -278,6 +307,43 @@ def future() -> str:
     )
 
 
+def foresight() -> str:
+    """The explained share of the change, by horizon."""
+    found: dict[str, dict[int, str]] = {}
+    for r in load("foresight")["rows"]:
+        found.setdefault(r["what"], {})[r["steps_ahead"]] = share(r["explained"], r["interval"])
+    rows = [(what, *(by[far] for far in (2, 4, 8, 16))) for what, by in found.items()]
+    return table(["explained, %", "2 steps", "4 steps", "8 steps", "16 steps"], rows)
+
+
+def foresight_short() -> str:
+    """After 8 steps: with and without the present image beside, and the trainings that were rolled out."""
+    data = load("foresight")
+    parts = {**data["short"], **data["next_state"]["foreseen"]}
+    ways = [r["what"] for r in data["rows"] if r["steps_ahead"] == 8 and "samples in" in r["what"]]
+    ways.insert(0, "jointly, a sample in 5 steps")
+    rows = []
+    for name, part in parts.items():
+        of = {r["what"]: share(r["explained"], r["interval"]) for r in part["rows"]}
+        rows.append((name, *(of[way] for way in ways)))
+    return table(["explained, %", *ways], rows)
+
+
+def next_state() -> str:
+    """Successes with and without the next state."""
+    rows = []
+    for name, run in load("foresight")["next_state"]["rollouts"].items():
+        best = {key: goal for key, goal in run["coverage"].items() if abs(float(key)) != 45}
+        values = np.array(list(best.values())).T  # starts, goals
+        cells = []
+        for least in (0.85, 0.95):
+            past = (values > least).astype(np.float64)
+            told = f"{100 * past.mean():.1f} {rate_interval(past[None]).in_per_cent()}"
+            cells.append(f"{past.sum():.0f}/{past.size} {told}")
+        rows.append((name, run["sampling"]["n_steps"] if name != "replay" else "–", *cells))
+    return table(["run", "denoising steps", "unseen goals > 0.85, %", "> 0.95, %"], rows)
+
+
 def big_network(name: str) -> Callable[[], str]:
     """The 2B network on one GPU."""
 
@@ -412,6 +478,44 @@ def fuzz() -> str:
     return table(["what", "answers", "slowest, ms", "memory"], rows)
 
 
+def soak() -> str:
+    """Servers, writers, attackers and robots on one pool for long."""
+    r = load("soak")
+    attacks = r["attacks"]
+    hostile = sum(attacks["hostile"].values())
+    begun, ended = r["memory_mib"][1][1:], r["memory_mib"][-1][1:]
+    each = [f"{low:.0f} → {high:.0f} MiB" for low, high in zip(begun, ended, strict=True)]
+    gently, killed = r["servers_ended"]["SIGTERM: 0"], r["servers_ended"]["SIGKILL: -9"]
+    rows = [
+        (
+            "time",
+            f"{r['seconds'] / 60:.0f} minutes, {r['soak']['servers']} servers of `{r['soak']['policy']}`",
+        ),
+        (
+            "replies to 16 robots",
+            f"{r['replies']:,}; a robot {r['replies_a_robot'][0]:,} to {r['replies_a_robot'][1]:,}",
+        ),
+        ("reply p50 / p99", f"{r['latency_p50_ms']:.0f} / {r['latency_p99_ms']:.0f} ms"),
+        ("errors that a robot saw; odd replies", f"{sum(r['errors'].values())}; {r['odd_replies']}"),
+        ("connections made anew", f"{r['connected_anew']:,}"),
+        ("servers stopped gently, exit code 0; killed", f"{gently}; {killed}"),
+        ("writers killed", f"{r['writers_killed']:,}"),
+        ("demonstrations acknowledged; lost; changed", f"{r['acknowledged']:,}; {r['lost']}; {r['changed']}"),
+        ("old versions removed meanwhile", f"{attacks['house']['versions removed']:,}"),
+        ("malformed frames refused", f"{attacks['frames']['refused']:,}"),
+        (
+            "hostile uploads",
+            f"{hostile:,}, of which {attacks['hostile'].get('201', 0)} were accepted and harmed nobody",
+        ),
+        ("connections that stall, vanish or do not read", f"{attacks['stalls']['connections']:,}"),
+        (
+            "memory of the two servers after 30 s and at the end; each was started anew on the way",
+            "; ".join(each),
+        ),
+    ]
+    return table(["what", "result"], rows)
+
+
 def one_demonstration() -> str:
     """What a pool of one is worth."""
     rows = [(name, rate(r), f"{r['mean_best']:.2f}") for name, r in load("studio_one_demo")["rows"].items()]
@@ -476,16 +580,17 @@ def dual_arm_speed() -> str:
 
 
 def settings(title: str) -> Callable[[], str]:
-    """What the trained rows of a part of the baselines' plan have in common, from their configs."""
+    """What the trained rows of a part of the baselines have in common, from their configs."""
 
     def rows() -> str:
-        from recap_research.plans.plan import read_plan
-        from recap_research.plans.settings import as_markdown, compare_settings
+        from recap_research.sweep.settings import as_markdown, compare_settings
+        from recap_research.sweep.sweep import Sweep
 
-        plans = HERE.parents[1] / "research" / "scripts" / "plans"
-        plan = read_plan(plans / "baselines.json", Path("runs/evidence"))
-        (part,) = (part for part in plan.parts if part.title == title)
-        return as_markdown(compare_settings(plan, part.names))
+        sys.path.insert(0, str(HERE.parents[1] / "research" / "sweeps"))
+        sweep = Sweep(Path("runs/evidence"))
+        importlib.import_module("baselines").build(sweep)
+        (part,) = (part for part in sweep.parts if part.title == title)
+        return as_markdown(compare_settings(sweep, part.names))
 
     return rows
 
@@ -777,6 +882,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "replay-sensitivity": replay("sensitivity"),
     "stage-2": stage_2,
     "stage-1": stage_1,
+    "scale": scale,
     "confidence": confidence,
     "pairs": pairs,
     "live": live,
@@ -811,10 +917,14 @@ TABLES: dict[str, Callable[[], str]] = {
     "weighed-nano": weighed_nano,
     "plan-weighed": plan("plan_weighed", "CPU"),
     "policy-future": future,
+    "foresight": foresight,
+    "foresight-short": foresight_short,
+    "next-state": next_state,
     "cosmos-2b": big_network("policy_gpu"),
     "cosmos-2b-ours": big_network("policy_gpu_ours"),
     "nano-cpu": small_network,
     "serving": serving,
+    "soak": soak,
     "serve-fuzz": fuzz,
     "dual-arm": dual_arm,
     "dual-arm-speed": dual_arm_speed,
@@ -833,7 +943,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def filled(text: str) -> str:
-    """The page with every table made anew."""
+    """A page with every table made anew."""
     return re.sub(
         r"<!-- table (\S+) -->.*?<!-- end -->",
         lambda match: f"<!-- table {match[1]} -->\n{TABLES[match[1]]()}\n<!-- end -->",
@@ -843,14 +953,18 @@ def filled(text: str) -> str:
 
 
 def main() -> int:
-    """Write the page, or check it."""
-    text = PAGE.read_text("utf-8")
-    if "--check" in sys.argv[1:]:
+    """Write the pages, or check them."""
+    stale = []
+    for page in sorted(PAGES.glob("*.md")):
+        text = page.read_text("utf-8")
         if filled(text) != text:
-            print("docs/results/all.md differs from the files in docs/results: run make reference")
-            return 1
-        return 0
-    PAGE.write_text(filled(text), "utf-8")
+            stale.append(page)
+    if "--check" in sys.argv[1:]:
+        for page in stale:
+            print(f"{page.name} differs from the files in docs/results: run make reference")
+        return int(bool(stale))
+    for page in stale:
+        page.write_text(filled(page.read_text("utf-8")), "utf-8")
     return 0
 
 

@@ -60,7 +60,7 @@ def summary() -> str:
     """Questions and answers."""
     rows = json.loads(SUMMARY.read_text("utf-8"))
     head = ["question", "figure", "control at equal settings", "verdict"]
-    told = table(head, rows, caption="PushT; claim by claim in docs/results/all.md", name="summary")
+    told = table(head, rows, caption="PushT; claim by claim in docs/results/measured", name="summary")
     # Sentences, not numbers: they go on in the next line.
     told = told.replace("<table ", '<table style="width:100%" ')
     return told.replace("<td>", '<td style="white-space:normal;text-align:left">')

@@ -28,7 +28,6 @@ from recap.pool.memory import MemoryView
 from recap.pool.packed import PackedPool, write_packed
 from recap.types import Episode
 from recap.workers import run_in_workers
-from recap_research.plans.dualarm import POOL
 from recap_worlds.dualarm.collection import demonstrate_all
 from recap_worlds.dualarm.robotwin_tasks import LEVELS, UNSEEN, pool_tasks
 from recap_worlds.dualarm.tasks import FIRST_COLLECTION_SEED
@@ -84,7 +83,7 @@ def collect(file: Path, options: Any) -> list[Episode]:
     """Demonstrations of every task of the levels, by the UR5e, poses only; once."""
     if not file.exists():
         seeds = range(FIRST_COLLECTION_SEED, FIRST_COLLECTION_SEED + options.per_task)
-        wanted = [(task, POOL, seed) for task in pool_tasks(len(LEVELS)) for seed in seeds]
+        wanted = [(task, "ur5e", seed) for task in pool_tasks(len(LEVELS)) for seed in seeds]
         found = []
         with progress_bar("demonstrations") as progress:
             for episode in run_in_workers(partial(demonstrate_all, 0, ()), wanted, options.workers):

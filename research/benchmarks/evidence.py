@@ -4,9 +4,6 @@
     python research/benchmarks/evidence.py masking --policy pusht-nano --out runs/evidence --threshold 0.95
     python research/benchmarks/evidence.py failures --policy pusht-nano --out runs/evidence --threshold 0.95
     python research/benchmarks/evidence.py gate --policy pusht-nano --seeds 500:510 --out runs/evidence
-    python research/benchmarks/evidence.py pose-noise --policy pusht-nano --seeds 500:510 --out runs/evidence
-    python research/benchmarks/evidence.py speed --policy pusht-nano --seeds 500:510 --out runs/evidence
-    python research/benchmarks/evidence.py pool-size --policy pusht-nano --seeds 500:510 --out runs/evidence
     python research/benchmarks/evidence.py progression --policy pusht-nano --seeds 500:510 --out runs/evidence
     recap report runs/evidence --out report.html
 
@@ -21,13 +18,12 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pairs import collected
 
 from recap.assembly import AgentConfig
 from recap.cli.one_line import run_script
@@ -41,24 +37,16 @@ from recap.evaluation.settings import seeds_text
 from recap.evaluation.spec import EvalSpec, threshold_key
 from recap.evaluation.summary import succeeded
 from recap.pictures import write_png
-from recap.pool.memory import MemoryView
 from recap.pool.opening import open_pool
-from recap.pool.packed import write_packed
-from recap.pool.view import PoolView
 from recap.run_directory import read_json, write_whole
 from recap_research.analysis.attention import summarise_attention
 from recap_research.analysis.failures import analyse_failures, label, oracle_matches
 from recap_research.analysis.masking import run_masking
 from recap_research.analysis.overlays import attention_strip
 from recap_research.analysis.traces import read_traces, trace
-from recap_worlds.pusht.collecting import CollectSpec
-from recap_worlds.pusht.tasks import ANGLES, SEEN_ANGLES, angle_key
+from recap_worlds.pusht.tasks import SEEN_ANGLES, angle_key
 
 CONFIDENCES = (0.0, 0.01, 0.02, 0.05, 0.1)
-DEVIATIONS = (0.0, 1.0, 2.0, 4.0, 8.0)
-SPEEDS = (0.5, 1.0, 2.0)
-SIZES = (0, 10, 50, 200, 900)
-N_SHOWN_EACH = 20  # demonstrations an angle at each speed
 
 
 @dataclass(frozen=True)
@@ -181,19 +169,9 @@ def failures(task: Task) -> None:
     print(body["total"], body.get("oracle", {}).get("clusters"))
 
 
-Named = tuple[Any, Path, dict[str, float]]  # value, run, further shares
-
-
-def sweep(task: Task, name: str, title: str, x: str, text: str, points: Iterable[Named]) -> None:
-    """Write the points of a sweep as the report reads them."""
-    told = [{"value": value, "run": run.name, **more} for value, run, more in points]
-    body = {"kind": "sweep", "title": title, "x": x, "text": text, "points": told}
-    task.write(task.out / name / "sweep.json", body)
-
-
 def gate(task: Task) -> None:
     """Stop for good when confidence falls below a threshold: success and abstention."""
-    points: list[Named] = []
+    points: list[dict[str, Any]] = []
     for least in CONFIDENCES:
         reaction = "stop" if least else "ignore"
         spec = task.spec.with_agent(min_confidence=least, reaction=reaction)
@@ -205,65 +183,14 @@ def gate(task: Task) -> None:
         more = {"abstained": sum(a for _, a in gone) / len(gone)}
         if acted:
             more[f"> {key} of the rest"] = sum(succeeded(r, key) for r in acted) / len(acted)
-        points.append((least, run, more))
+        points.append({"value": least, "run": run.name, **more})
     text = (
         "The agent stops for good at its first look whose confidence is below the threshold. Abstained: "
         "episodes in which it did; the rest acted to the end. An episode has dozens of looks, so that a rare "
         "alarm at a look is a frequent one in an episode."
     )
-    sweep(task, "gate", "Stopping when unsure", "least confidence", text, points)
-
-
-def pose_noise(task: Task) -> None:
-    """Noise on the block's pose at every look."""
-    points: list[Named] = []
-    for deviation in DEVIATIONS:
-        spec = replace(task.spec, pose_noise=(deviation, deviation))
-        points.append((f"{deviation:g}", task.run(spec, f"pose-noise/{deviation:g}px"), {}))
-    text = "Normal noise on the block's place (px) and angle (degrees), equal numbers, anew at each look."
-    sweep(task, "pose-noise", "Noise on the block's pose", "standard deviation, px and degrees", text, points)
-
-
-def pack(file: Path, episodes: Callable[[], PoolView]) -> str:
-    """A pool of poses whose frames are drawn when they are looked at; made once."""
-    if not file.exists():
-        write_packed(episodes(), file, images=False)
-    return str(file)
-
-
-def speed(task: Task) -> None:
-    """Demonstrations slower and faster than those of the training."""
-    points: list[Named] = []
-    for factor in SPEEDS:
-        n = task.options.demonstrations
-        shown = CollectSpec("disc", ANGLES, n, speed=factor, first_seed=200_000, image_size=0)
-        file = task.out / "pools" / f"speed-{factor:g}.safetensors"
-        spec = replace(task.spec, pool=pack(file, lambda shown=shown: collected(shown).view()))
-        points.append((f"{factor:g}×", task.run(spec, f"speed/{factor:g}x"), {}))
-    n = task.options.demonstrations
-    text = f"Pools of {n} demonstrations an angle from the same scenes, shown at another speed."
-    sweep(task, "speed", "Demonstrations at another speed", "speed of the demonstrations", text, points)
-
-
-def evenly(view: PoolView, n: int) -> PoolView:
-    """n of its demonstrations, in even steps over goals and scenes."""
-    every = len(view.episode_ids) / n
-    ids = [view.episode_ids[int((i + 0.5) * every)] for i in range(n)]
-    return MemoryView([replace(view.episode(i), images={}) for i in ids])
-
-
-def pool_size(task: Task) -> None:
-    """The same goals from fewer demonstrations."""
-    whole = open_pool(str(task.spec.pool or task.spec.suite.default_pool)).view()
-    points: list[Named] = []
-    for n in SIZES:
-        spec = task.spec.with_agent(matching="none")
-        if n:
-            file = task.out / "pools" / f"size-{n}.safetensors"
-            spec = replace(task.spec, pool=pack(file, lambda n=n: evenly(whole, n)))
-        points.append((n, task.run(spec, f"pool-size/{n}"), {}))
-    text = "Demonstrations taken evenly from the standard pool; 0 acts with nothing retrieved."
-    sweep(task, "pool-size", "Success and the size of the pool", "demonstrations", text, points)
+    body = {"kind": "sweep", "title": "Stopping when unsure", "x": "least confidence", "text": text}
+    task.write(task.out / "gate" / "sweep.json", {**body, "points": points})
 
 
 def snapshots() -> list[tuple[str, set[float]]]:
@@ -318,9 +245,6 @@ EXPERIMENTS: dict[str, Callable[[Task], None]] = {
     "masking": masking,
     "failures": failures,
     "gate": gate,
-    "pose-noise": pose_noise,
-    "speed": speed,
-    "pool-size": pool_size,
     "progression": progression,
 }
 
@@ -342,7 +266,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--per-angle", type=int, default=5, help="successes and failures to mask")
     parser.add_argument("--matches", type=int, default=8, help="the oracle chooses among; 1: no oracle")
     parser.add_argument("--every", type=int, default=4, help="look that the oracle is asked at")
-    parser.add_argument("--demonstrations", type=int, default=N_SHOWN_EACH, help="an angle, for speed")
     options = parser.parse_args(arguments)
     spec = EvalSpec(
         AgentConfig(options.policy, retrieval=options.retrieval, device=options.device),

@@ -54,7 +54,7 @@ def nano(name: str) -> tuple[Any, Any, str]:
     from recap.errors import InputError
     from recap.policies.autoencoder import FrameEncoder, build_autoencoder
     from recap.policies.checkpoint import find_checkpoint, from_pretrained
-    from recap.policies.policy import RetrievalStamp, Statistics, WamPolicy
+    from recap.policies.policy import RetrievalStamp, Statistics, TrainedPolicy
     from recap.pool.opening import open_pool
     from recap.retrieval.presets import find_retrieval
     from recap.retrieval.retriever import Retriever
@@ -81,7 +81,7 @@ def nano(name: str) -> tuple[Any, Any, str]:
             dict(retriever.config.scales),
         )
         encoder = FrameEncoder(build_autoencoder(config.image.channels)) if config.sees else None
-        policy = WamPolicy(model, Statistics(zeros, ones), stamp, encoder)
+        policy = TrainedPolicy(model, Statistics(zeros, ones), stamp, encoder)
     return policy, retriever, weights
 
 

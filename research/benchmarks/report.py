@@ -44,7 +44,7 @@ def finish(result: dict[str, Any], path: Path | None) -> None:
         path.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n")
 
 
-COLORS = ("#1f6feb", "#d1570a", "#2f9e44", "#8250df", "#57606a")
+COLORS = ("#1f6feb", "#d1570a", "#2f9e44", "#8250df", "#57606a", "#bf3989")
 
 
 def plot(path: Path, title: str, axes: tuple[str, str], series: dict[str, list[tuple[float, float]]]) -> None:

@@ -25,9 +25,9 @@ from recap.features.terms import Proprio, Time
 from recap.pool.memory import MemoryPool
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.explain import query_at
-from recap.retrieval.index import build_index, squared_distances
+from recap.retrieval.index import squared_distances
 from recap.retrieval.retriever import Retriever
-from recap.types import Descriptors, Episode
+from recap.types import Episode
 from recap_worlds.pusht.terms import ObjectPosition, ObjectTurn, Position
 
 TERMS = TermDescriber(
@@ -85,18 +85,13 @@ def stage_2(n_episodes: int, n_frames: int, n_calls: int) -> dict[str, Any]:
     """Ours at 5, 100 and all candidates, and the published rule, on the same episodes."""
     rng = np.random.default_rng(0)
     episodes = [episode(i, n_frames, rng) for i in range(n_episodes)]
-    described = [TERMS.describe(e) for e in episodes]
-    terms = {name: np.concatenate([d[name] for d in described]) for name in TERMS.dims}
-    starts = np.arange(n_episodes + 1, dtype=np.int64) * n_frames
-    descriptors = Descriptors(TERMS.fingerprint, tuple(e.id for e in episodes), starts, terms)
     config = RetrievalConfig("benchmark", {"object": 1.0}, WEIGHTS)
-    index = build_index(descriptors, config, 1, episodes)
+    index = Retriever(MemoryPool(episodes), TERMS, config).index()
     queries = index.frames[rng.integers(0, len(index.frames), 64)] + 1.0
 
     def ours(n_candidates: int) -> Callable[[int], Any]:
-        candidates = np.arange(min(n_candidates, n_episodes), dtype=np.int64)
-        added = np.zeros(len(candidates))
-        return lambda i: index.nearest(queries[i % 64], candidates, added)
+        candidates = index.candidates(np.arange(min(n_candidates, n_episodes)))
+        return lambda i: index.nearest(queries[i % 64], candidates)
 
     # The published rule as it reads: 10 numbers a subframe, the same demonstrations in one array.
     features = np.array([_published_features(e) for e in episodes])

@@ -200,7 +200,10 @@ def as_message(episode: Episode) -> dict[str, Any]:
         "actions": episode.actions[:12],
         "objects": {name: poses[:12] for name, poses in episode.objects.items()},
         "goal": episode.goal,
-        "images": {"top": np.stack([episode.images["top"][t] for t in range(12)])[:, ::3, ::3]},
+        "images": {
+            name: np.stack([frames[t] for t in range(12)])[:, ::3, ::3]
+            for name, frames in episode.images.items()
+        },
         "attributes": dict(episode.attributes),
     }
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from recap.features.pretrained import find_model, load_tokenizer
-from recap.policies.network import COSMOS_HUB
+from recap.policies.sizes import COSMOS_HUB
 from recap.policies.text_states import write_states
 from recap.pool.opening import open_demonstrations
 

@@ -6,7 +6,7 @@ One pool of all ten tasks, `--each` demonstrations a task from seed 100000 on, a
 know them (`two-cameras`, `one-camera`). To either may be added `+stretched` (times are stretched by the
 person's speed, as `recap lift --speed` does), `+gated` (the progress gate) and `+calibrated` (demonstrations
 are moved by a constant offset in the tool's frame, fitted on pairs of the seen tasks). What is in the file is
-kept.
+kept. With `--write-pool DIR` the pool of one row is written, to train or evaluate a policy with.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from recap.evaluation.statistics import wilson
 from recap.geometry3 import ARM_DIM, GRIPPER, ROTATION, rotation6_to_matrix
 from recap.pool.importers.resample import resample
 from recap.pool.memory import MemoryPool
+from recap.pool.store import Pool
 from recap.types import F64, Episode
 from recap_worlds.dualarm.collection import demonstrate_patiently
 from recap_worlds.dualarm.env import DualArmEnv
@@ -110,16 +112,20 @@ def slowed(episode: Episode) -> Episode:
     return resample(slow, TWO_ARMS.control_hz)
 
 
-def agent_of(row: str, demos: Demonstrations, offsets: dict[str, F64]) -> Agent:
-    """Replay with the pool of that row."""
+def shown_of(row: str, tasks: Sequence[str], demos: Demonstrations, offsets: dict[str, F64]) -> list[Episode]:
+    """What the pool of that row holds."""
     film, *extras = row.split("+")
-    shown = [episode for task in tasks_named("seen,unseen") for episode in demos.filmed(film, task)]
+    shown = [episode for task in tasks for episode in demos.filmed(film, task)]
     if "calibrated" in extras:
         offsets.setdefault(film, fit_offset(demos, film))
         shown = [moved(episode, offsets[film]) for episode in shown]
-    if "stretched" in extras:
-        shown = [slowed(episode) for episode in shown]
-    config = AgentConfig(retrieval="dualarm-parts", gate="gated" in extras)
+    return [slowed(episode) for episode in shown] if "stretched" in extras else shown
+
+
+def agent_of(row: str, demos: Demonstrations, offsets: dict[str, F64]) -> Agent:
+    """Replay with the pool of that row."""
+    shown = shown_of(row, tasks_named("seen,unseen"), demos, offsets)
+    config = AgentConfig(retrieval="dualarm-parts", gate="gated" in row.split("+"))
     return Agent(None, MemoryPool(shown), config, robot=TWO_ARMS)
 
 
@@ -132,9 +138,16 @@ def main() -> int:
     parser.add_argument("--tasks", default="seen,unseen")
     parser.add_argument("--seeds", default="500:508")
     parser.add_argument("--each", type=int, default=25)
-    parser.add_argument("--out", type=Path, required=True)
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--out", type=Path, help="file of the rows")
+    where.add_argument("--write-pool", type=Path, metavar="DIR", help="only the pool of the row")
     options = parser.parse_args()
     demos, offsets = Demonstrations(options.each), dict[str, F64]()
+    if options.write_pool:
+        Pool.create(str(options.write_pool)).add(
+            shown_of(options.rows, tasks_named(options.tasks), demos, offsets)
+        )
+        return 0
     kept = json.loads(options.out.read_text()) if options.out.exists() else {"episodes": {}}
     episodes: dict[str, bool] = kept["episodes"]
     seen = set(tasks_named("seen"))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from recap.policies.layout import Layout
-    from recap.policies.policy import WamPolicy
+    from recap.policies.policy import TrainedPolicy
 
 PARTS = ("mass", "roi", "overlap")
 REGIONS = ("t_block", "t_block_next", "predicted_end")  # names of the paper, appendix B
@@ -83,7 +83,7 @@ def box_region(poses: F64, block: str, image: ImageConfig, aligned: bool, grid: 
 
 
 def predicted_pose(
-    policy: WamPolicy, observation: Observation, given: Conditioning, chunk: ActionChunk, block: str
+    policy: TrainedPolicy, observation: Observation, given: Conditioning, chunk: ActionChunk, block: str
 ) -> F64 | None:
     """The block at the chunk's end as the policy foresees it, in the canonical frame: (3,).
 
@@ -106,7 +106,7 @@ def predicted_pose(
 
 
 def regions_of(
-    policy: WamPolicy,
+    policy: TrainedPolicy,
     observation: Observation,
     given: Conditioning,
     chunk: ActionChunk,

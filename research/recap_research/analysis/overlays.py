@@ -10,7 +10,7 @@ from recap.errors import InputError
 from recap.evaluation.agents import Trial, make_agent
 from recap.evaluation.spec import EvalSpec
 from recap.policies.canonical import canonical_image
-from recap.policies.policy import WamPolicy
+from recap.policies.policy import TrainedPolicy
 from recap.running_episode import Plan
 from recap.types import F32, U8, Observation
 from recap_research.analysis.attention import FIRST, Reading, overlay
@@ -37,7 +37,7 @@ def attention_strip(spec: EvalSpec, trial: Trial, layers: dict[str, int]) -> U8:
     """
     agent = TracingAgent(make_agent(spec), spec, probe=True)
     policy = agent.inner.policy
-    assert isinstance(policy, WamPolicy)
+    assert isinstance(policy, TrainedPolicy)
     if not policy.config.sees:
         raise InputError("the policy is given no pictures to lay attention over: use one with images")
     seen: list[Moment] = []
@@ -61,14 +61,14 @@ def attention_strip(spec: EvalSpec, trial: Trial, layers: dict[str, int]) -> U8:
     return np.concatenate(parts)
 
 
-def _present(moment: Moment, policy: WamPolicy) -> U8:
+def _present(moment: Moment, policy: TrainedPolicy) -> U8:
     """The camera image as the policy sees it."""
     config = policy.config.image
     image = moment.observation.images[config.cameras[0]]
     return canonical_image(image, moment.plan.given.frame, config, policy.aligned)
 
 
-def _retrieved(moment: Moment, policy: WamPolicy) -> U8 | None:
+def _retrieved(moment: Moment, policy: TrainedPolicy) -> U8 | None:
     latents = moment.plan.given.latents
     return None if latents is None else policy.decode_frames(latents[:1])[0]
 

@@ -23,7 +23,6 @@ from recap.evaluation.spec import EvalSpec
 from recap.evaluation.summary import Summary, summarise
 from recap.geometry import transform_points
 from recap.policies.attention import WatchedPolicy
-from recap.policies.policy import WamPolicy
 from recap.running_episode import Plan
 from recap.types import F64, EpisodeResult, Observation, Retrieval
 from recap.workers import run_in_workers
@@ -108,7 +107,7 @@ class TracingAgent:
         self.image_size: int | None = agent.image_size
         self._probe: WatchedPolicy | None = None
         if probe:
-            if not isinstance(inner.policy, WamPolicy):
+            if inner.policy is None:
                 raise InputError(f"agent '{spec.agent.policy}' has no network to look into: give a policy")
             masked = inner.policy._masks if isinstance(inner.policy, WatchedPolicy) else []
             self._probe = inner.predictor.policy = WatchedPolicy(inner.policy, note=True)

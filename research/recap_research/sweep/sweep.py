@@ -1,0 +1,231 @@
+"""A sweep as a script of research/sweeps builds it: what to collect, train, roll out and report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recap.assembly import AgentConfig
+from recap.errors import InputError, did_you_mean
+from recap.evaluation.agents import find_factory
+from recap.evaluation.run_directory import INFO, read_info
+from recap.evaluation.spec import EvalSpec
+from recap.retrieval.presets import find_retrieval
+from recap.training.config import TrainConfig
+from recap.types import Scalar
+from recap_research.published import ROWS
+from recap_research.sweep.pools import Selection, collect_pools
+
+if TYPE_CHECKING:
+    from recap_worlds.pusht.collecting import CollectSpec
+
+POOLS, TRAINING, EVALUATIONS = "pools", "training", "evaluations"
+
+Log = Callable[..., None]  # words of one line
+Evaluate = Callable[[str], EvalSpec]  # of a policy
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Episodes of one agent."""
+
+    name: str  # of its directory
+    spec: EvalSpec
+
+
+@dataclass(frozen=True)
+class Run:
+    """One policy to train, and what to roll out with it."""
+
+    name: str  # with its seed
+    family: str  # without
+    config: TrainConfig
+    evaluations: tuple[Evaluation, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Families and agents that a report shows together."""
+
+    title: str
+    names: tuple[str, ...]  # `ours`, or of its evaluations one: `ours/ell`
+    reference: str | None = None
+    text: str = ""
+
+
+@dataclass
+class Sweep:
+    """Filled by a script; whatever is wrong with it is said before anything is collected or trained."""
+
+    out: Path
+    device: str = "cpu"  # where policies are rolled out
+    title: str = "Sweep"
+    lead: str = ""
+    agents: list[Evaluation] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    labels: dict[str, str] = field(default_factory=dict)  # of families and agents
+    papers: dict[str, str] = field(default_factory=dict)  # likewise: the row of the paper
+    collecting: list[Callable[[int, Log], None]] = field(default_factory=list)
+    _families: dict[str, list[Run]] = field(default_factory=dict)
+    _pools: dict[str, CollectSpec | Selection] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> list[Run]:
+        """Every family's first seed before any has its second."""
+        longest = max(map(len, self._families.values()), default=0)
+        return [runs[i] for i in range(longest) for runs in self._families.values() if i < len(runs)]
+
+    def pool(self, name: str, spec: CollectSpec | Selection) -> str:
+        """Demonstrations of PushT, collected or chosen before anything is trained: their file."""
+        _check_name(name)
+        self._pools[name] = spec
+        return str(self.out / POOLS / f"{name}.safetensors")
+
+    def train(
+        self,
+        name: str,
+        config: TrainConfig,
+        evaluate: Mapping[str, Evaluate],
+        seeds: Sequence[int] = (0,),
+        label: str | None = None,
+        paper: str | None = None,
+    ) -> None:
+        """A policy a seed, each rolled out in every evaluation."""
+        self._enter(name, label, paper)
+        for seed in seeds:
+            own, made = f"{name}-{seed}", replace(config, seed=seed)
+            specs = {title: make(self.policy(own)) for title, make in evaluate.items()}
+            rolled = tuple(self._evaluation(f"{own}-{title}", spec) for title, spec in specs.items())
+            self._families.setdefault(name, []).append(Run(own, name, made, rolled))
+
+    def roll_out(self, name: str, spec: EvalSpec, label: str | None = None, paper: str | None = None) -> None:
+        """Episodes of an agent that needs no training here."""
+        self._enter(name, label, paper)
+        if not spec.agent.policy.startswith(str(self.out)):
+            find_factory(spec.agent.policy)
+        self.agents.append(self._evaluation(name, spec))
+
+    def part(self, title: str, names: Sequence[str], reference: str | None = None, text: str = "") -> None:
+        """A part of the report; names are of what was entered before."""
+        for name in [*names, *([] if reference is None else [reference])]:
+            if not self.evaluations_of(name):
+                known = did_you_mean(name, self.labels)
+                raise InputError(f"part '{title}' names '{name}', which nothing rolls out: {known}")
+        self.parts.append(Part(title, tuple(names), reference, text))
+
+    def policy(self, run: str) -> str:
+        """Where the policy of a run is kept, such as `ours-0`."""
+        return str(self.out / TRAINING / run / "last")
+
+    def folder(self, evaluation: Evaluation) -> Path:
+        """Where its episodes are kept."""
+        return self.out / EVALUATIONS / evaluation.name
+
+    def is_finished(self, evaluation: Evaluation) -> bool:
+        """Whether all its episodes are there, whatever device they were on and wherever its pool lies."""
+        folder, wanted = self.folder(evaluation), evaluation.spec
+        if not (folder / INFO).exists():
+            return False
+        there = read_info(folder)[0].with_agent(device=wanted.agent.device)
+        same_pool = Path(there.pool or "").name == Path(wanted.pool or "").name
+        return same_pool and replace(there, pool=wanted.pool, pool_version=None) == wanted
+
+    def evaluations_of(self, name: str) -> list[Evaluation]:
+        """Of a family, seed by seed, or of an agent; `family/title` only those of that title."""
+        family, _, title = name.partition("/")
+        found = [
+            e
+            for run in self._families.get(family, ())
+            for e in run.evaluations
+            if not title or e.name == f"{run.name}-{title}"
+        ]
+        return found or [e for e in self.agents if e.name == family]
+
+    def finished_of(self, name: str) -> list[Evaluation]:
+        """Those of them whose episodes are there."""
+        return [e for e in self.evaluations_of(name) if self.is_finished(e)]
+
+    def collect(self, workers: int, log: Log) -> None:
+        """The demonstrations that are not there yet."""
+        for name in collect_pools(self._pools, self.out / POOLS, workers):
+            log("collected", name)
+        for collect in self.collecting:
+            collect(workers, log)
+
+    def select(self, names: Sequence[str]) -> None:
+        """Keep these families and agents alone."""
+        for name in names:
+            if name not in self.labels:
+                raise InputError(f"the sweep has no run or agent '{name}': {did_you_mean(name, self.labels)}")
+        self._families = {name: runs for name, runs in self._families.items() if name in names}
+        self.agents = [agent for agent in self.agents if agent.name in names]
+
+    def each(
+        self,
+        config: Callable[[TrainConfig], TrainConfig],
+        spec: Callable[[EvalSpec], EvalSpec],
+        pool: Callable[[CollectSpec | Selection], CollectSpec | Selection],
+    ) -> None:
+        """Every configuration, evaluation and pool replaced by what a function makes of it."""
+        self.agents = [Evaluation(e.name, spec(e.spec)) for e in self.agents]
+        for name, runs in self._families.items():
+            self._families[name] = [
+                replace(
+                    run,
+                    config=config(run.config),
+                    evaluations=tuple(Evaluation(e.name, spec(e.spec)) for e in run.evaluations),
+                )
+                for run in runs
+            ]
+        self._pools = {name: pool(one) for name, one in self._pools.items()}
+
+    def _enter(self, name: str, label: str | None, paper: str | None) -> None:
+        _check_name(name)
+        if name in self.labels:
+            raise InputError(f"two runs or agents are called '{name}': give one another name")
+        self.labels[name] = label or name
+        if paper is not None:
+            if paper not in ROWS:
+                raise InputError(f"'{name}' names the paper's row '{paper}': {did_you_mean(paper, ROWS)}")
+            self.papers[name] = paper
+
+    def _evaluation(self, name: str, spec: EvalSpec) -> Evaluation:
+        if spec.agent.retrieval:  # a misspelt one costs nothing yet
+            own = f"{spec.env}-{spec.agent.retrieval}"
+            known = own in spec.suite.retrievals()
+            find_retrieval(own if known else spec.agent.retrieval, spec.suite.robot(spec.options))
+        return Evaluation(name, spec.with_agent(device=self.device))
+
+
+def pusht(
+    policy: str,
+    seeds: Sequence[int],
+    tasks: Sequence[str] = (),
+    *,
+    block: str = "tee",
+    pool: str | None = None,
+    objects: Any = "truth",
+    pose_noise: tuple[float, float] = (0.0, 0.0),
+    **agent: Any,
+) -> EvalSpec:
+    """The triangle on PushT; further settings are of the agent."""
+    options: dict[str, Scalar] = {"pusher": "triangle", "block": block}
+    return EvalSpec(
+        AgentConfig(policy, **agent),
+        "pusht",
+        options,
+        tasks=tuple(tasks),
+        seeds=tuple(seeds),
+        pool=pool,
+        objects=objects,
+        pose_noise=pose_noise,
+    )
+
+
+def _check_name(name: str) -> None:
+    """It names files and folders under the sweep's directory, and must not lead out of it."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise InputError(f"'{name}' cannot name a file: use letters, digits, '.', '_' and '-'")
