@@ -20,7 +20,7 @@ from recap.evaluation.settings import agent_settings
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder
 from recap.policies.checkpoint import save_pretrained
 from recap.policies.config import PolicyConfig
-from recap.policies.policy import Statistics, WamPolicy
+from recap.policies.policy import Statistics, TrainedPolicy
 from recap.policies.wam import WorldActionModel
 from recap.pool.store import Pool
 from recap.types import EpisodeResult
@@ -46,7 +46,7 @@ def make_policy(path: Path, config: PolicyConfig = TINY_CONFIG) -> Path:
         {name: np.ones(width, np.float32) for name, width in slots.items()},
     )
     encoder = FrameEncoder(build_autoencoder()) if config.sees else None
-    save_pretrained(WamPolicy(model, statistics, toy_stamp(config.retrieval_name), encoder), path)
+    save_pretrained(TrainedPolicy(model, statistics, toy_stamp(config.retrieval_name), encoder), path)
     return path
 
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,30 +14,20 @@ from aiohttp import web
 from recap.errors import RecapError
 from recap.retrieval.retriever import Retriever
 from recap.serving.app import PAGE, SERVICE
+from recap.serving.pool_routes import body_of
 from recap.serving.service import Service
 from recap_apps.studio.conversation import SOCKETS, close_sockets
 from recap_apps.studio.coverage import Survey, survey
+from recap_apps.studio.examples import add_examples
 from recap_apps.studio.results import Results
 from recap_apps.studio.run_socket import RunSocket
-from recap_apps.studio.task import shapes
+from recap_apps.studio.site import HEADERS, Site
+from recap_apps.studio.task import Task, shapes
 from recap_apps.studio.teach_socket import TeachSocket
+from recap_apps.studio.trials import TrialsSocket
 from recap_worlds.pusht.blocks import block_named
 from recap_worlds.pusht.tasks import FPS
 
-KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-# Nothing inline, nothing from elsewhere: a string that slipped into markup could do nothing.
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-cache",
-}
 # Reports may bring styles and scripts of their own; they run apart from this page, without its rights.
 REPORT_HEADERS = {**HEADERS, "Content-Security-Policy": "sandbox allow-scripts", "X-Frame-Options": "DENY"}
 LOOK_S = 0.5  # between two looks at whether the pool has changed
@@ -48,9 +37,10 @@ T = TypeVar("T")
 def add_studio(app: web.Application, runs: Path = Path("runs")) -> None:
     """Put the page, its sockets and what it asks for on an application that serves a live pool."""
     studio = Studio(app[SERVICE], Results(runs))
-    app[PAGE], app[SOCKETS] = studio.page, set()
+    site = Site("index.html")
+    app[PAGE], app[SOCKETS] = site.page, set()
     router = app.router
-    router.add_get("/studio/{file}", studio.asset)
+    router.add_get("/studio/{file}", site.asset)
     router.add_get("/api/studio/about", studio.about)
     router.add_get("/api/studio/coverage", studio.coverage)
     router.add_get("/api/studio/results", studio.results)
@@ -59,6 +49,8 @@ def add_studio(app: web.Application, runs: Path = Path("runs")) -> None:
     router.add_get("/api/studio/teach", TeachSocket(studio.service.store).handle)
     run = RunSocket(studio.service.store, studio.service.new_agent, studio.worker)
     router.add_get("/api/studio/run", run.handle)
+    router.add_get("/api/studio/trials", TrialsSocket(studio.service.store, run).handle)
+    router.add_post("/api/studio/examples", studio.examples)
     app.on_shutdown.append(close_sockets)
     app.on_cleanup.append(studio.close)
 
@@ -70,23 +62,8 @@ class Studio:
         self.service, self._results = service, results
         # One thread for whatever computes, so that a page never takes both cores.
         self.worker = ThreadPoolExecutor(1, "studio")
-        self._files = _page_files()
         self._surveys: dict[str, Survey] = {}
         self._retriever: Retriever | None = None
-
-    async def page(self, request: web.Request) -> web.StreamResponse:
-        """The one page."""
-        return self._file("index.html")
-
-    async def asset(self, request: web.Request) -> web.StreamResponse:
-        """What it is made of."""
-        return self._file(request.match_info["file"])
-
-    def _file(self, name: str) -> web.Response:
-        if name not in self._files:
-            raise web.HTTPNotFound(text=f"the studio has no file {name!a}")
-        kind = KINDS[Path(name).suffix]
-        return web.Response(body=self._files[name], content_type=kind, charset="utf-8", headers=HEADERS)
 
     async def about(self, request: web.Request) -> web.Response:
         """Who acts, on what, and the shapes to draw it with."""
@@ -151,6 +128,12 @@ class Studio:
         runs = await _thread(self._results.list)
         return web.json_response({"folder": str(self._results.root), "runs": runs})
 
+    async def examples(self, request: web.Request) -> web.Response:
+        """Add shipped demonstrations near a task's goal to the pool."""
+        task = Task.from_json(await body_of(request, {"block": str, "angle": (int, float), "start": int}))
+        version = await _thread(lambda: add_examples(self.service.store, task))
+        return web.json_response({"version": version})
+
     async def report(self, request: web.Request) -> web.StreamResponse:
         """A page that lies beside an evaluation."""
         file = await _thread(lambda: self._results.report(request.match_info["path"]))
@@ -162,12 +145,6 @@ class Studio:
     async def close(self, app: web.Application) -> None:
         """End the thread."""
         self.worker.shutdown(wait=False, cancel_futures=True)
-
-
-def _page_files() -> dict[str, bytes]:
-    """The page's files by name."""
-    folder = files("recap_apps") / "studio" / "page"
-    return {f.name: f.read_bytes() for f in folder.iterdir() if Path(f.name).suffix in KINDS}
 
 
 async def _thread(work: Callable[[], T]) -> T:

@@ -5,25 +5,48 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from recap_apps.studio.explore import Extras
+
 
 @click.command()
+@click.argument("path", required=False)
 @click.option(
-    "--pool", metavar="URI", help="Made if it is not there.  [default: a scratch pool in the cache]"
+    "--robot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Of PATH: what its numbers mean.  [default: as PATH says]",
+)
+@click.option(
+    "--pool", metavar="URI", help="PushT: made if it is not there.  [default: a scratch pool in the cache]"
 )
 @click.option(
     "--policy",
     default="pusht-small",
     show_default=True,
     metavar="POLICY",
-    help="By shipped name or path, or replay.",
+    help="PushT: by shipped name or path, or replay.",
 )
 @click.option(
     "--retrieval",
-    metavar="NAME",
-    help="How to retrieve: object, contact, world.  [default: the policy's, or object]",
+    metavar="NAME|FILE",
+    help="How to retrieve.  [default: as the data allow; PushT: the policy's, or object]",
+)
+@click.option(
+    "--write", is_flag=True, help="Of PATH, a pool: let the page put demonstrations into quarantine."
+)
+@click.option("--into", metavar="POOL", help="Of PATH, films of hands: the pool that takes those accepted.")
+@click.option(
+    "--log",
+    "logs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="LOG",
+    help="Of recap serve --log: show which demonstrations of PATH led robots astray; repeatable.",
 )
 @click.option("--port", type=int, default=8100, show_default=True, help="0 takes any that is free.")
 @click.option(
@@ -31,22 +54,81 @@ import click
     type=click.Path(path_type=Path),
     default=Path("runs"),
     show_default=True,
-    help="Where evaluations lie.",
+    help="PushT: where evaluations lie.",
 )
 @click.option("--no-browser", is_flag=True, help="Only say where the page is.")
 def studio(
-    pool: str | None, policy: str, retrieval: str | None, port: int, runs: Path, no_browser: bool
+    path: str | None,
+    robot: Path | None,
+    pool: str | None,
+    policy: str,
+    retrieval: str | None,
+    write: bool,
+    into: str | None,
+    logs: tuple[Path, ...],
+    port: int,
+    runs: Path,
+    no_browser: bool,
 ) -> int:
-    """Open the studio: teach by dragging, watch the frozen policy use it.
+    """Open the studio on a pool or dataset: look through PATH, changing nothing.
 
-    One page with four views: Teach, Run, Pool, Results. It is served on this machine only, together with
-    everything that recap serve offers to robots. Ctrl-C ends it; what was added to the pool stays.
+    PATH is a pool, a packed snapshot, a standard pool, or a dataset that recap pool add would import, such
+    as a LeRobot dataset of your own arm. Without PATH it is the PushT studio: teach by dragging, and watch
+    the frozen policy use it. It is served on this machine only. Ctrl-C ends it.
 
     \b
     Example:
-      recap studio
-      recap studio --pool pools/mine --no-browser
+      recap studio pools/mine
+      recap studio pools/mine --write --log logs/use.jsonl
+      recap studio data/hand --into pools/mine
+      recap studio --pool pools/taught --no-browser
     """
+    from recap.errors import InputError
+
+    if path is not None:
+        if pool is not None:
+            raise InputError("PATH is looked at, --pool is for teaching PushT: give one of them")
+        from recap_apps.studio.explore import Extras
+
+        return explore(path, robot, Extras(retrieval, write, into, logs), port, no_browser)
+    if write or into or logs or robot:
+        raise InputError("--robot, --write, --into and --log are of PATH: give a pool or dataset")
+    return teach(pool, policy, retrieval, port, runs, no_browser)
+
+
+def explore(path: str, robot: Path | None, extras: Extras, port: int, no_browser: bool) -> int:
+    """Serve the pages that look at a pool or dataset."""
+    from recap.cli.terminal import say
+    from recap.robot import load_robot
+    from recap.serving.app import run
+    from recap_apps.studio.explore import build_explorer, explorer_spec
+    from recap_apps.studio.library import open_library
+
+    say(f"Opening {path} …")
+    library = open_library(path, None if robot is None else load_robot(robot))
+    spec = explorer_spec(path, port)
+    app = build_explorer(library, spec, extras)
+
+    def ready(bound: int) -> None:
+        url = f"http://{spec.host}:{bound}/"
+        change = "quarantine is allowed" if extras.writable else "it is not changed"
+        click.echo(f"Opened: {path}, a {library.kind}, {len(library.entries)} demonstrations; {change}")
+        click.echo(f"Studio: {url}")
+        click.echo("Next: open that page; Ctrl-C ends it")
+        if not no_browser and has_desktop():
+            click.launch(url)
+
+    try:
+        run(app, spec, ready)
+    except KeyboardInterrupt:
+        click.echo("Stopped.")
+    return 0
+
+
+def teach(
+    pool: str | None, policy: str, retrieval: str | None, port: int, runs: Path, no_browser: bool
+) -> int:
+    """Serve the PushT studio."""
     from recap.serving.app import build_app, run
     from recap.serving.service import Service
     from recap_apps.studio.app import add_studio

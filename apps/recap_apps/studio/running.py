@@ -14,7 +14,6 @@ from recap.agent import RetrievalAgent
 from recap.errors import InputError
 from recap.pictures import encode_png
 from recap.policies.canonical import camera_image
-from recap.policies.policy import WamPolicy
 from recap.pool.store import Pool
 from recap.pool.view import PoolSource, PoolView
 from recap.retrieval.subtrajectories import in_demonstration
@@ -145,7 +144,7 @@ class Lane:
     def _foreseen(self, plan: Plan) -> U8 | None:
         """The predicted picture laid over the faded board; None where a policy predicts none."""
         policy, latents = self.agent.policy, plan.chunk.predicted_latents
-        if latents is None or not isinstance(policy, WamPolicy):
+        if latents is None or policy is None:
             return None
         board = self.env.draw(FORESEEN_SIZE).astype(np.float64)
         faded = (255 - FADED * (255 - board)).astype(np.uint8)

@@ -13,7 +13,7 @@ from recap_worlds.pusht.drawing import BOARD_SIZE
 from recap_worlds.pusht.env import PushTEnv
 from recap_worlds.pusht.pushers import TRIANGLE
 from recap_worlds.pusht.shapes import DISC_RADIUS
-from recap_worlds.pusht.tasks import FIRST_COLLECTION_SEED, FPS, THRESHOLDS, angle_key, scene_id
+from recap_worlds.pusht.tasks import FIRST_COLLECTION_SEED, FPS, MAX_STEPS, THRESHOLDS, angle_key, scene_id
 
 MAX_START = 999_999
 SOLVED, DONE = THRESHOLDS  # coverage that counts as success, and that ends an episode
@@ -76,6 +76,7 @@ def shapes() -> dict[str, Any]:
         "solved": SOLVED,
         "done": DONE,
         "max_start": MAX_START,
+        "max_steps": MAX_STEPS,
         "disc_radius": DISC_RADIUS,
         "triangle": TRIANGLE.tolist(),
         "blocks": {

@@ -2,25 +2,33 @@
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
+
+from aiohttp import web
 
 from recap.serving.app import build_app, start
 from recap.serving.service import Service
+from recap.serving.spec import ServeSpec
 from recap_apps.studio.app import add_studio
+from recap_apps.studio.explore import Extras, build_explorer, explorer_spec
+from recap_apps.studio.library import open_library
 from recap_apps.studio.serving import studio_spec
 
 
-class Opened:
+class Served(ABC):
     """Starts when entered, stops when left; `stop` and `start` in between are a restart."""
 
-    def __init__(self, pool: Path, policy: str = "replay", runs: Path = Path("no-runs")) -> None:
-        self.spec = studio_spec(str(pool), policy)
-        self.runs = runs
-        self.port = 0
-        self.service: Service
+    spec: ServeSpec
+    port = 0
 
-    def __enter__(self) -> "Opened":
+    @abstractmethod
+    def build(self) -> web.Application:
+        """The application, opened anew."""
+
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -32,8 +40,8 @@ class Opened:
         return f"http://127.0.0.1:{self.port}/"
 
     def start(self) -> None:
-        """Open pool and policy and listen, on the port it had before."""
-        self.service = Service.open(self.spec)
+        """Open what is served and listen, on the port it had before."""
+        self._app = self.build()
         ready = threading.Event()
         self._thread = threading.Thread(target=self._serve, args=(ready,), daemon=True)
         self._thread.start()
@@ -42,9 +50,7 @@ class Opened:
     def _serve(self, ready: threading.Event) -> None:
         async def main() -> None:
             self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-            app = build_app(self.service)
-            add_studio(app, self.runs)
-            runner, self.port = await start(app, replace(self.spec, port=self.port))
+            runner, self.port = await start(self._app, replace(self.spec, port=self.port))
             ready.set()
             await self._end.wait()
             await runner.cleanup()
@@ -56,3 +62,31 @@ class Opened:
         self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join(20)
         assert not self._thread.is_alive(), "the server does not stop"
+
+
+class Opened(Served):
+    """The PushT studio."""
+
+    def __init__(self, pool: Path, policy: str = "replay", runs: Path = Path("no-runs")) -> None:
+        self.spec = studio_spec(str(pool), policy)
+        self.runs = runs
+        self.service: Service
+
+    def build(self) -> web.Application:
+        """With policy and pool."""
+        self.service = Service.open(self.spec)
+        app = build_app(self.service)
+        add_studio(app, self.runs)
+        return app
+
+
+class OpenedExplorer(Served):
+    """The studio on a pool or dataset."""
+
+    def __init__(self, place: Path, extras: Extras = Extras()) -> None:  # noqa: B008
+        self.place, self.extras = place, extras
+        self.spec = explorer_spec(str(place), 0)
+
+    def build(self) -> web.Application:
+        """Opened anew."""
+        return build_explorer(open_library(str(self.place)), self.spec, self.extras)

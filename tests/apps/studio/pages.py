@@ -1,18 +1,23 @@
 """How a person uses the studio's pages, for browser tests."""
 
+import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from playwright.sync_api import Page, WebSocket
+from playwright.sync_api import Browser, Page, WebSocket
 
 from recap.types import Observation
 from recap_worlds.pusht.expert import Expert
 from recap_worlds.pusht.tasks import INSTRUCTION
 
+ROOT = Path(__file__).parents[3]
 MARGIN, SIZE = 6.0, 512.0
+PATIENCE_MS = 25_000  # of a page on a busy machine
+AUDIT = (Path(__file__).parent / "audit.js").read_text("utf-8")
 
 
 class Watched:
@@ -40,6 +45,23 @@ class Watched:
         assert box is not None
         scale = box["width"] / (SIZE + 2 * MARGIN)
         return box["x"] + (x + MARGIN) * scale, box["y"] + (y + MARGIN) * scale
+
+
+def open_page(
+    browser: Browser,
+    url: str,
+    width: int = 1366,
+    height: int = 860,
+    scheme: Literal["light", "dark"] = "light",
+) -> Watched:
+    """A page of its own, at a width and in a colour scheme."""
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=width < 500
+    )
+    context.set_default_timeout(PATIENCE_MS)
+    watched = Watched(context.new_page())
+    watched.page.goto(url)
+    return watched
 
 
 def drag_as_expert(watched: Watched, block: str) -> None:
@@ -92,13 +114,44 @@ def tab_to(page: Page, selector: str, most: int = 40) -> None:
 
 
 def take_picture(page: Page, name: str) -> None:
-    """Write a screenshot, light and dark, where they are wanted."""
+    """Write a screenshot, light and dark, where the docs show it and pictures are wanted."""
     folder = os.environ.get("RECAP_SCREENSHOTS")
     if not folder:
         return
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    shown = pictures_of_the_docs()
     schemes: tuple[tuple[Literal["light", "dark"], str], ...] = (("dark", "-dark"), ("light", ""))
     for scheme, suffix in schemes:
         page.emulate_media(color_scheme=scheme)
+        if f"{name}{suffix}.png" not in shown:
+            continue
         page.wait_for_timeout(350)
         page.screenshot(path=Path(folder) / f"{name}{suffix}.png")
+        first = str(page.evaluate("document.querySelector('script[type=module]').src")).rpartition("/")[2]
+        made = Path(folder) / "studio.json"
+        known = json.loads(made.read_text("utf-8")) if made.exists() else {}
+        known[f"{name}{suffix}.png"] = {"page": first, "source": fingerprint(first)}
+        made.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", "utf-8")
+
+
+def pictures_of_the_docs() -> set[str]:
+    """Files of the screenshots of the studio that the docs show."""
+    pages = (ROOT / "docs").rglob("*.md")
+    return {name for page in pages for name in re.findall(r"(studio-[\w-]+\.png)", page.read_text("utf-8"))}
+
+
+def fingerprint(first: str) -> str:
+    """Of a page's first module with all that it imports, of the styles, and of the page itself."""
+    folder = ROOT / "apps/recap_apps/studio/page"
+    found: dict[str, bytes] = {}
+    left = [first]
+    while left:
+        name = left.pop()
+        if name not in found:
+            found[name] = (folder / name).read_bytes()
+            left += re.findall(r'from "\./([\w.]+)"', found[name].decode())
+    page = next(
+        file for file in sorted(folder.glob("*.html")) if f"/studio/{first}" in file.read_text("utf-8")
+    )
+    styles = re.findall(r'href="/studio/([\w]+\.css)"', page.read_text("utf-8"))
+    found |= {name: (folder / name).read_bytes() for name in [page.name, *styles]}
+    return hashlib.sha256(b"\0".join(found[name] for name in sorted(found))).hexdigest()[:16]

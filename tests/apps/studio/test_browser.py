@@ -2,38 +2,19 @@
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from opened import Opened
-from pages import Watched, drag_as_expert, hold_key, tab_to, take_picture
-from playwright.sync_api import Browser, expect, sync_playwright
+from pages import AUDIT, drag_as_expert, hold_key, open_page, tab_to, take_picture
+from playwright.sync_api import Browser, expect
 
 from recap.pool.store import Pool
 from recap_worlds.pusht.collecting import CollectSpec, demonstrate
 
 TASK = "block=tee&angle=30&start=151"  # the disc needs about 50 steps for it
-AUDIT = (Path(__file__).parent / "audit.js").read_text("utf-8")
-PATIENCE_MS = 25_000  # of a page on a busy machine
-CHROMIUM = os.environ.get("RECAP_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
-
-if not Path(CHROMIUM).exists():
-    WHY = "browser tests need Debian's package chromium: run make system as root"
-    if os.environ.get("CI") == "true":
-        pytest.fail(WHY, pytrace=False)
-    pytest.skip(WHY, allow_module_level=True)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    expect.set_options(timeout=PATIENCE_MS)
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")
@@ -74,18 +55,6 @@ def emptied(request: pytest.FixtureRequest) -> None:
     if "studio" in request.fixturenames:
         store = request.getfixturevalue("studio").service.store
         store.remove(store.ids())
-
-
-def open_page(
-    browser: Browser, url: str, width: int = 1366, height: int = 860, scheme: str = "light"
-) -> Watched:
-    context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=width < 500
-    )
-    context.set_default_timeout(PATIENCE_MS)
-    watched = Watched(context.new_page())
-    watched.page.goto(url)
-    return watched
 
 
 def test_the_whole_story(browser: Browser, studio: Opened) -> None:
@@ -185,6 +154,7 @@ def test_a_person_takes_over_a_run_and_the_pool_has_it(browser: Browser, studio:
     before = pusher.get_attribute("transform")
 
     # Beside the triangle nothing is taken over; on it, it follows the mouse.
+    pusher.scroll_into_view_if_needed()
     board = page.locator("#run-lanes svg.board").first.bounding_box()
     box = pusher.bounding_box()
     assert board is not None
@@ -369,6 +339,47 @@ def test_past_evaluations_are_shown_with_their_intervals(
     take_picture(page, "studio-results")
     assert watched.errors == []
     page.context.close()
+
+
+def test_an_empty_pool_takes_examples_and_many_starts_are_tried(
+    browser: Browser, tmp_path: Path, runs: Path
+) -> None:
+    Pool.create(tmp_path / "pool")
+    with Opened(tmp_path / "pool", runs=runs) as opened:
+        watched = open_page(browser, f"{opened.url}#run?{TASK}&before=none", 390, 844)
+        page = watched.page
+        expect(page.locator("#steps [aria-current]")).to_have_text("See it hold")
+        page.get_by_role("button", name="Add 20 example").click()
+        expect(page.locator("#run-empty")).to_be_hidden()
+        expect(page.locator("#steps [aria-current]")).to_have_text("Watch it being used")
+        assert len(opened.service.store) == 20
+        page.get_by_label("Starts", exact=True).select_option("5")
+        page.get_by_role("button", name="Try them").click()
+        expect(page.locator(".rate")).to_contain_text(re.compile(r"of 5 reached 0.85: \d+ % \["))
+        expect(page.locator(".tried a")).to_have_count(5)
+
+        # On a phone what happens now comes first, and playback stays in sight.
+        page.get_by_role("button", name="Play", exact=True).click()
+        expect(page.locator(".reached").first).to_have_text(re.compile(r"at \d+\.\d s, now \d\.\d\d"))
+        page.get_by_role("button", name="Pause", exact=True).click()
+        page.evaluate("scrollTo(0, 0)")
+        top = page.locator("#run-lanes").bounding_box()
+        task = page.locator("#run-task").bounding_box()
+        playback = page.locator("#run-transport").bounding_box()
+        assert top is not None
+        assert task is not None
+        assert playback is not None
+        assert top["y"] < task["y"]
+        assert playback["y"] + playback["height"] <= 844
+        page.locator("#main").focus()
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog")).to_contain_text("play or pause")
+        page.keyboard.press("Escape")
+        step = page.locator("#run-transport .time").text_content()
+        page.keyboard.press("ArrowLeft")
+        expect(page.locator("#run-transport .time")).not_to_have_text(step or "")
+        assert watched.errors == []
+        page.context.close()
 
 
 @pytest.mark.parametrize("view", ["teach", "run", "pool", "results"])

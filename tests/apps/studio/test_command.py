@@ -9,7 +9,10 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from foreign import dataset, demonstrations, pool
 
+from recap.cli import cli
 from recap.errors import InputError, RecapError
 from recap.pool.store import Pool
 from recap_apps.studio.cli import open_or_create
@@ -88,3 +91,37 @@ def test_what_is_served_retrieves_as_asked_for(
 def test_what_cannot_be_served_is_refused(policy: str, retrieval: str | None, words: str) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
         studio_spec("pool", policy, retrieval)
+
+
+def test_a_dataset_is_opened_by_its_path_and_left_alone(tmp_path: Path) -> None:
+    place = dataset(tmp_path / "arm", demonstrations()[:2])
+    command = [sys.executable, "-m", "recap", "studio", str(place), "--port", "0", "--no-browser"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
+        assert child.stdout is not None
+        lines = [child.stdout.readline().strip() for _ in range(3)]
+        url = next(line.split()[1] for line in lines if line.startswith("Studio: "))
+        page = urllib.request.urlopen(url).read().decode()
+        child.send_signal(signal.SIGINT)
+        assert child.wait(20) == 0
+    assert "2 demonstrations; it is not changed" in lines[0]
+    assert "/studio/explore.js" in page
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nothing"],
+        ["POOL", "--pool", "other"],
+        ["--write"],
+        ["--into", "POOL"],
+        ["POOL", "--into", "POOL"],
+        ["POOL", "--retrieval", "nothing.yaml"],
+        ["POOL", "--robot", "nothing.yaml"],
+    ],
+)
+def test_options_that_do_not_fit_are_one_line(tmp_path: Path, words: list[str]) -> None:
+    place = str(pool(tmp_path / "pool", demonstrations()[:1]))
+    given = [place if word == "POOL" else word for word in words]
+    result = CliRunner().invoke(cli, ["studio", *given, "--port", "0", "--no-browser"])
+    assert isinstance(result.exception, RecapError) or result.exit_code == 2

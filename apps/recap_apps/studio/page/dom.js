@@ -46,6 +46,10 @@ export function nameOf(id) {
 // The last part of a path, for people; the whole of it for who wants to know.
 export const tail = (path) => path.replace(/\/+$/, "").split("/").at(-1);
 
+// Put children in place of those that are there; what is null is left out.
+export const put = (parent, ...children) =>
+  parent.replaceChildren(...children.filter((child) => child !== null && child !== undefined));
+
 // Put children in place of those that are there; whoever had the focus by address keeps it.
 export function renew(parent, children) {
   const held = parent.contains(document.activeElement) && document.activeElement.getAttribute("href");

@@ -1,9 +1,10 @@
 // One run: its board, what the policy sees and foresees, what it retrieved and why.
 
 import { Board } from "./board.js";
-import { degrees, make, nameOf } from "./dom.js";
+import { degrees, draw, make, nameOf } from "./dom.js";
 import { Lead } from "./lead.js";
 import { meter } from "./review.js";
+import { plot } from "./series.js";
 
 const TERMS = {
   proprio: "pusher",
@@ -12,6 +13,7 @@ const TERMS = {
   world_turn: "turn on the board",
 };
 const REACH_PX = 45; // of the triangle, within which a press takes over
+const CURVE_PX = 380; // so that its words stay readable beside the board
 const FULL_PX = 120; // a bar as wide as its track
 
 export class Lane {
@@ -36,6 +38,8 @@ export class Lane {
       this.board.element.classList.add("takeover");
     }
     this.meter = meter(shapes);
+    this.curve = curve(shapes);
+    this.reached = make("p", { class: "soft tiny reached" });
     this.badge = make("p", { class: "badge" });
     this.camera = picture("Camera", "What the camera sees now");
     this.ahead = `Predicted, in ${ahead} s`;
@@ -54,7 +58,7 @@ export class Lane {
       "article",
       { class: "lane card", "aria-label": `${title}, ${words}` },
       make("header", {}, make("h2", { text: title }), make("p", { class: "soft", text: words })),
-      make("div", {}, make("div", { class: "board-wrap" }, this.board.element, this.badge), legend),
+      make("div", {}, make("div", { class: "board-wrap" }, this.board.element, this.badge), legend, this.reached, this.curve.element),
       make(
         "div",
         { class: "told" },
@@ -77,6 +81,8 @@ export class Lane {
     this.board.show(moment, within);
     this.board.way(this.moments.slice(0, moment.t + 1).map(({ pusher }) => pusher));
     this.meter.set(moment.coverage);
+    this.reached.textContent = this.verdict(moment.t);
+    this.curve.set(this.moments.map(({ coverage }) => coverage), moment.t);
     this.camera.set(moment.camera);
     const plan = moment.holding || moment.person ? null : this.plans.findLast(({ t: made }) => made <= moment.t) || null;
     this.board.chunks(plan?.retrieved, plan?.executed);
@@ -93,11 +99,14 @@ export class Lane {
     this.badge.hidden = !text;
   }
 
-  verdict() {
-    const last = this.moments.at(-1);
-    if (!last?.end) return "";
-    const best = `best coverage ${last.best.toFixed(2)}`;
-    return last.end === "solved" ? `Solved, ${best}` : `Not solved, ${best}`;
+  // What was reached up to a step, when, and what is left of it then.
+  verdict(t = this.moments.length - 1) {
+    const { fps, solved } = this.shapes;
+    const seen = this.moments.slice(0, t + 1).map(({ coverage }) => coverage);
+    if (!seen.length) return "";
+    const best = Math.max(...seen);
+    const at = (seen.indexOf(best) / fps).toFixed(1);
+    return `${best > solved ? "Reached" : "Best"} ${best.toFixed(2)} at ${at} s, now ${seen.at(-1).toFixed(2)}`;
   }
 
   explain(plan, holding, person) {
@@ -144,6 +153,28 @@ export class Lane {
       make("dl", { class: "bars" }, ...bars.flat(), ...sure),
     );
   }
+}
+
+// Coverage over the whole time of an episode, with what counts as reaching the goal.
+function curve({ fps, solved, max_steps: n }) {
+  const { svg, line, x, top, bottom } = plot("Coverage over time", [0, 1], n / fps, CURVE_PX);
+  const y = top + (1 - solved) * (bottom - top);
+  const path = draw("path", { class: "line c0" });
+  const needle = draw("line", { class: "needle", y1: top, y2: bottom });
+  svg.append(
+    draw("line", { class: "solved", x1: x(0), x2: x(1), y1: y, y2: y }),
+    draw("text", { class: "axis", x: x(1), y: y - 4, "text-anchor": "end", text: `${solved} counts` }),
+    path,
+    needle,
+  );
+  return {
+    element: svg,
+    set(values, t) {
+      path.setAttribute("d", line([...values, ...Array(Math.max(0, n + 1 - values.length)).fill(null)]));
+      needle.setAttribute("x1", x(t / n));
+      needle.setAttribute("x2", x(t / n));
+    },
+  };
 }
 
 function picture(words, alt) {

@@ -5,9 +5,23 @@ import { Line, ask } from "./net.js";
 import { PoolView } from "./pool.js";
 import { ResultsView } from "./results.js";
 import { RunView } from "./run.js";
+import { isFree, showShortcuts } from "./shortcuts.js";
 import { TeachView } from "./teach.js";
 
 const FIRST_TASK = { block: "tee", angle: 30, start: 151 };
+const KEYS = [
+  ["Space", "Run: play or pause"],
+  ["← →", "Run: one step back or on; on a board: lead the pusher"],
+  ["Shift ← →", "on a board: slowly"],
+  ["Enter", "Teach: stop"],
+  ["?", "this list"],
+];
+const STEPS = [
+  ["run", "See it hold"],
+  ["teach", "Show it how"],
+  ["run", "Watch it being used"],
+  ["pool", "Fill the gaps"],
+];
 const TOAST_MS = 20_000;
 const VIEWS = { teach: TeachView, run: RunView, pool: PoolView, results: ResultsView };
 
@@ -20,6 +34,12 @@ class Studio {
     this.connected = true;
     this.tellAbout();
     addEventListener("hashchange", () => this.go());
+    addEventListener("keydown", (event) => {
+      if (!isFree(event)) return;
+      if (event.key === "?") showShortcuts(KEYS);
+      else if (!document.querySelector("dialog[open]")) this.views[this.here].key?.(event);
+    });
+    byId("help").addEventListener("click", () => showShortcuts(KEYS));
     document.querySelector(".skip").addEventListener("click", (event) => {
       event.preventDefault(); // the address names the view, not a place on it
       byId("main").focus();
@@ -49,10 +69,23 @@ class Studio {
       }
       document.title = `${chosen[0].toUpperCase()}${chosen.slice(1)} · ReCAP studio`;
       this.here = chosen;
+      this.showSteps();
       scrollTo(0, 0);
     }
     this.views[chosen] ||= new VIEWS[chosen](this);
     this.views[chosen].enter({ part: rest.join("/"), parameters });
+  }
+
+  // Where a newcomer is: an empty pool is seen to hold, taught, watched, and filled.
+  showSteps() {
+    const taught = this.about.n_episodes > 0;
+    const now = { run: taught ? 2 : 0, teach: 1, pool: 3 }[this.here];
+    byId("steps").hidden = now === undefined;
+    byId("steps").replaceChildren(
+      ...STEPS.map(([view, text], i) =>
+        make("li", {}, make("a", { href: this.link(view), text, "aria-current": i === now ? "step" : null })),
+      ),
+    );
   }
 
   readTask(parameters) {
@@ -76,6 +109,7 @@ class Studio {
     const changed = version !== this.about.version;
     Object.assign(this.about, { version, n_episodes });
     this.tellAbout();
+    if (changed) this.showSteps();
     if (changed) for (const view of Object.values(this.views)) view.poolChanged?.();
   }
 

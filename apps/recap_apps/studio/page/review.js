@@ -31,6 +31,15 @@ export function meter(shapes) {
     make("span", { class: "label", text: "Coverage" }),
     words,
     track,
+    make(
+      "div",
+      { class: "ticks", "aria-hidden": "true" },
+      ...[shapes.solved, shapes.done].map((mark) => {
+        const tick = make("span", { text: mark });
+        tick.style.left = `${100 * mark}%`;
+        return tick;
+      }),
+    ),
   );
   return {
     element,

@@ -4,6 +4,7 @@ import { button, byId, degrees, make, nameOf, plural, show } from "./dom.js";
 import { Lane } from "./lane.js";
 import { Line, ask } from "./net.js";
 import { Picker } from "./picker.js";
+import { Trials } from "./trials.js";
 
 const RATES = [
   [5, "½×"],
@@ -44,6 +45,7 @@ export class RunView {
       make("label", { class: "row", for: "run-before" }, make("span", { text: "Compare with" }), this.before),
     );
     this.buildTransport();
+    this.trials = new Trials(byId("run-trials"), studio);
     this.lanes = [];
     this.last = 0;
   }
@@ -140,14 +142,40 @@ export class RunView {
 
   poolChanged() {
     this.readVersions(this.before.value); // what is being looked at stays
+    this.offer();
+  }
+
+  // Without demonstrations there is nothing to watch: teach, or take some that are shipped.
+  offer() {
+    const empty = !this.studio.about.n_episodes;
+    const box = byId("run-empty");
+    box.hidden = !empty;
+    if (!empty) return;
+    const take = button("Add 20 example demonstrations", async () => {
+      take.disabled = true;
+      take.textContent = "Adding…";
+      try {
+        const { version } = await ask("/api/studio/examples", { method: "POST", body: this.studio.task });
+        this.studio.toast(`Added 20 shipped demonstrations, version ${version}.`);
+      } catch (error) {
+        this.studio.toast(error.message);
+        this.offer();
+      }
+    });
+    box.replaceChildren(
+      make("p", { text: "The pool is empty, so the triangle holds still. Show it something, or begin with demonstrations that are shipped." }),
+      make("div", { class: "actions" }, make("a", { class: "go", href: this.studio.link("teach"), text: "Teach it" }), take),
+    );
   }
 
   begin() {
+    this.offer();
     const before = this.before.value;
     const versions = before && before !== "none" ? [Number(before), null] : [null];
     this.shown = JSON.stringify([this.studio.task, before]);
     this.rest();
     show(byId("run-problem"), "");
+    if (!this.lanes.length) byId("run-lanes").replaceChildren(make("div", { class: "skeleton films" }));
     this.line.say("begin", { ...this.studio.task, versions, rate: Number(this.rate.value) });
   }
 
@@ -265,5 +293,15 @@ export class RunView {
       this.playing || this.replaying ? "Pause" : this.over && this.at >= this.last ? "Replay" : "Play";
     this.backButton.disabled = !this.at;
     this.stepButton.disabled = this.over && this.at >= this.last;
+  }
+
+  key(event) {
+    const onBoard = event.target.closest("svg, input, button, select, a");
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (event.key === " " && !event.target.matches("button, a")) this.toggle();
+    else if (by === 1 && !onBoard) this.step();
+    else if (by === -1 && !onBoard) this.seek(this.at - 1);
+    else return;
+    event.preventDefault();
   }
 }
