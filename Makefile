@@ -5,9 +5,11 @@ DIST ?= dist
 BIN := $(VENV)/bin
 # pip from outside, so that a python3 without ensurepip will do.
 PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check install --quiet --constraint constraints.txt
-# Debian packages: OpenCV, which gym-pusht imports, links to the first two; browser tests drive the third; the
-# dual-arm suite draws its camera pictures by EGL or, where that finds no device, by OSMesa.
-SYSTEM_PACKAGES := libgl1 libglib2.0-0 chromium libegl1 libegl-mesa0 libosmesa6
+# Debian packages: OpenCV, which gym-pusht imports, links to the first two; the worlds on MuJoCo draw by EGL or,
+# where that finds no device, by OSMesa.
+SYSTEM_PACKAGES := libgl1 libglib2.0-0 libegl1 libegl-mesa0 libosmesa6
+# Of the tests alone: the browser that looks at the studio, and the balancers before several servers.
+TEST_PACKAGES := chromium haproxy nginx
 
 .PHONY: help setup hands demo test test-fast test-long lint types unit reference reference-check docs dist system clean
 
@@ -80,7 +82,7 @@ test-fast: $(VENV)/.dev
 	@$(BIN)/pytest -m "not long" tests/test_*.py tests/features tests/retrieval tests/evaluation --ignore=tests/evaluation/test_ray_runner.py
 
 test-long: $(VENV)/.dev $(VENV)/.robosuite $(VENV)/.hands
-	@RECAP_NEEDS=robosuite,mediapipe $(BIN)/pytest -m long
+	@RECAP_NEEDS=robosuite,mediapipe,haproxy,nginx $(BIN)/pytest -m long
 
 reference: $(VENV)/.base
 	@$(BIN)/python docs/reference/generate.py
@@ -108,10 +110,10 @@ dist:
 	@ls $(DIST)
 
 system:
-	@if ! command -v apt-get >/dev/null; then echo "make system: no apt-get here; install the equivalents of: $(SYSTEM_PACKAGES)"; \
-	elif dpkg -s $(SYSTEM_PACKAGES) >/dev/null 2>&1; then echo "make system: all there"; \
-	elif [ "$$(id -u)" != 0 ]; then echo "make system: run as root to install: $(SYSTEM_PACKAGES)"; \
-	else apt-get update -qq && apt-get install -y -qq --no-install-recommends $(SYSTEM_PACKAGES); fi
+	@if ! command -v apt-get >/dev/null; then echo "make system: no apt-get here; install the equivalents of: $(SYSTEM_PACKAGES) $(TEST_PACKAGES)"; \
+	elif dpkg -s $(SYSTEM_PACKAGES) $(TEST_PACKAGES) >/dev/null 2>&1; then echo "make system: all there"; \
+	elif [ "$$(id -u)" != 0 ]; then echo "make system: run as root to install: $(SYSTEM_PACKAGES) $(TEST_PACKAGES)"; \
+	else apt-get update -qq && apt-get install -y -qq --no-install-recommends $(SYSTEM_PACKAGES) $(TEST_PACKAGES); fi
 
 clean:
 	rm -rf $(VENV) build dist demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis

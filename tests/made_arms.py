@@ -9,7 +9,7 @@ import torch
 
 from recap.geometry3 import ARM_DIM
 from recap.policies.config import PolicyConfig
-from recap.policies.policy import RetrievalStamp, WamPolicy
+from recap.policies.policy import RetrievalStamp, TrainedPolicy
 from recap.policies.wam import WorldActionModel
 from recap.pool.memory import MemoryView
 from recap.retrieval.conditioning import build_conditioning
@@ -70,7 +70,7 @@ def arms_retrieval(config: PolicyConfig) -> RetrievalConfig:
     return replace(find_retrieval(config.retrieval_name)[1], chunk_size=config.chunk_size)
 
 
-def arms_policy(seed: int = 0, **changes: Any) -> WamPolicy:
+def arms_policy(seed: int = 0, **changes: Any) -> TrainedPolicy:
     """With fresh weights."""
     config = arms_config(**changes)
     torch.manual_seed(seed)
@@ -80,7 +80,7 @@ def arms_policy(seed: int = 0, **changes: Any) -> WamPolicy:
         config.retrieval_name, describer.fingerprint, retrieval.metric_fingerprint, dict(retrieval.scales)
     )
     encoder = toy_encoder() if config.sees else None
-    return WamPolicy(WorldActionModel(config), toy_statistics(config), stamp, encoder)
+    return TrainedPolicy(WorldActionModel(config), toy_statistics(config), stamp, encoder)
 
 
 def given_of(config: PolicyConfig, query: Episode, t: int, shown: Episode, at: int) -> Conditioning:
@@ -100,7 +100,7 @@ def seen_at(episode: Episode, t: int) -> Observation:
     )
 
 
-def moments(policy: WamPolicy, n: int) -> tuple[list[Observation], list[Conditioning]]:
+def moments(policy: TrainedPolicy, n: int) -> tuple[list[Observation], list[Conditioning]]:
     """n different moments, each with another retrieved chunk."""
     config, observations, given = policy.config, [], []
     for i in range(n):

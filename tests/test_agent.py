@@ -18,7 +18,7 @@ from recap.errors import InputError
 from recap.evaluation.agents import PixelPoses, Trial, make_agent
 from recap.evaluation.rollouts import run_trials
 from recap.evaluation.spec import EvalSpec
-from recap.policies.policy import Generators, WamPolicy
+from recap.policies.policy import Generators, TrainedPolicy
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.retrieval.presets import find_retrieval
 from recap.retrieval.retriever import Retriever
@@ -277,7 +277,7 @@ def test_another_process_appends_and_the_running_agent_uses_it(tmp_path: Path, d
 class Watched:
     """A policy that counts how it is called."""
 
-    def __init__(self, inner: WamPolicy) -> None:
+    def __init__(self, inner: TrainedPolicy) -> None:
         self.inner, self.config, self.stamp, self.fingerprint = (
             inner,
             inner.config,
@@ -315,16 +315,16 @@ def with_policy(policy: Any, pool: MemoryPool | None = None, **options: Any) -> 
 
 
 @pytest.fixture(scope="module")
-def state_policy() -> WamPolicy:
+def state_policy() -> TrainedPolicy:
     return toy_policy(toy_config(inputs="S"))
 
 
 @pytest.fixture(scope="module")
-def seeing_policy() -> WamPolicy:
+def seeing_policy() -> TrainedPolicy:
     return toy_policy()
 
 
-def test_one_call_of_the_policy_serves_all_slots(state_policy: WamPolicy) -> None:
+def test_one_call_of_the_policy_serves_all_slots(state_policy: TrainedPolicy) -> None:
     policy = Watched(state_policy)
     agent = with_policy(policy)
     actions = agent.act([0, 1, 2], [seen(EPISODES[i], 0) for i in range(3)])
@@ -335,7 +335,7 @@ def test_one_call_of_the_policy_serves_all_slots(state_policy: WamPolicy) -> Non
     assert np.allclose(actions[1], alone[0], atol=1e-2), "neighbours do not matter, noise included"
 
 
-def test_n_action_steps_is_how_long_a_chunk_lasts(state_policy: WamPolicy) -> None:
+def test_n_action_steps_is_how_long_a_chunk_lasts(state_policy: TrainedPolicy) -> None:
     for n, options in ((8, {}), (2, {"n_action_steps": 2})):
         policy = Watched(state_policy)
         agent = with_policy(policy, **options)
@@ -355,7 +355,7 @@ def test_a_policy_that_retrieves_nothing_searches_nothing(monkeypatch: pytest.Mo
     assert found.matches == ()
 
 
-def test_retrieved_frames_are_encoded_once(seeing_policy: WamPolicy) -> None:
+def test_retrieved_frames_are_encoded_once(seeing_policy: TrainedPolicy) -> None:
     policy = Watched(seeing_policy)
     agent = with_policy(policy)
     assert agent.image_size == 96
@@ -371,7 +371,7 @@ def test_retrieved_frames_are_encoded_once(seeing_policy: WamPolicy) -> None:
     assert policy.served == [2, 1]
 
 
-def test_another_demonstration_under_an_old_name_is_looked_at_anew(seeing_policy: WamPolicy) -> None:
+def test_another_demonstration_under_an_old_name_is_looked_at_anew(seeing_policy: TrainedPolicy) -> None:
     policy = Watched(seeing_policy)
     pool = MemoryPool(EPISODES[:1])
     agent = with_policy(policy, pool)
@@ -383,7 +383,9 @@ def test_another_demonstration_under_an_old_name_is_looked_at_anew(seeing_policy
     assert policy.encoded == [2, 2]
 
 
-def test_a_pool_that_changes_between_two_slots_of_a_call_disturbs_neither(seeing_policy: WamPolicy) -> None:
+def test_a_pool_that_changes_between_two_slots_of_a_call_disturbs_neither(
+    seeing_policy: TrainedPolicy,
+) -> None:
     class Growing(MemoryPool):
         n_looks = 0
 
@@ -399,13 +401,13 @@ def test_a_pool_that_changes_between_two_slots_of_a_call_disturbs_neither(seeing
     assert versions == [1, 2]
 
 
-def test_a_pool_without_images_is_refused_by_a_policy_that_looks(seeing_policy: WamPolicy) -> None:
+def test_a_pool_without_images_is_refused_by_a_policy_that_looks(seeing_policy: TrainedPolicy) -> None:
     blind = MemoryPool([replace(episode, images={}) for episode in EPISODES])
     with pytest.raises(InputError, match=r"through camera 'top', and demonstration .* use a pool with"):
         with_policy(seeing_policy, blind).act([0], [seen(EPISODES[0], 0)])
 
 
-def test_the_match_may_be_left_out_or_random(state_policy: WamPolicy) -> None:
+def test_the_match_may_be_left_out_or_random(state_policy: TrainedPolicy) -> None:
     moment = seen(EPISODES[0], 3)
     none = with_policy(state_policy, matching="none")
     none.act([0], [moment])
@@ -434,7 +436,7 @@ def test_a_random_match_is_fixed_by_the_trial_without_a_policy_too() -> None:
     assert refs[0] == refs[1]
 
 
-def test_without_its_residual_a_policy_is_replay(state_policy: WamPolicy) -> None:
+def test_without_its_residual_a_policy_is_replay(state_policy: TrainedPolicy) -> None:
     agent, plain = with_policy(state_policy, residual=False), replay(MemoryPool(EPISODES))
     plain.reset(0, TRIAL)
     for t in range(8):
@@ -446,7 +448,7 @@ def test_without_its_residual_a_policy_is_replay(state_policy: WamPolicy) -> Non
 
 @pytest.mark.parametrize(("times", "share"), [(1e-4, 1.0), (0.5, 0.8), (1.0, 0.5), (2.0, 0.2), (1e4, 0.0)])
 def test_a_residual_counts_for_as_much_as_its_match_is_off(
-    state_policy: WamPolicy, times: float, share: float
+    state_policy: TrainedPolicy, times: float, share: float
 ) -> None:
     moment = seen(EPISODES[1], 0)
     moment = replace(moment, proprio=moment.proprio + 20)
@@ -465,7 +467,7 @@ def test_a_residual_counts_for_as_much_as_its_match_is_off(
     np.testing.assert_allclose(other.chunk.actions, base + other.chunk.residual, atol=1e-3)
 
 
-def test_with_nothing_retrieved_a_policy_says_what_it_says(state_policy: WamPolicy) -> None:
+def test_with_nothing_retrieved_a_policy_says_what_it_says(state_policy: TrainedPolicy) -> None:
     alone = [
         with_policy(state_policy, matching="none", residual_halflife=d).act([0], [seen(EPISODES[1], 0)])
         for d in (0, 15)
@@ -475,7 +477,7 @@ def test_with_nothing_retrieved_a_policy_says_what_it_says(state_policy: WamPoli
         with_policy(state_policy, residual_halflife=-1)
 
 
-def test_a_policy_of_another_retrieval_or_robot_is_refused(state_policy: WamPolicy) -> None:
+def test_a_policy_of_another_retrieval_or_robot_is_refused(state_policy: TrainedPolicy) -> None:
     with pytest.raises(InputError, match="'pusht-world' and this is 'pusht-object'"):
         with_policy(toy_policy(toy_config(inputs="S", **in_world())))
     wide = [replace(e, actions=np.zeros((len(e), 3), np.float32)) for e in EPISODES]
@@ -484,7 +486,7 @@ def test_a_policy_of_another_retrieval_or_robot_is_refused(state_policy: WamPoli
 
 
 @pytest.mark.parametrize("reaction", ["hold", "ignore"])
-def test_a_pool_that_is_emptied_on_the_way_is_safe(reaction: str, state_policy: WamPolicy) -> None:
+def test_a_pool_that_is_emptied_on_the_way_is_safe(reaction: str, state_policy: TrainedPolicy) -> None:
     pool = MemoryPool(EPISODES)
     agent = with_policy(state_policy, pool, reaction=reaction)
     agent.act([0], [seen(EPISODES[0], 0)])
@@ -496,7 +498,7 @@ def test_a_pool_that_is_emptied_on_the_way_is_safe(reaction: str, state_policy: 
         assert np.array_equal(action, moment.proprio) == (reaction == "hold")
 
 
-def test_actions_stay_within_the_limits_of_the_robot(state_policy: WamPolicy) -> None:
+def test_actions_stay_within_the_limits_of_the_robot(state_policy: TrainedPolicy) -> None:
     near = replace(PUSHT, proprio=(Feature("position", "position", 2, "px", (250.0, 260.0)),), action=())
     for agent in (with_policy(state_policy, robot=near), with_policy(None, robot=near)):
         for t in range(8):
@@ -507,7 +509,7 @@ def test_actions_stay_within_the_limits_of_the_robot(state_policy: WamPolicy) ->
         assert ((chunk >= 250) & (chunk <= 260)).all()
 
 
-def test_a_pool_that_says_of_which_robot_it_is_is_refused_by_the_feature(state_policy: WamPolicy) -> None:
+def test_a_pool_that_says_of_which_robot_it_is_is_refused_by_the_feature(state_policy: TrainedPolicy) -> None:
     pool = MemoryPool(EPISODES)
     other = replace(PUSHT, proprio=(Feature("tool", "position", 2, "m"),), action=(), max_step={})
     pool.view().robot = other  # type: ignore[attr-defined]
@@ -518,7 +520,7 @@ def test_a_pool_that_says_of_which_robot_it_is_is_refused_by_the_feature(state_p
 
 
 def test_a_number_that_is_not_finite_is_not_sent(
-    state_policy: WamPolicy, monkeypatch: pytest.MonkeyPatch
+    state_policy: TrainedPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = Watched(state_policy)
     broken = ActionChunk(np.full((8, 2), np.nan, np.float32), np.zeros((8, 2), np.float32))
@@ -527,7 +529,9 @@ def test_a_number_that_is_not_finite_is_not_sent(
         with_policy(policy).act([0], [seen(EPISODES[0], 0)])
 
 
-def test_with_an_empty_pool_an_agent_holds_still_unless_told_to_act_alone(state_policy: WamPolicy) -> None:
+def test_with_an_empty_pool_an_agent_holds_still_unless_told_to_act_alone(
+    state_policy: TrainedPolicy,
+) -> None:
     moment = seen(EPISODES[0], 0)
     holding = {
         "a policy": with_policy(state_policy, MemoryPool([])),
@@ -546,7 +550,9 @@ def test_with_an_empty_pool_an_agent_holds_still_unless_told_to_act_alone(state_
         assert not np.array_equal(agent.act([0], [moment])[0], moment.proprio), name
 
 
-def test_without_its_residual_a_policy_looks_again_at_a_demonstrations_end(state_policy: WamPolicy) -> None:
+def test_without_its_residual_a_policy_looks_again_at_a_demonstrations_end(
+    state_policy: TrainedPolicy,
+) -> None:
     without, plain, learned = (
         with_policy(policy, residual=residual)
         for policy, residual in ((state_policy, False), (None, True), (state_policy, True))

@@ -36,7 +36,7 @@ MAY_IMPORT = {
 # Within the library: what a module or folder may import at run time, besides itself.
 BASE = {"types", "errors", "config", "lazy", "geometry", "geometry3", "compiled", "robot", "run_directory"}
 BASE |= {"body", "robot_model", "chain", "kinematics", "gate"}
-BASE |= {"workers", "video", "pictures", "suites", "agent_config", "sums", "usage"}
+BASE |= {"workers", "on_ray", "video", "pictures", "suites", "agent_config", "sums", "usage", "extras"}
 ALLOWED = {
     "types": set(),
     "errors": set(),
@@ -54,8 +54,10 @@ ALLOWED = {
     "suites": {"types", "errors"},
     "run_directory": {"errors"},
     "sums": {"errors", "run_directory"},
+    "extras": {"errors"},
     "usage": {"errors", "types"},
     "workers": {"errors"},
+    "on_ray": {"errors", "workers"},
     "agent_config": {"errors"},
     "video": {"types", "errors", "lazy", "run_directory"},
     "pictures": {"types", "errors"},
@@ -221,12 +223,12 @@ def test_the_client_needs_numpy_msgpack_and_websockets_only() -> None:
     )
 
 
-def test_plans_need_neither_lance_nor_a_video_decoder() -> None:
+def test_sweeps_need_neither_lance_nor_a_video_decoder() -> None:
     """A rented GPU seldom has them: demonstrations come from snapshots, or are collected there."""
     python(
         "import sys",
         "sys.modules.update(dict.fromkeys(['av', 'lance', 'aiohttp']))",
-        "import recap_research.plans.running, recap_research.plans.dualarm, recap.training.trainer",
+        "import recap_research.sweep.running, recap_worlds.dualarm.collection, recap.training.trainer",
     )
 
 

@@ -41,8 +41,8 @@ def parse(words: list[str]) -> None:
 def test_the_command_line_takes_every_command_of_the_docs(page: Path) -> None:
     for line in commands(page):
         words = shlex.split(line, comments=True)[1:]
-        if "&" in words:
-            words = words[: words.index("&")]
+        end = next((i for i, word in enumerate(words) if word in ("&", ">")), len(words))
+        words = words[:end]
         if not words or words == ["--version"] or any(word.startswith("$") or word == "…" for word in words):
             continue
         try:
@@ -81,17 +81,31 @@ def test_intervals_of_the_short_pages_stand_in_the_long_ones() -> None:
         text = "\n".join((ROOT / page).read_text("utf-8") for page in pages)
         return text.replace("−", "-").replace(" %", "")
 
-    found = [*(ROOT / "docs").glob("how-to/*.md"), *(ROOT / "docs").glob("worlds/*.md")]
+    found = [
+        page
+        for part in ("results/measured", "how-to", "worlds")
+        for page in (ROOT / "docs" / part).glob("*.md")
+    ]
     long = [page.relative_to(ROOT).as_posix() for page in found]
-    measured = plain("docs/results/all.md", "docs/log.md", *long)
+    measured = plain("docs/log.md", "docs/results/hands.md", *long)
     short = [
         "README.md",
         "docs/start/demo.md",
         "docs/concepts/alignment.md",
-        *(f"docs/results/{name}.md" for name in ("index", "pusht", "two-arms", "other-worlds", "speed")),
+        *(
+            f"docs/results/{name}.md"
+            for name in ("index", "pusht", "two-arms", "other-worlds", "seeing-ahead", "speed")
+        ),
     ]
     quoted = {page: re.findall(r"[+-]?\d+(?:\.\d+)? \[[^\]\[]*\d\]", plain(page)) for page in short}
     assert sum(map(len, quoted.values())) > 80
     assert [
         (page, figure) for page, all_ in quoted.items() for figure in all_ if figure not in measured
     ] == []
+
+
+@pytest.mark.parametrize("listing", ["results/measured/index.md", "decisions/README.md"])
+def test_every_page_of_a_folder_is_in_its_list(listing: str) -> None:
+    page = ROOT / "docs" / listing
+    listed = set(re.findall(r"\]\(([^)#/]+\.md)\)", page.read_text("utf-8")))
+    assert listed == {other.name for other in page.parent.glob("*.md")} - {page.name}

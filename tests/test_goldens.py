@@ -18,6 +18,9 @@ TOLERANCE = 1e-5
 # Names, not numbers: fingerprints cover names of settings, which the move changes, and so does what a server
 # says of itself.
 RENAMED = ("describer", "metric", "metadata")
+# Poses of the arms pass through BLAS, which picks its kernels by the model of the CPU.
+# The fingerprint does not name it: one with the same features rounded otherwise, by 6e-13.
+BY_BLAS = ("dualarm", "robotwin")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +37,13 @@ def differences(
     kept = {name.removeprefix(f"{group}:"): v for name, v in goldens.items() if name.startswith(f"{group}:")}
     assert set(found) == set(kept)
     compared = {name: value for name, value in kept.items() if name not in RENAMED}
-    return [name for name, value in compared.items() if not same(name, value, np.asarray(found[name]), exact)]
+
+    by_blas = {name for name in compared if any(word in f"{group}/{name}" for word in BY_BLAS)}
+    return [
+        name
+        for name, value in compared.items()
+        if not same(name, value, np.asarray(found[name]), exact and name not in by_blas)
+    ]
 
 
 def same(name: str, kept: NDArray[Any], found: NDArray[Any], exact: bool) -> bool:

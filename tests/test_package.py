@@ -7,12 +7,53 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+# In the base install: a dataset of an arm with a camera; its first episode; a step of replay; a server.
+RECORD = """
+from pathlib import Path
+import numpy as np, recap
+from recap.pool.lerobot import assemble, stage_episode
+
+for i in range(4):
+    rng = np.random.default_rng(i)
+    path = np.cumsum(rng.normal(0, 0.01, (20, 3)), axis=0).astype(np.float32)
+    episode = recap.Episode(
+        id=f"arm/{i}", scene_id=f"arm/{i}", task="reach", embodiment="arm", fps=10.0,
+        timestamps=np.arange(20) / 10, proprio=path, actions=path + 0.01,
+        images={"front": [rng.integers(0, 255, (48, 64, 3), np.uint8) for _ in range(20)]},
+    )
+    stage_episode(Path(".stage"), i, episode)
+assemble(Path(".stage"), 4, Path("data/robot"))
+"""
+FIRST = "import recap; print(recap.open_pool('pools/mine').view().episode_ids[0])"
+REPLAY = """
+import numpy as np, recap
+agent = recap.Agent(None, "pools/mine")
+agent.reset(seed=1)
+image = np.zeros((48, 64, 3), np.uint8)
+print(*agent.act({"state": np.zeros(3), "images": {"front": image}}))
+"""
+SERVE = """
+import re, subprocess
+import numpy as np
+from recap_client.client import PolicyClient
+
+command = ["venv/bin/recap", "serve", "replay", "--pool", "pools/mine", "--port", "0"]
+server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+try:
+    port = next(found[1] for line in server.stdout if (found := re.search(r"ws://127.0.0.1:(\\d+)", line)))
+    client = PolicyClient(f"ws://127.0.0.1:{port}")
+    seen = {"observation/state": np.zeros(3), "observation/images/front": np.zeros((48, 64, 3), np.uint8)}
+    assert client.infer(seen)["actions"].shape[1] == 3
+finally:
+    server.kill()
+"""
 DISTRIBUTIONS = {"recap_robot", "recap_client", "lerobot_policy_recap", "lerobot_robot_recap_sim"}
 
 
@@ -40,7 +81,7 @@ def test_the_image_copies_what_there_is_and_installs_what_the_project_has() -> N
     known = re.search(r"^SYSTEM_PACKAGES := (.*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     assert known is not None
     named = {word for word in packages[2:] if not word.startswith("-")}
-    assert named == set(known[1].split()) - {"chromium"}
+    assert named == set(known[1].split())
     extras = re.findall(r"/build\[([\w,]+)\]", " ".join(commands))
     assert extras
     assert set(extras[0].split(",")) <= set(PROJECT["optional-dependencies"])
@@ -55,20 +96,55 @@ def test_the_client_is_a_distribution_of_its_own() -> None:
     assert "recap-client" not in PROJECT["scripts"]
 
 
-@pytest.mark.long
-def test_the_wheels_work_in_a_clean_environment_outside_the_repository(tmp_path: Path) -> None:
-    """Without our constraints: what the index has today. torch is its CPU build where there is one."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+class Clean:
+    """A virtual environment outside the repository, with the wheels at hand and without our constraints."""
 
-    def run(*words: str, check: bool = True) -> str:
+    def __init__(self, folder: Path, dist: Path) -> None:
+        self.folder, self.dist = folder, dist
+        folder.mkdir()
+        self.run(sys.executable, "-m", "venv", "venv")
+
+    def run(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        """Run it there; its exit code must be that."""
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         done = subprocess.run(
-            words, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=1800
+            words, capture_output=True, text=True, env=environment, cwd=self.folder, timeout=1800
         )
-        assert not check or done.returncode == 0, f"{shlex.join(words)}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        assert done.returncode == code, f"{shlex.join(words)}\n{done.stdout}\n{done.stderr}"
+        return done
 
-    dist = tmp_path / "dist"
-    run("make", "-C", str(ROOT), "dist", f"DIST={dist}", f"PYTHON={sys.executable}")
+    def recap(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        return self.run("venv/bin/recap", *words, code=code)
+
+    def install(self, *names: str) -> None:
+        pip = ("venv/bin/python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
+        self.run(*pip, "--find-links", str(self.dist), *names)
+
+    def names(self) -> set[str]:
+        """What is installed."""
+        listed = self.run("venv/bin/python", "-m", "pip", "list", "--format=freeze").stdout
+        return {line.partition("==")[0].lower() for line in listed.splitlines()}
+
+    def mebibytes(self) -> float:
+        """Of all that is installed, as `du -m --apparent-size` counts; pip itself apart."""
+        (site,) = (self.folder / "venv" / "lib").glob("python*/site-packages")
+        parts = [part for part in site.iterdir() if not part.name.startswith(("pip", "setuptools"))]
+        files = [file for part in parts for file in (part.rglob("*") if part.is_dir() else [part])]
+        return sum(file.stat().st_size for file in files if file.is_file()) / 2**20
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make dist` builds."""
+    folder = tmp_path_factory.mktemp("wheels") / "dist"
+    command = ["make", "-C", str(ROOT), "dist", f"DIST={folder}", f"PYTHON={sys.executable}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.long
+def test_every_wheel_holds_its_package_and_its_types(dist: Path) -> None:
     wheels = {file.name.partition("-")[0]: file for file in dist.glob("*.whl")}
     assert set(wheels) == DISTRIBUTIONS
     for name, file in wheels.items():
@@ -77,16 +153,52 @@ def test_the_wheels_work_in_a_clean_environment_outside_the_repository(tmp_path:
         assert name == "recap_client" or not any(path.startswith("recap_client/") for path in inside)
         assert not any(path.startswith(("tests/", "research/", "recap_research/")) for path in inside)
 
-    run(sys.executable, "-m", "venv", "venv")
-    pip = ("venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "--find-links", str(dist))
+
+@pytest.mark.long
+def test_the_base_keeps_a_pool_retrieves_and_replays_without_torch(tmp_path: Path, dist: Path) -> None:
+    clean = Clean(tmp_path / "base", dist)
+    clean.install("recap-robot")
+    assert not clean.names() & {"torch", "diffusers", "numba", "opencv-python", "gymnasium", "aiohttp"}
+    assert clean.mebibytes() <= 700
+    assert clean.recap("--version").stdout == f"recap, version {_version()}\n"
+    clean.run("venv/bin/python", "-c", "import recap")
+    (clean.folder / "record.py").write_text(RECORD, "utf-8")
+    clean.run("venv/bin/python", "record.py")
+    clean.recap("init", "data/robot", "--out", "robot.yaml")
+    clean.recap("pool", "create", "pools/mine", "--robot", "robot.yaml")
+    clean.recap("pool", "add", "pools/mine", "data/robot")
+    assert "4 " in clean.recap("pool", "ls", "pools/mine").stdout
+    episode = clean.run("venv/bin/python", "-c", FIRST).stdout.strip()
+    clean.recap("retrieve", "pools/mine", "--at", f"{episode}:5", "--explain", "--out", "why.png")
+    assert (clean.folder / "why.png").stat().st_size > 0
+    clean.recap("pool", "export", "pools/mine", "exported")
+    assert len(clean.run("venv/bin/python", "-c", REPLAY).stdout.split()) == 3
+    words = ("--target", "data/robot", "--pool", "pools/mine", "--out", "runs/mine")
+    refused = clean.recap("train", "robot.yaml", *words, code=2).stderr
+    assert "recap-robot[train]" in refused
+    assert refused.count("\n") == 1
+    refused = clean.recap("serve", "pusht-small", "--pool", "pools/mine", code=2).stderr.splitlines()
+    assert "recap-robot[" in refused[-1]
+    assert clean.recap("serve", "replay", "--pool", "pools/mine", code=2).stderr.endswith(
+        "pip install 'recap-robot[serve]'\n"
+    )
+    clean.install("recap-robot[serve]")
+    assert "torch" not in clean.names()
+    clean.run("venv/bin/python", "-c", SERVE)
+
+
+@pytest.mark.long
+def test_the_example_of_the_readme_runs_where_the_extras_are_installed(tmp_path: Path, dist: Path) -> None:
+    """torch is its CPU build where the index has one."""
+    clean = Clean(tmp_path / "pusht", dist)
     pins = (ROOT / "constraints.txt").read_text("utf-8")
     torch = re.search(r"^torch==(\S+)$", pins, re.MULTILINE)
     assert torch is not None
-    run(*pip, f"torch=={torch[1]}+cpu", check=False)
-    run(*pip, "recap-robot[pusht]")
-    assert run("venv/bin/recap", "--version") == f"recap, version {_version()}\n"
-    (tmp_path / "example.py").write_text(example(), "utf-8")
-    coverage = float(run("venv/bin/python", "example.py").split()[0])
+    with suppress(AssertionError):
+        clean.install(f"torch=={torch[1]}+cpu")
+    clean.install("recap-robot[policy,pusht]")
+    (clean.folder / "example.py").write_text(example(), "utf-8")
+    coverage = float(clean.run("venv/bin/python", "example.py").stdout.split()[0])
     assert coverage > 0.95
 
 

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 # What was measured and decided keeps the names under which it was recorded.
-RECORDS = ("docs/results/all.md", "docs/log.md", "docs/decisions/")
+RECORDS = ("docs/results/measured/", "docs/log.md", "docs/decisions/")
 # Private word -> what to say instead.
 PRIVATE = {
     r"hindsight": "sub-trajectories",
@@ -78,4 +78,4 @@ def test_errors_have_no_private_words(folder: str) -> None:
 
 def test_a_private_word_would_be_noticed() -> None:
     assert private("replay with hindsight") == ["hindsight"]
-    assert private("[load tests](all.md#before-a-crowd), warehouse") == []
+    assert private("[load tests](crowd.md), warehouse") == []

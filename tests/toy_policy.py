@@ -13,8 +13,8 @@ from recap.policies.autoencoder import FrameEncoder, build_autoencoder
 from recap.policies.config import PolicyConfig
 from recap.policies.layout import build_layout
 from recap.policies.model import Batch
-from recap.policies.network import TINY
-from recap.policies.policy import RetrievalStamp, Statistics, TrainedPolicy, WamPolicy
+from recap.policies.policy import RetrievalStamp, Statistics, TrainedPolicy
+from recap.policies.sizes import TINY
 from recap.policies.wam import WorldActionModel
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.packed import write_packed
@@ -67,12 +67,12 @@ def toy_encoder() -> FrameEncoder:
     return FrameEncoder(build_autoencoder(base_dim=8).eval().requires_grad_(False))
 
 
-def toy_policy(config: PolicyConfig | None = None, seed: int = 0) -> WamPolicy:
+def toy_policy(config: PolicyConfig | None = None, seed: int = 0) -> TrainedPolicy:
     """With fresh weights."""
     config = config or toy_config()
     torch.manual_seed(seed)
     encoder = toy_encoder() if config.sees else None
-    return WamPolicy(
+    return TrainedPolicy(
         WorldActionModel(config), toy_statistics(config), toy_stamp(config.retrieval_name), encoder
     )
 

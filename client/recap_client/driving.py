@@ -37,7 +37,7 @@ class RunSpec:
     same_units: bool = False
     dry_run: bool = False
     seed: int = 500
-    json: Path | None = None
+    report: Path | None = None
 
     @classmethod
     def of_options(cls, robot: str, options: Mapping[str, str], given: Mapping[str, Any]) -> RunSpec:
@@ -63,7 +63,7 @@ class RunSpec:
             same_units=given["same_units"],
             dry_run=given["dry_run"],
             seed=given["seed"],
-            json=Path(given["json"]) if given["json"] else None,
+            report=Path(given["report"]) if given["report"] else None,
         )
 
 
@@ -106,8 +106,8 @@ def drive(spec: RunSpec, film: Callable[[Any, float], None] | None = None) -> Lo
     if sys.stderr.isatty():
         print(file=sys.stderr)
     _summarise(report)
-    if spec.json is not None:
-        _write_json(spec, loop)
+    if spec.report is not None:
+        _write_report(spec, loop)
     if report.failed:
         raise ServerError(report.reason)
     return report
@@ -159,19 +159,19 @@ def _summarise(report: LoopReport) -> None:
         print(f"Corrections: {report.corrections} in the pool, {report.by_person} periods by a person{lost}")
 
 
-def _write_json(spec: RunSpec, loop: RobotLoop) -> None:
-    assert spec.json is not None
+def _write_report(spec: RunSpec, loop: RobotLoop) -> None:
+    assert spec.report is not None
     report = {key: None if value != value else value for key, value in asdict(loop.report).items()}
     asked = {"robot": spec.robot, "url": spec.url, "delay_ms": 1000 * spec.loop.delay_s, "seed": spec.seed}
     targets = [target.tolist() for target in loop.targets]
     text = json.dumps(
         {**asked, **spec.options, "rate_hz": loop.rate_hz, **report, "targets": targets}, indent=1
     )
-    spec.json.parent.mkdir(parents=True, exist_ok=True)
-    partial = spec.json.with_name(f".{spec.json.name}.partial")
+    spec.report.parent.mkdir(parents=True, exist_ok=True)
+    partial = spec.report.with_name(f".{spec.report.name}.partial")
     partial.write_text(text + "\n", "utf-8")
-    partial.replace(spec.json)
-    print(f"Report: {spec.json}")
+    partial.replace(spec.report)
+    print(f"Report: {spec.report}")
 
 
 class DryRobot:

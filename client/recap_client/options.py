@@ -57,7 +57,7 @@ RUN_OPTIONS = (
     Option("delay-ms", float, "Added to every reply, to try.", "MS", 0.0, "0"),
     Option("patience", float, "With a lost server, s.", "S", 10.0),
     Option("seed", int, "The noise; of a simulator the start.", "N", 500),
-    Option("json", str, "Write the report.", "FILE"),
+    Option("report", str, "Write what happened as JSON.", "FILE"),
 )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from recap_client.limits import F64
 
-N_BLEND = 4  # periods over which the old chunk fades into the new; chosen in docs/results/all.md
+N_BLEND = 4  # periods over which the old chunk fades into the new; chosen in docs/results/measured
 MARGIN = 1  # periods that a reply may be later than expected
 QUANTILE = 0.9  # of the latest latencies: what the next reply is expected to take
 N_LATENCIES = 32

@@ -17,6 +17,7 @@ from recap.pool.view import PoolView
 from recap.prediction import Given, Predictor
 from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.retriever import Retriever
+from recap.retrieval.subtrajectories import in_demonstration
 from recap.retrieval.used import UsedMatches
 from recap.robot import RobotSpec, infer_robot
 from recap.running_episode import Plan, RunningEpisode
@@ -167,6 +168,11 @@ class RetrievalAgent:
         """The last one of that slot's episode."""
         episode = self._episodes.get(slot)
         return None if episode is None else episode.retrieval
+
+    def match(self, slot: int) -> FrameRef | None:
+        """The moment that it chose, in the demonstration as it was recorded."""
+        episode = self._episodes.get(slot)
+        return None if episode is None else episode.match
 
     def plan(self, slot: int) -> Plan | None:
         """The last chunk of that slot's episode, and what it was made from."""
@@ -346,7 +352,9 @@ class RetrievalAgent:
         found = self.retriever.retrieve(query, episode.retrieval)
         if self.matching != "retrieved":
             found = replace(found, matches=self._other_match(slot, found))
-        episode.retrieval = found
+        episode.retrieval, episode.match = found, None
+        if found.matches:  # looked up now: another slot may find the pool changed
+            episode.match = in_demonstration(self.retriever.view_of(found), found.matches[0].ref)
         return found
 
     def _other_match(self, slot: int, found: Retrieval) -> tuple[Match, ...]:
@@ -356,9 +364,9 @@ class RetrievalAgent:
             return ()
         import torch
 
-        row = int(torch.randint(int(index.ends[-1]), (1,), generator=self._dice.get(slot)))
-        episode = int(np.searchsorted(index.begins, row, side="right")) - 1
-        ref = FrameRef(index.episode_ids[episode], row - int(index.begins[episode]))
+        dice = self._dice.get(slot)
+        number, t = index.any_moment(lambda n: int(torch.randint(n, (1,), generator=dice)))
+        ref = FrameRef(index.episode_ids[number], t)
         return (Match(ref, np.inf, {}),)
 
     def _condition(self, slot: int, episode: RunningEpisode, found: Retrieval) -> Given:

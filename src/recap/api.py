@@ -11,6 +11,7 @@ from recap.assembly import REPLAY, AgentConfig, assemble_agent, suite_of
 from recap.assembly import load_policy as load_for
 from recap.errors import InputError
 from recap.evaluation.worlds import EnvMap, map_observation
+from recap.extras import require_extra
 from recap.features.estimators import estimator_of
 from recap.pool.opening import open_pool
 from recap.pool.view import only_task
@@ -183,6 +184,7 @@ def evaluate(spec: EvalSpec, out: str | Path, *, workers: int = 1, batch_size: i
 
 def train(config: TrainConfig, out: str | Path, *, device: str | None = None) -> Path:
     """Train a policy, as `recap train` does; returns the folder of the best checkpoint."""
+    require_extra("train", "training")
     from recap.training.trainer import train as run
 
     return run(config, Path(out), device=device).best

@@ -15,6 +15,7 @@ from recap.agent_config import AgentConfig as AgentConfig
 from recap.agent_config import Matching as Matching
 from recap.agent_config import Reaction as Reaction
 from recap.errors import InputError, did_you_mean
+from recap.extras import require_extra
 from recap.suites import Suite, shipped_policies, suite_of_retrieval, suites
 from recap.types import NO_CONTEXT, TaskContext
 
@@ -48,6 +49,7 @@ def policy_config(config: AgentConfig) -> PolicyConfig | None:
     name = config.settings_of or config.policy
     if not names_checkpoint(name):
         return None
+    require_extra("policy", f"policy '{name}'")
     from recap.policies.checkpoint import read_config
 
     return read_config(name)
@@ -88,6 +90,7 @@ def load_policy(config: AgentConfig) -> TrainedPolicy | None:
     """The policy as the config wants it sampled; None to replay."""
     if config.policy == REPLAY:
         return None
+    require_extra("policy", f"policy '{config.policy}'")
     from recap.policies.checkpoint import from_pretrained
 
     policy = from_pretrained(config.policy, config.device)

@@ -29,31 +29,37 @@ class Kind:
     """What a number of that kind is.
 
     Args:
-        letters: one a number, as statistics and augmentation know them: X Y Z a position, r a 6-D rotation,
-            g a gripper, J a joint, a an angle, u anything else. Small x y z j: relative to another.
+        letters: one a number, as terms of a descriptor know them.
         sizes: how many numbers there may be; none: any number.
         unit: unless a feature has its own.
         limits: unless a feature has its own.
         tolerances: unit -> how far from its target a progress gate lets it be; none: not waited for.
+        least: the deviation that a policy divides its numbers by at least, and those that are relative to
+            another, in metres and radians: a number that hardly varies in training may vary in a task that
+            training never saw.
+        scale: by what its differences are divided to be compared with those of other kinds, likewise.
     """
 
-    letters: str
+    letters: str = ""
     sizes: tuple[int, ...] = ()
     unit: str = ""
     limits: tuple[float, float] | None = None
     tolerances: Mapping[str, float] = field(default_factory=dict)
+    least: tuple[float, float] = (0.0, 0.0)
+    scale: float = 1.0
 
 
 LENGTHS = {"m": 0.005, "cm": 0.5, "mm": 5.0}
+PLACE, TURN = (0.05, 0.02), (0.2, 0.2)
 KINDS: Mapping[str, Kind] = {
-    "position": Kind("XYZ", (2, 3), "m", tolerances={**LENGTHS, "px": 5.0}),
-    "rotation6d": Kind("r", (6,), tolerances={"": 0.06}),  # rad
-    "angle": Kind("a", (), "rad", tolerances={"rad": 0.06, "deg": 3.4}),
-    "gripper": Kind("g", (), "", (0.0, 1.0)),  # it closes on things, and never comes to its target
-    "joint": Kind("J", (), "rad", tolerances={"rad": 0.03, "deg": 1.7, **LENGTHS}),
+    "position": Kind("XYZ", (2, 3), "m", None, {**LENGTHS, "px": 5.0}, PLACE, 0.05),
+    "rotation6d": Kind("r", (6,), "", None, {"": 0.06}, TURN, 0.5),  # rad
+    "angle": Kind("a", (), "rad", None, {"rad": 0.06, "deg": 3.4}, TURN),
+    "gripper": Kind("g", (), "", (0.0, 1.0), {}, TURN),  # it closes on things, and never comes to its target
+    "joint": Kind("J", (), "rad", None, {"rad": 0.03, "deg": 1.7, **LENGTHS}, PLACE, 0.05),
     "scalar": Kind("u"),
 }
-RELATIVE = str.maketrans("XYZJ", "xyzj")
+RELATIVE_KINDS = ("position", "joint")  # of which the steps of a chunk may be relative to the present
 
 
 @dataclass(frozen=True)
@@ -116,9 +122,8 @@ class Body:
 
     @cached_property
     def letters(self) -> str:
-        """One a number; of changes, those of what is relative."""
-        letters = "".join(feature.letters for feature in self.features)
-        return letters.translate(RELATIVE) if self.changes else letters
+        """One a number."""
+        return "".join(feature.letters for feature in self.features)
 
     @cached_property
     def spans(self) -> tuple[tuple[Feature, slice], ...]:
@@ -181,8 +186,11 @@ class Body:
 
     def origin(self, now: F32) -> F32:
         """What is subtracted to make rows relative to `now` (..., size): positions and joints."""
-        moving = np.isin(np.array(list(self.letters)), list("XYZJ"))
-        return np.asarray(np.where(moving, now, 0), np.float32)
+        out = np.zeros_like(now, np.float32)
+        for feature, at in () if self.changes else self.spans:
+            if feature.kind in RELATIVE_KINDS:
+                out[..., at] = now[..., at]
+        return out
 
     def project(self, values: F32, base: F32) -> F32:
         """The nearest valid rows (H, size): rotations are rotations, grippers within limits.
@@ -227,6 +235,9 @@ def body_of(letters: str) -> Body:
 def _turned(turn: F64, xyz: F64) -> F64:
     product: F64 = (turn @ xyz[..., None])[..., 0]
     return product
+
+
+ARM = "XYZ" + "r" * 6 + "g"  # the letters of an arm in tool space
 
 
 def arm_features(name: str) -> tuple[Feature, ...]:

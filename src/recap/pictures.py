@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,10 +26,11 @@ def encode_png(image: U8) -> bytes:
     """An RGB image (h, w, 3) as the bytes of a PNG file."""
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
         raise InputError(f"an image is u8 (h, w, 3), not {image.dtype} {image.shape}")
-    import cv2
+    from PIL import Image
 
-    reversed_colours = np.ascontiguousarray(image[..., ::-1])
-    return cv2.imencode(".png", reversed_colours, [cv2.IMWRITE_PNG_COMPRESSION, 9])[1].tobytes()
+    data = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(image)).save(data, "PNG", compress_level=9)
+    return data.getvalue()
 
 
 def filmstrip(frames: Sequence[U8], n: int) -> U8:

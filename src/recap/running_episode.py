@@ -32,6 +32,7 @@ class RunningEpisode:
     queue: deque[F64] = field(default_factory=deque)
     chunk: F64 | None = None  # (H, a) in the world, the whole of what was last planned
     retrieval: Retrieval | None = None
+    match: FrameRef | None = None  # of it, in the demonstration as it was recorded
     plan: Plan | None = None
     led_to: FrameRef | None = None  # where in its demonstration the last chunk ends, as far as it is executed
     stopped: bool = False

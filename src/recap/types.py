@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -236,7 +236,7 @@ class Retrieval:
     timings_ms: Mapping[str, float]
     path_costs: tuple[float, ...] = ()  # of the candidates, where the path is weighed
     off_course: float | None = None  # how far from here the moment is to which the last chunk was to lead
-    rows: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)  # of the candidates
+    kept: Any = field(default=None, compare=False, repr=False)  # the candidates as the retriever knows them
 
 
 @dataclass(frozen=True, slots=True)

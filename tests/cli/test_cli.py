@@ -146,11 +146,3 @@ def test_a_bare_command_prints_readable_help(words: list[str]) -> None:
     assert done.returncode == 0
     assert done.stdout.startswith("Usage: recap")
     assert len(done.stdout.splitlines()) > 10
-
-
-def test_a_missing_package_names_the_extra_that_brings_it() -> None:
-    from recap.cli.one_line import extra_of
-
-    assert extra_of("mujoco.viewer") == "kinematics"
-    assert extra_of("gym_pusht") == "pusht"
-    assert extra_of("no_such_module") is None

@@ -295,14 +295,13 @@ def test_an_env_of_ones_own_is_evaluated(
     assert "'speed'" in err
 
 
-def test_compare(capsys: pytest.CaptureFixture[str], runs: Path, tmp_path: Path) -> None:
+def test_compare(capsys: pytest.CaptureFixture[str], runs: Path) -> None:
     capsys.readouterr()
-    code, out, err = call(
-        capsys, "compare", runs / "hold", runs / "wander/eval_info.json", "--json", tmp_path / "new/c.json"
-    )
+    both = ("compare", runs / "hold", runs / "wander/eval_info.json")
+    code, out, err = call(capsys, *both)
     assert (code, err) == (0, "")
     assert ["agent", "hold", "toy_agents:Wanderer"] in [line.split() for line in out.splitlines()]
-    plain = json.loads((tmp_path / "new/c.json").read_text())
+    plain = json.loads(call(capsys, *both, "--json")[1])
     row = plain["b_minus_a"]["0.85"]["+45"]
     assert row["both"] + row["only_a"] == 1  # hold is past 0.85 at one start, for nothing
     assert row["n"] == 3

@@ -16,6 +16,7 @@ from lerobot_files import write_older
 from test_import_act import write_act
 
 from jointed import EXAMPLES, arm, pair_of_arms, walk
+from recap.cli.check import check
 from recap.cli.init import init
 from recap.cli.pool import pool as pool_group
 from recap.errors import InputError, RecapError
@@ -336,3 +337,38 @@ def test_tool_poses_without_names_are_no_quaternions(tmp_path: Path) -> None:
         "rotation6d",
         "gripper",
     ]
+
+
+def test_a_retrieval_is_checked_against_the_robot_and_named_in_the_commands_to_come(tmp_path: Path) -> None:
+    images = {"top": [np.zeros((48, 64, 3), np.uint8)] * 40}
+    sides = [
+        write(tmp_path / name, [replace(walk(i), images=images) for i in seeds], motors())
+        for name, seeds in (("own", (1, 2)), ("more", (3,)))
+    ]
+    file = tmp_path / "mine.yaml"
+    file.write_text("cameras: [top]\n", "utf-8")
+    out = tmp_path / "robot.yaml"
+    said = call(sides[0], "--pool", sides[1], "--retrieval", file, "--out", out)
+    assert f"Retrieval {file} compares: proprio, history, language, time, image/top" in said
+    steps = said.partition("Next:")[2].splitlines()
+    for command in ("recap check", "recap train"):
+        assert any(command in step and f"--retrieval {file}" in step for step in steps)
+    file.write_text("cameras: [wrist]\n", "utf-8")
+    with pytest.raises(InputError, match="wrist"):
+        call(sides[0], "--retrieval", file, "--out", tmp_path / "none.yaml")
+    assert not (tmp_path / "none.yaml").exists()
+
+
+def test_the_check_says_where_joints_of_different_arms_are_compared(tmp_path: Path) -> None:
+    def checked(pool: Path) -> str:
+        words = [str(own), str(pool), "--horizons", "1,2", "--moments", "20"]
+        return CliRunner().invoke(check, words).output
+
+    own = write(tmp_path / "own", [walk(1), walk(2)], motors())
+    other = write(tmp_path / "other", [walk(3, embodiment="other_arm")], motors())
+    same = write(tmp_path / "same", [walk(3)], motors())
+    assert "Joints of different arms are compared" in checked(other)
+    assert "Verdict" in checked(same)
+    assert "Joints of different arms" not in checked(same)
+    renamed = write(tmp_path / "renamed", [walk(3)], [f"{name}.pos" for name in ALOHA])
+    assert "Joints of different arms are compared" in checked(renamed)

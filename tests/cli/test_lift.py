@@ -104,3 +104,23 @@ def test_a_webcam_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(RecapError, match="no webcam 0"):
         run("webcam:0", "--camera", files["calibration"], "--task", "x", "--out", tmp_path / "out")
     assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--hands", "three", "unknown hands 'three'"),
+        ("--gripper", "shut", "unknown gripper 'shut'"),
+        ("--opening", "0.02", "--opening has 1 numbers: give 2"),
+        ("--opening", "wide", "--opening is 'wide': give numbers"),
+        ("--tool", "0,0,0.1", "--tool has 3 numbers: give 7"),
+        ("--bridge", "-1", "--bridge -1.0 is no length of time"),
+        ("--min-coverage", "2", "--min-coverage 2.0 is no share"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(tmp_path: Path, option: str, value: str, message: str) -> None:
+    files = take(tmp_path)
+    words = [files["film"], "--camera", files["calibration"], "--landmarks", files["front"], "--task", "x"]
+    with pytest.raises(RecapError, match=message):
+        run(*words, option, value, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

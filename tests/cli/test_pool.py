@@ -100,6 +100,20 @@ def test_a_tour(uri: Path, dataset: Path, tmp_path: Path) -> None:
     assert len(PackedPool.open(tmp_path / "p.safetensors")) == 3
 
 
+def test_several_datasets_are_added_in_one_command(dataset: Path, tmp_path: Path) -> None:
+    stage_episode(tmp_path / "staged", 0, episode("another"))
+    assemble(tmp_path / "staged", 1, tmp_path / "more")
+    said("create", tmp_path / "pool")
+    lines = said("add", tmp_path / "pool", dataset, tmp_path / "more").splitlines()
+    assert [line for line in lines if line.startswith("Added")] == [
+        "Added 3 episodes: version 2 has 3",
+        "Added 1 episodes: version 3 has 4",
+    ]
+    said("create", tmp_path / "other")
+    assert "nothing" in refused("add", tmp_path / "other", dataset, tmp_path / "nothing")
+    assert Pool.open(tmp_path / "other").ids() == Pool.open(tmp_path / "pool").ids()[:3], "the first is kept"
+
+
 def test_a_limit_below_nothing_is_refused(uri: Path) -> None:
     assert "not in the range" in refused("ls", uri, "--limit", -1)
     assert "not in the range" in refused("ls", uri, "--versions", "--limit", -1)

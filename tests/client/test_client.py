@@ -28,7 +28,7 @@ def test_nobody_there_is_one_line_soon() -> None:
     started = time.perf_counter()
     with pytest.raises(ServerError, match="is `recap serve` running"):
         PolicyClient(f"127.0.0.1:{free_port()}", retries=2)
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < 30
 
 
 def test_a_listener_that_says_nothing_is_given_up() -> None:
@@ -36,7 +36,7 @@ def test_a_listener_that_says_nothing_is_given_up() -> None:
         started = time.perf_counter()
         with pytest.raises(ServerError, match="cannot be reached"):
             PolicyClient(f"127.0.0.1:{silent.getsockname()[1]}", connect_timeout_s=0.3, retries=1)
-        assert time.perf_counter() - started < 5
+        assert time.perf_counter() - started < 30
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "ws://", "ws://[::1"])

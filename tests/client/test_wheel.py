@@ -47,7 +47,7 @@ def test_the_wheel_alone_drives_a_robot_by_a_served_policy(tmp_path: Path) -> No
     (tmp_path / "arm.py").write_text(ARM, "utf-8")
     with served(replay_service([random_episode(f"demo/{i}", i) for i in range(6)])) as server:
         command = ["venv/bin/recap-client", "run", "--robot", "arm:connect", "--url", server.ws]
-        ran = run(*command, "--steps", "10", "--rate", "50", "--json", "run.json")
+        ran = run(*command, "--steps", "10", "--rate", "50", "--report", "run.json")
         dry = run(*command, "--steps", "1", "--dry-run")
         lost = run(*command, "--robot", "lerobot:so101_follower")
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -129,10 +129,10 @@ BAD = {
 
 @pytest.mark.parametrize("what", BAD)
 def test_refused_in_one_line_and_at_once(what: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(WireError) as caught:
         decode(BAD[what], 2**22)
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < 1.0
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
 

@@ -11,46 +11,21 @@ from pathlib import Path
 
 import pytest
 
+from ray_nodes import RAY, kill_the_second, two_nodes
 from recap.errors import InputError
-from recap.evaluation.runner import evaluate, run_on_ray
+from recap.evaluation.runner import evaluate
+from recap.on_ray import run_on_ray
 from specs import pusht_spec
 
 HERE = Path(__file__).parent
 SPEC = pusht_spec("toy_agents:Slow", angles=(-30.0, 45.0), seeds=tuple(range(500, 508)))
-RAY = {
-    "RAY_AUTH_MODE": "token",
-    "RAY_AUTH_TOKEN": "only-for-this-test-0123456789abcdef",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_health_check_period_ms": "300",  # so that a dead node is noticed within a second
-    "RAY_health_check_timeout_ms": "300",
-    "RAY_health_check_failure_threshold": "3",
-}
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process that holds a cluster of two nodes, and its address."""
-    toys = {"TOY_DELAY_S": "0.001", "TOY_LOG": str(tmp_path / "log")}
-    with (
-        (tmp_path / "cluster.err").open("w") as log,
-        subprocess.Popen(
-            [sys.executable, HERE / "two_ray_nodes.py"],
-            env={**os.environ, **RAY, **toys},
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-        ) as process,
-    ):
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            address = process.stdout.readline().strip()
-            assert address, (tmp_path / "cluster.err").read_text()
-            yield process, address
-        finally:
-            process.stdin.close()
-            process.wait(timeout=20)
+    with two_nodes(tmp_path, TOY_DELAY_S="0.001", TOY_LOG=str(tmp_path / "log")) as found:
+        yield found
 
 
 def begun(log: Path) -> list[list[str]]:
@@ -77,9 +52,7 @@ def test_every_episode_once_though_a_node_dies(
                 assert process.poll() is None, process.communicate()
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
-            assert nodes.stdin is not None
-            nodes.stdin.write("kill the second\n")
-            nodes.stdin.flush()
+            kill_the_second(nodes)
             out, err = process.communicate(timeout=60)
         finally:
             process.kill()
@@ -111,7 +84,7 @@ def test_every_episode_once_though_a_node_dies(
 )
 def test_nobody_there(address: str) -> None:
     with pytest.raises(InputError, match="cannot reach a Ray cluster at"):
-        next(run_on_ray(SPEC, SPEC.trials(), 2, address))
+        next(run_on_ray(sum, [1, 2], 2, address))
 
 
 def test_nobody_there_leaves_no_run_directory(tmp_path: Path) -> None:
@@ -123,4 +96,4 @@ def test_nobody_there_leaves_no_run_directory(tmp_path: Path) -> None:
 def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"pip install 'recap-robot\[ray\]'"):
-        next(run_on_ray(SPEC, SPEC.trials(), 2, "127.0.0.1:1"))
+        next(run_on_ray(sum, [1, 2], 2, "127.0.0.1:1"))

@@ -6,18 +6,22 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from recap.cli import main
 from recap.errors import InputError, RecapError, RunDirectoryError
 from recap.evaluation.runner import evaluate
+from recap.pool.opening import open_pool
 from recap.workers import WorkerLostError
 from specs import pusht_spec
 
 SPEC = pusht_spec("toy_agents:Wanderer", angles=(-30.0, 45.0), seeds=tuple(range(500, 507)), max_steps=30)
 HERE = Path(__file__).parent
+ARGUMENTS = ["eval", "toy_agents:Slow", "--env=pusht", "--tasks=-30,45", "--seeds=500:504", "--batch-size=2"]
 LOADING = "Loading toy_agents:Slow for pusht …"
 
 
@@ -92,9 +96,8 @@ def test_a_worker_that_dies_does_not_hang_the_run(tmp_path: Path) -> None:
 
 def start(out: Path, workers: int, delay_s: float = 0.0) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", "from recap.cli import main; main()"]
-    arguments = ["eval", "toy_agents:Slow", "--env=pusht", "--tasks=-30,45", "--seeds=500:504"]
     return subprocess.Popen(
-        [*command, *arguments, "--batch-size=2", "--workers", str(workers), "--out", str(out)],
+        [*command, *ARGUMENTS, "--workers", str(workers), "--out", str(out)],
         cwd=HERE,
         env={**os.environ, "TOY_DELAY_S": str(delay_s)},
         text=True,
@@ -134,7 +137,9 @@ def group_is_gone(group: int) -> bool:
         (2, signal.SIGKILL, False),
     ],
 )
-def test_a_stopped_run_is_resumed(tmp_path: Path, workers: int, sig: int, whole_group: bool) -> None:
+def test_a_stopped_run_is_resumed(
+    tmp_path: Path, workers: int, sig: int, whole_group: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     process = start(tmp_path, workers, delay_s=0.001)
     wait_for_episodes(tmp_path, 2, process)
     (os.killpg if whole_group else os.kill)(process.pid, sig)  # a terminal sends Ctrl-C to the whole group
@@ -150,9 +155,10 @@ def test_a_stopped_run_is_resumed(tmp_path: Path, workers: int, sig: int, whole_
     while not group_is_gone(process.pid):  # no worker outlives the run
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    again = start(tmp_path, 1)
-    out, err = again.communicate(timeout=60)
-    assert (again.returncode, without_progress(err)) == (0, [LOADING])
+    with pytest.raises(SystemExit) as ended:
+        main([*ARGUMENTS, "--workers=1", "--out", str(tmp_path)])
+    out, err = capsys.readouterr()
+    assert (ended.value.code, without_progress(err)) == (0, [LOADING])
     assert f"Ran {8 - n_before} episodes" in out
     keys = [(e["task"], e["seed"]) for e in map(json.loads, lines(tmp_path))]
     assert sorted(keys) == [(task, seed) for task in ("+45", "-30") for seed in range(500, 504)]
@@ -160,10 +166,9 @@ def test_a_stopped_run_is_resumed(tmp_path: Path, workers: int, sig: int, whole_
 
 def test_a_run_never_mixes_two_versions_of_a_pool(tmp_path: Path) -> None:
     from recap.pool.store import Pool
-    from recap_worlds.pusht.collecting import CollectSpec, demonstrate
 
-    spec = CollectSpec("disc", (-30.0,), 3, image_size=0)
-    demos = [demonstrate(spec, demo) for demo in spec.demos()]
+    shown = open_pool("pusht-9x100").view()
+    demos = [replace(shown.episode(name), images={}) for name in shown.episode_ids[:3]]
     pool = Pool.create(tmp_path / "pool")
     pool.add(demos[:2])
     asked = pusht_spec("replay", angles=(-30.0,), seeds=(500, 501), max_steps=5, pool=str(tmp_path / "pool"))

@@ -29,7 +29,6 @@ from recap.pool.memory import MemoryView
 from recap.pool.opening import open_pool
 from recap.pool.packed import write_packed
 from recap.types import EpisodeResult
-from recap_research.plans.plan import read_plan
 from specs import arms_spec, pusht_spec
 from toy_policy import toy_config, toy_policy
 
@@ -143,11 +142,8 @@ def test_values_in_words() -> None:
     assert settings_text(values[-1]).endswith("… (40)")
 
 
-def test_a_plan_names_the_policy_whose_settings_its_control_takes(tmp_path: Path) -> None:
-    body = {"agents": {"same": {"agent": "replay", "settings_of": "pusht-nano", "seeds": [500, 502]}}}
-    (tmp_path / "plan.json").write_text(json.dumps(body))
-    spec = read_plan(tmp_path / "plan.json", tmp_path / "out").agents[0].spec
-    assert (spec.agent.settings_of, spec.agent.policy) == ("pusht-nano", "replay")
+def test_a_control_names_the_policy_whose_settings_it_takes() -> None:
+    spec = pusht_spec("replay", settings_of="pusht-nano", seeds=(500, 501))
     assert retrieval_name(spec.agent, spec.suite) == "pusht-contact"
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from episodes import random_episode
+from recap.body import ARM
 from recap.errors import InputError
 from recap.features.describer import TermDescriber
 from recap.features.language import HashedWords
-from recap.features.scene_terms import ARM
 from recap.features.terms import Actions, ImageFeature, Instruction, ObjectPoses, Proprio, Time
 from recap.features.vision import PatchEncoder
 from recap.retrieval.presets import POSITION_WEIGHT, paper_preset

@@ -15,8 +15,9 @@ from recap.body import arm_features
 from recap.errors import InputError
 from recap.geometry3 import quaternion_to_matrix
 from recap.hands.landmarks import Landmarks
-from recap.hands.lift import LiftSettings, lift, poses_of, runs, stretched, write_demonstration
+from recap.hands.lift import lift, poses_of, runs, stretched, write_demonstration
 from recap.hands.robot_fit import out_of_reach, relative_speed
+from recap.hands.settings import LiftSettings
 from recap.hands.tool import tool_path
 from recap.pool.importers import open_source
 from recap.pool.importers.checks import check_dataset

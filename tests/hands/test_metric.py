@@ -11,7 +11,7 @@ from made_hands import FRONT, SIDE, angle_deg, motion, seen_by
 from recap.errors import InputError
 from recap.hands.landmarks import Hand
 from recap.hands.metric import Points, from_cameras, from_one_camera
-from recap.hands.quality import Limits, jitter, measure, refuse_poor
+from recap.hands.quality import jitter, measure, refuse_poor
 from recap.hands.tool import Event, palm_length, tool_path
 from recap.types import F64
 
@@ -102,7 +102,7 @@ def test_a_poor_film_is_refused_with_its_reason() -> None:
     times, points = motion()
     none, error = np.zeros(90, bool), np.full(90, 1.0)
     good = measure(times, points, tool_path(points), none, error, [Event(35, "grasp")], 0)
-    refuse_poor({"hand": good}, 640, Limits(), "film")
+    refuse_poor({"hand": good}, 640, 0.5, "film")
     assert good.coverage == 1
     assert good.grasps_s == (pytest.approx(35 / 30, abs=1e-3),)
     assert good.palm_mm == pytest.approx(94.1, abs=0.1)
@@ -115,6 +115,6 @@ def test_a_poor_film_is_refused_with_its_reason() -> None:
     }
     for words, quality in cases.items():
         with pytest.raises(InputError, match=words) as refused:
-            refuse_poor({"left": quality}, 640, Limits(), "film.mp4")
+            refuse_poor({"left": quality}, 640, 0.5, "film.mp4")
         assert refused.value.code == "hands.quality"
         assert "film.mp4: the left hand" in str(refused.value)

@@ -191,8 +191,8 @@ def save_tiny_policy(out: Path) -> None:
     from recap.policies.checkpoint import save_pretrained
     from recap.policies.config import ImageConfig, PolicyConfig
     from recap.policies.layout import build_layout
-    from recap.policies.network import TINY
-    from recap.policies.policy import RetrievalStamp, Statistics, WamPolicy
+    from recap.policies.policy import RetrievalStamp, Statistics, TrainedPolicy
+    from recap.policies.sizes import TINY
     from recap.policies.wam import WorldActionModel
     from recap.retrieval.presets import find_retrieval
     from recap_worlds.dualarm.robot import TWO_ARMS
@@ -210,7 +210,7 @@ def save_tiny_policy(out: Path) -> None:
         {name: np.full(width, spread[name], np.float32) for name, width in widths.items()},
     )
     torch.manual_seed(0)
-    save_pretrained(WamPolicy(WorldActionModel(config), statistics, stamp, toy_encoder()), out)
+    save_pretrained(TrainedPolicy(WorldActionModel(config), statistics, stamp, toy_encoder()), out)
 
 
 def test_another_interpreter_acts_alike(folder: ModuleType, pool: Path, monkeypatch: Any) -> None:

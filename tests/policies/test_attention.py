@@ -16,7 +16,7 @@ from recap.policies.attention import (
     slot_tokens,
     watched,
 )
-from recap.policies.policy import WamPolicy
+from recap.policies.policy import TrainedPolicy
 from recap.policies.wam import WorldActionModel
 from recap_worlds.pusht.robot import TOP_DOWN
 from toy_policy import moments, random_batch, toy_config, toy_policy
@@ -30,7 +30,7 @@ def model() -> WorldActionModel:
 
 
 @pytest.fixture(scope="module")
-def policy() -> WamPolicy:
+def policy() -> TrainedPolicy:
     return toy_policy()
 
 
@@ -165,10 +165,10 @@ def test_a_sham_blocks_as_many_tokens_and_none_that_was_retrieved(model: WorldAc
     assert not torch.equal(Mask("sham", (1,), 0).blocked(model.layout), sham)
 
 
-def test_a_watched_policy_predicts_what_the_policy_does(policy: WamPolicy) -> None:
+def test_a_watched_policy_predicts_what_the_policy_does(policy: TrainedPolicy) -> None:
     observations, given = moments(policy, 2)
 
-    def chunks(one: WamPolicy) -> Tensor:
+    def chunks(one: TrainedPolicy) -> Tensor:
         dice = [torch.Generator().manual_seed(i) for i in range(2)]
         found = one.predict_action_chunk(observations, given, dice)
         return torch.stack([torch.from_numpy(chunk.actions) for chunk in found])

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from recap.errors import DatasetError, InputError, RecapError
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder
 from recap.policies.checkpoint import from_pretrained, save_pretrained
-from recap.policies.policy import WamPolicy
+from recap.policies.policy import TrainedPolicy
 from recap.policies.wam import WorldActionModel
 from recap.sums import file_sha256
 from recap.types import Conditioning, FrameRef, Observation
@@ -32,22 +32,22 @@ GOLDEN = Path(__file__).parent / "golden" / "tiny.safetensors"
 
 
 @pytest.fixture(scope="module")
-def policy() -> WamPolicy:
+def policy() -> TrainedPolicy:
     return toy_policy()
 
 
 @pytest.fixture
-def saved(policy: WamPolicy, tmp_path: Path) -> Path:
+def saved(policy: TrainedPolicy, tmp_path: Path) -> Path:
     save_pretrained(policy, tmp_path / "tiny", {"preset": "debug", "batch_size": 16})
     return tmp_path / "tiny"
 
 
-def actions(policy: WamPolicy) -> np.ndarray[Any, Any]:
+def actions(policy: TrainedPolicy) -> np.ndarray[Any, Any]:
     chunks = policy.predict_action_chunk(*moments(policy, 2), torch.Generator().manual_seed(0))
     return np.stack([chunk.actions for chunk in chunks])
 
 
-def test_what_was_saved_predicts_the_same_bit_by_bit(policy: WamPolicy, saved: Path) -> None:
+def test_what_was_saved_predicts_the_same_bit_by_bit(policy: TrainedPolicy, saved: Path) -> None:
     loaded = from_pretrained(saved)
     assert loaded.config == policy.config
     assert loaded.stamp == policy.stamp
@@ -62,7 +62,7 @@ def test_a_policy_without_images_needs_no_autoencoder(tmp_path: Path) -> None:
     assert np.array_equal(actions(from_pretrained(tmp_path / "state")), actions(state))
 
 
-def test_half_the_bits_are_nearly_as_good(policy: WamPolicy, tmp_path: Path, saved: Path) -> None:
+def test_half_the_bits_are_nearly_as_good(policy: TrainedPolicy, tmp_path: Path, saved: Path) -> None:
     save_pretrained(policy, tmp_path / "half", half=True)
     size, whole = ((p / "model.safetensors").stat().st_size for p in (tmp_path / "half", saved))
     assert size < 0.6 * whole
@@ -76,14 +76,14 @@ def test_the_card_tells_what_it_is(saved: Path) -> None:
         assert words in card
 
 
-def test_one_that_is_there_is_replaced_whole(policy: WamPolicy, saved: Path) -> None:
+def test_one_that_is_there_is_replaced_whole(policy: TrainedPolicy, saved: Path) -> None:
     other = toy_policy(seed=1)
     save_pretrained(other, saved)
     assert from_pretrained(saved).fingerprint == other.fingerprint != policy.fingerprint
     assert [p.name for p in saved.parent.iterdir()] == ["tiny"], "nothing is left beside it"
 
 
-def test_a_full_disk_keeps_what_was_there(policy: WamPolicy, saved: Path) -> None:
+def test_a_full_disk_keeps_what_was_there(policy: TrainedPolicy, saved: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))  # no file may grow larger
     try:
@@ -96,7 +96,7 @@ def test_a_full_disk_keeps_what_was_there(policy: WamPolicy, saved: Path) -> Non
 
 
 def test_one_killed_between_its_renames_is_found_again(
-    policy: WamPolicy, saved: Path, monkeypatch: pytest.MonkeyPatch
+    policy: TrainedPolicy, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -199,13 +199,13 @@ def set_by_formula(network: nn.Module) -> None:
             value.copy_((shift + spread * scale).reshape(value.shape).float())
 
 
-def golden_policy() -> WamPolicy:
+def golden_policy() -> TrainedPolicy:
     config = toy_config(image=replace(TOP_DOWN, camera_size=32, size=16))
     model = WorldActionModel(config)
     set_by_formula(model.network)
     autoencoder = build_autoencoder(base_dim=8)
     set_by_formula(autoencoder)
-    return WamPolicy(model, toy_statistics(config), toy_stamp(), FrameEncoder(autoencoder))
+    return TrainedPolicy(model, toy_statistics(config), toy_stamp(), FrameEncoder(autoencoder))
 
 
 def golden_inputs(n: int = 2) -> dict[str, Tensor]:
@@ -231,7 +231,7 @@ def golden_inputs(n: int = 2) -> dict[str, Tensor]:
     }
 
 
-def golden_outputs(policy: WamPolicy, stored: dict[str, Tensor]) -> dict[str, Tensor]:
+def golden_outputs(policy: TrainedPolicy, stored: dict[str, Tensor]) -> dict[str, Tensor]:
     """Chunks of the stored moments from the stored noise."""
     names = {f.name for f in fields(Conditioning)} & set(stored)
     ref = FrameRef("demonstration", 0)

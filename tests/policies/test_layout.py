@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from recap.errors import InputError
 from recap.policies.config import ImageConfig, PolicyConfig
 from recap.policies.layout import Layout, Slot, build_layout, frame_offsets
-from recap.policies.vectors import letters_of
+from recap.policies.vectors import numbers_of, width_of
 from recap.robot import CameraSpec
 from recap_worlds.dualarm.robot import TWO_ARMS
 from recap_worlds.pusht.robot import PUSHT, TOP_DOWN
@@ -141,10 +141,10 @@ def test_state_alone_takes_as_many_tokens_as_its_widest_vector() -> None:
 
 @pytest.mark.parametrize("inputs", ["I", "S", "I+S"])
 @pytest.mark.parametrize("residual", [True, False])
-def test_each_number_of_each_vector_has_a_letter(inputs: str, residual: bool) -> None:
+def test_what_each_number_of_each_vector_is_is_known(inputs: str, residual: bool) -> None:
     config = pusht(inputs=inputs, residual=residual)  # type: ignore[arg-type]
-    letters = letters_of(config)
-    assert {s.name: s.width for s in build_layout(config).vectors} == {n: len(k) for n, k in letters.items()}
+    widths = {name: width_of(parts) for name, parts in numbers_of(config).items()}
+    assert {slot.name: slot.width for slot in build_layout(config).vectors} == widths
 
 
 def test_a_config_that_makes_no_sense_is_refused() -> None:

@@ -91,6 +91,7 @@ def test_an_instruction_of_several_tokens_is_attended_to() -> None:
         {"inputs": "I+S", "future_change": True},
         {"inputs": "S"},
         {"inputs": "I", "network": replace(toy_config().network, coordinates=True)},
+        {"inputs": "I", "network": replace(toy_config().network, coordinates=True, beside=True)},
         {"inputs": "I", "future_clean": True},
     ],
 )

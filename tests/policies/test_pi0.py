@@ -16,15 +16,13 @@ from recap.errors import DatasetError, InputError
 from recap.policies.pi0 import (
     BEGIN,
     NO_WORD,
-    PI0_BASE,
-    PI0_DEBUG,
-    PI0_TINY,
     build_pi0,
     hashed_ids,
     load_pretrained_pi0,
     published_tokenizer,
     tokenized_ids,
 )
+from recap.policies.sizes import PI0_BASE, PI0_DEBUG, PI0_TINY
 from recap.policies.vla import VisionLanguageActionModel
 
 EXPERT = "paligemma_with_expert.gemma_expert.model.layers.0.mlp.up_proj.weight"

@@ -10,12 +10,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from recap.errors import DatasetError
-from recap.policies.backbones import build_model, build_policy
+from recap.policies.backbones import build_model
 from recap.policies.checkpoint import from_pretrained, save_pretrained
 from recap.policies.config import Pi05NetworkConfig, PolicyConfig
 from recap.policies.model import Batch
-from recap.policies.pi0 import NO_WORD, PI0_DEBUG, published_names
+from recap.policies.pi0 import NO_WORD, published_names
 from recap.policies.pi05 import NAMES, Pi05, load_pretrained_pi05, state_bins
+from recap.policies.policy import TrainedPolicy
+from recap.policies.sizes import PI0_DEBUG
 from recap.policies.vla import Pi05ActionModel
 from recap_worlds.pusht.robot import TOP_DOWN
 from toy_policy import moments, toy_config, toy_stamp, toy_statistics
@@ -142,7 +144,7 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
 
 def test_a_policy_comes_back_from_its_checkpoint(tmp_path: Path) -> None:
     model = model_of()
-    policy = build_policy(model, toy_statistics(model.config), toy_stamp(model.config.retrieval_name), None)
+    policy = TrainedPolicy(model, toy_statistics(model.config), toy_stamp(model.config.retrieval_name), None)
     save_pretrained(policy, tmp_path / "policy")
     again = from_pretrained(tmp_path / "policy")
     assert isinstance(again.config.network, Pi05NetworkConfig)

@@ -8,7 +8,7 @@ import torch
 
 from recap.errors import InputError
 from recap.policies.config import ImageConfig
-from recap.policies.policy import Statistics, WamPolicy
+from recap.policies.policy import Statistics, TrainedPolicy
 from recap.policies.wam import WorldActionModel
 from recap.types import Conditioning, Observation
 from toy_policy import in_world, moments, nothing_retrieved, toy_config, toy_policy, toy_stamp, toy_statistics
@@ -17,12 +17,12 @@ Moments = tuple[list[Observation], list[Conditioning]]
 
 
 @pytest.fixture(scope="module")
-def policy() -> WamPolicy:
+def policy() -> TrainedPolicy:
     return toy_policy()
 
 
 @pytest.fixture(scope="module")
-def three(policy: WamPolicy) -> Moments:
+def three(policy: TrainedPolicy) -> Moments:
     return moments(policy, 3)
 
 
@@ -30,7 +30,7 @@ def dice(*seeds: int) -> list[torch.Generator]:
     return [torch.Generator().manual_seed(seed) for seed in seeds]
 
 
-def test_a_batch_is_the_same_as_each_alone(policy: WamPolicy, three: Moments) -> None:
+def test_a_batch_is_the_same_as_each_alone(policy: TrainedPolicy, three: Moments) -> None:
     observations, given = three
     together = policy.predict_action_chunk(observations, given, dice(0, 1, 2))
     for i, chunk in enumerate(together):
@@ -39,14 +39,16 @@ def test_a_batch_is_the_same_as_each_alone(policy: WamPolicy, three: Moments) ->
         assert np.allclose(chunk.predicted_latents, alone.predicted_latents, atol=1e-4)  # type: ignore[arg-type]
 
 
-def test_a_chunk_is_the_retrieved_one_and_a_residual(policy: WamPolicy, three: Moments) -> None:
+def test_a_chunk_is_the_retrieved_one_and_a_residual(policy: TrainedPolicy, three: Moments) -> None:
     for chunk, given in zip(policy.predict_action_chunk(*three, dice(0, 1, 2)), three[1], strict=True):
         assert chunk.actions.shape == (8, 2)
         assert np.allclose(chunk.actions - chunk.residual, given.actions[0], atol=1e-3)
         assert np.abs(chunk.residual).max() > 1
 
 
-def test_it_foretells_the_state_and_the_picture_at_the_chunk_s_end(policy: WamPolicy, three: Moments) -> None:
+def test_it_foretells_the_state_and_the_picture_at_the_chunk_s_end(
+    policy: TrainedPolicy, three: Moments
+) -> None:
     chunk = policy.predict_action_chunk(*three, dice(0, 1, 2))[0]
     assert chunk.predicted_state is not None
     assert chunk.predicted_latents is not None
@@ -55,7 +57,7 @@ def test_it_foretells_the_state_and_the_picture_at_the_chunk_s_end(policy: WamPo
     assert policy.decode_frames(chunk.predicted_latents).shape == (1, 16, 16, 3)
 
 
-def test_every_chunk_has_fresh_noise_and_a_seed_fixes_it(policy: WamPolicy, three: Moments) -> None:
+def test_every_chunk_has_fresh_noise_and_a_seed_fixes_it(policy: TrainedPolicy, three: Moments) -> None:
     generator = torch.Generator().manual_seed(0)
     first, second = (policy.predict_action_chunk(*three, generator)[0].actions for _ in range(2))
     again = policy.predict_action_chunk(*three, torch.Generator().manual_seed(0))[0].actions
@@ -63,7 +65,7 @@ def test_every_chunk_has_fresh_noise_and_a_seed_fixes_it(policy: WamPolicy, thre
     assert np.array_equal(first, again)
 
 
-def test_without_temperature_there_is_one_answer(policy: WamPolicy, three: Moments) -> None:
+def test_without_temperature_there_is_one_answer(policy: TrainedPolicy, three: Moments) -> None:
     cold = policy.with_sampling(temperature=0.0, n_steps=3)
     a, b = (cold.predict_action_chunk(*three, dice(*seeds))[0].actions for seeds in ((0, 1, 2), (3, 4, 5)))
     assert np.array_equal(a, b)
@@ -71,7 +73,7 @@ def test_without_temperature_there_is_one_answer(policy: WamPolicy, three: Momen
     assert cold.fingerprint == policy.fingerprint
 
 
-def test_nothing_retrieved_is_a_moment_like_any_other(policy: WamPolicy, three: Moments) -> None:
+def test_nothing_retrieved_is_a_moment_like_any_other(policy: TrainedPolicy, three: Moments) -> None:
     observations, given = three
     empty = nothing_retrieved(observations[0], policy.config)
     chunk, neighbour = policy.predict_action_chunk(observations[:2], [empty, given[1]], dice(0, 1))
@@ -82,7 +84,7 @@ def test_nothing_retrieved_is_a_moment_like_any_other(policy: WamPolicy, three: 
     assert policy.predict_action_chunk([], []) == []
 
 
-def test_the_retrieved_chunk_matters(policy: WamPolicy, three: Moments) -> None:
+def test_the_retrieved_chunk_matters(policy: TrainedPolicy, three: Moments) -> None:
     observations, given = three
     other = replace(given[0], actions=given[0].actions + 30)
     a, b = (policy.predict_action_chunk(observations[:1], [g], dice(0))[0] for g in (given[0], other))
@@ -91,7 +93,7 @@ def test_the_retrieved_chunk_matters(policy: WamPolicy, three: Moments) -> None:
 
 @pytest.mark.parametrize("what", ["proprio", "object_now", "actions"])
 def test_a_number_that_is_not_finite_is_refused_in_one_line(
-    what: str, policy: WamPolicy, three: Moments
+    what: str, policy: TrainedPolicy, three: Moments
 ) -> None:
     observations, given = list(three[0]), list(three[1])
     if what == "proprio":
@@ -103,7 +105,7 @@ def test_a_number_that_is_not_finite_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_images_that_do_not_fit_are_refused_in_one_line(policy: WamPolicy, three: Moments) -> None:
+def test_images_that_do_not_fit_are_refused_in_one_line(policy: TrainedPolicy, three: Moments) -> None:
     observations, given = three
     for changes, words in (
         ({"images": {}}, "looks through camera 'top', and the observation has none"),
@@ -126,12 +128,12 @@ def test_a_policy_that_cannot_be_used_is_not_made() -> None:
     config = toy_config()
     model = WorldActionModel(config)
     with pytest.raises(InputError, match="sees images and has no autoencoder"):
-        WamPolicy(model, toy_statistics(config), toy_stamp())
+        TrainedPolicy(model, toy_statistics(config), toy_stamp())
     state = WorldActionModel(toy_config(inputs="S"))
     whole = toy_statistics(state.config)
     less = {name: value for name, value in whole.std.items() if name != "proprio"}
     with pytest.raises(InputError, match="statistics lack slot 'proprio'"):
-        WamPolicy(state, Statistics(whole.mean, less), toy_stamp())
+        TrainedPolicy(state, Statistics(whole.mean, less), toy_stamp())
     with pytest.raises(InputError, match="unknown view"):
         ImageConfig(view="fisheye")  # type: ignore[arg-type]
 
@@ -154,7 +156,7 @@ def test_every_ablation_predicts(changes: dict[str, object]) -> None:
     assert (chunk.predicted_state is None) == (not policy.config.future_state)
 
 
-def test_the_instruction_is_read(policy: WamPolicy, three: Moments) -> None:
+def test_the_instruction_is_read(policy: TrainedPolicy, three: Moments) -> None:
     observations, given = three
     a, b = (
         policy.predict_action_chunk([replace(observations[0], task=task)], given[:1], dice(0))[0].actions

@@ -16,13 +16,14 @@ from episodes import random_episode
 from recap.errors import InputError, RecapError
 from recap.latents import RetrievedLatents
 from recap.policies.attention import Mask, WatchedPolicy
-from recap.policies.backbones import build_model, build_policy
+from recap.policies.backbones import build_model
 from recap.policies.canonical import canonical_image
 from recap.policies.checkpoint import from_pretrained, save_pretrained
 from recap.policies.config import PolicyConfig, SamplingConfig
 from recap.policies.model import Batch
-from recap.policies.pi0 import PI0_DEBUG, build_pi0
-from recap.policies.policy import TrainedPolicy, VlaPolicy
+from recap.policies.pi0 import build_pi0
+from recap.policies.policy import TrainedPolicy
+from recap.policies.sizes import PI0_DEBUG
 from recap.policies.vla import VisionLanguageActionModel
 from recap.pool.memory import MemoryView
 from recap.sums import file_sha256
@@ -50,7 +51,7 @@ def vla_model(seed: int = 0, **changes: Any) -> VisionLanguageActionModel:
 
 def vla_policy(seed: int = 0, **changes: Any) -> TrainedPolicy:
     model = vla_model(seed, **changes)
-    return build_policy(model, toy_statistics(model.config), toy_stamp(model.config.retrieval_name), None)
+    return TrainedPolicy(model, toy_statistics(model.config), toy_stamp(model.config.retrieval_name), None)
 
 
 def random_batch(model: VisionLanguageActionModel, n: int, seed: int = 0) -> Batch:
@@ -299,7 +300,7 @@ def saved(policy: TrainedPolicy, tmp_path: Path) -> Path:
 
 def test_a_checkpoint_knows_its_backbone(policy: TrainedPolicy, saved: Path, three: Moments) -> None:
     again = from_pretrained(saved)
-    assert isinstance(again, VlaPolicy)
+    assert isinstance(again.model, VisionLanguageActionModel)
     assert (again.config, again.fingerprint) == (policy.config, policy.fingerprint)
     one, other = (p.predict_action_chunk(*three, dice(0, 1, 2))[2].actions for p in (policy, again))
     assert np.array_equal(one, other)

@@ -267,3 +267,18 @@ def test_one_step_from_noise_gives_the_image_that_the_network_says() -> None:
     model.velocity_of = watched  # type: ignore[method-assign]
     found = model.sample(batch, noise, SamplingConfig(n_steps=1))["future_frame/top"]
     assert torch.allclose(found, told[0], atol=1e-5)
+
+
+def test_a_predicted_image_has_the_present_one_beside_it_where_that_is_shown() -> None:
+    config = toy_config(inputs="I")
+    model = WorldActionModel(replace(config, network=replace(config.network, beside=True)))
+    batch = random_batch(model, 2)
+    batch.present[1, model.layout.index("frame/top")] = False
+    frames, _, _ = model.assemble(batch, noise_of(model, 2), torch.full((2,), 0.5))
+    beside = frames[:, model.layout.channels :]
+    future = model.layout.index("future_frame/top")
+    assert torch.equal(beside[0, :, future], batch.values["frame/top"][0])
+    assert (beside[1] == 0).all()
+    others = [i for i in range(len(model.layout.slots)) if i != future]
+    assert (beside[:, :, others] == 0).all()
+    assert len(model(batch, noise_of(model, 2), torch.full((2,), 0.5))) == len(model.denoised)

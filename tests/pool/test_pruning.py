@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -142,6 +144,25 @@ def test_pruning_while_others_write_and_read_loses_nothing(pool: Pool) -> None:
     assert set(added) <= set(Pool.open(pool.uri).ids())
     assert pool.verify().ok
     assert all(len(np.array(episode.images["top"])) == 8 for episode in pool.view())
+
+
+def test_a_tag_is_on_a_version_that_nobody_has_pruned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, other = Pool.create(tmp_path / "pool"), Pool.open(tmp_path / "pool")
+    turn = pool.files.turn
+
+    @contextmanager
+    def late() -> Iterator[None]:
+        other.add([toy_episode("late")])
+        other.prune(keep=1, older_than=NO_AGE)
+        with turn():
+            yield
+
+    monkeypatch.setattr(pool.files, "turn", late)
+    pool.tag("now")
+    assert pool.tags() == {"now": other.version}
+    assert pool.verify().ok
 
 
 def person() -> Episode:

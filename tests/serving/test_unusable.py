@@ -201,8 +201,28 @@ def test_a_trap_that_is_in_the_pool_already_stops_nobody(retrieval: str) -> None
             assert (reply["held"], reply["pool_version"]) == (False, pool.view().version), name
 
 
-def test_traps_over_http_and_the_command_line_stop_none_of_eight_clients(tmp_path: Path) -> None:
-    place = tmp_path / "pool"
+@pytest.fixture(params=["on a disk", "on an object store"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Where a pool may be, with what the environment needs to reach it."""
+    if request.param == "on a disk":
+        yield str(tmp_path / "pool")
+        return
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    store = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    store.start()
+    endpoint = "http://{}:{}".format(*store.get_host_and_port())
+    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in {**keys, "AWS_ENDPOINT": endpoint, "AWS_ALLOW_HTTP": "true"}.items():
+            patch.setenv(key, value)
+        boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="demos")
+        yield "s3://demos/pool"
+    store.stop()
+
+
+def test_traps_over_http_and_the_command_line_stop_none_of_eight_clients(place: str, tmp_path: Path) -> None:
     Pool.create(place).add(EPISODES[:6])
     stop, told = threading.Event(), [[] for _ in range(8)]
 
@@ -211,7 +231,7 @@ def test_traps_over_http_and_the_command_line_stop_none_of_eight_clients(tmp_pat
             while not stop.is_set():
                 told[number].append(client.infer(message_of(observation_of(EPISODES[number], 5)))["held"])
 
-    with served(Service.open(replay_spec(pool=str(place)))) as server, ThreadPoolExecutor(8) as threads:
+    with served(Service.open(replay_spec(pool=place))) as server, ThreadPoolExecutor(8) as threads:
         running = [threads.submit(drive, i, server.ws) for i in range(8)]
         try:
             for name, episode in {**ODDITIES, **TRAPS}.items():
@@ -224,7 +244,7 @@ def test_traps_over_http_and_the_command_line_stop_none_of_eight_clients(tmp_pat
                 except InputError:
                     continue  # no dataset of ours can hold it
                 assemble(folder / "staging", 1, folder / "data")
-                added = CliRunner().invoke(pool_commands, ["add", str(place), str(folder / "data")])
+                added = CliRunner().invoke(pool_commands, ["add", place, str(folder / "data")])
                 assert added.exception is None or isinstance(added.exception, RecapError | SystemExit)
             seen = [len(part) for part in told]
             time.sleep(0.3)

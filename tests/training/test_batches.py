@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from recap.policies.model import Batch
-from recap.policies.vectors import letters_of
-from recap.training.batches import NO_AUGMENT, BatchSource, _mirror_table
+from recap.training.batches import NO_AUGMENT, BatchSource
 from recap.training.config import AugmentConfig, TrainConfig
 from recap.training.data import TrainingData, build_data
 from recap.training.latent_files import Variants, frozen_latents
+from recap.training.motion import Motion
 from recap.types import F32, Episode
 from toy_policy import demonstrations, toy_encoder
 
@@ -66,14 +66,15 @@ def mirrored(episode: Episode) -> Episode:
     )
 
 
-@pytest.mark.parametrize("world", [0.0, 512.0])
-def test_mirroring_twice_is_the_identity(world: float, configure: Configure) -> None:
-    for letters in letters_of(configure().policy).values():
-        sign, offset = _mirror_table(letters, world, CPU)
-        values = torch.randn(len(letters))
-        once = values * sign + offset
-        assert torch.allclose(once * sign + offset, values, atol=1e-4)
+@pytest.mark.parametrize("frame", [(), IN_WORLD], ids=["object", "world"])
+def test_mirroring_twice_is_the_identity(frame: tuple[str, ...], configure: Configure) -> None:
+    motion = Motion(configure(*frame).policy, CPU)
+    for name, columns in motion.columns.items():
+        values, every = torch.randn(3, len(columns.mirror)), torch.ones(3, dtype=torch.bool)
+        once = motion.mirrored(name, values, every)
+        assert torch.allclose(motion.mirrored(name, once, every), values, atol=1e-4)
         assert not torch.equal(once, values)
+        assert torch.equal(motion.mirrored(name, values, ~every), values)
 
 
 @pytest.mark.parametrize("frame", [(), IN_WORLD], ids=["object", "world"])
@@ -127,12 +128,13 @@ def test_a_turned_sample_is_a_sample_of_the_turned_scene(configure: Configure) -
     data = build_data(target, pool, config)
     other = build_data([turned(e, 0.7) for e in target], [turned(e, 0.7) for e in pool], config)
     source = source_of(data, config)
-    angle = torch.full((len(source),), 0.7)
+    angle, middle = torch.full((len(source),), 0.7), torch.full((len(source), 2), 256.0)
     for name in ("proprio", "future_proprio"):
-        found = source._turn(name, torch.from_numpy(data.train.fixed[name]), angle)
+        found = source.motion.columns[name].turned(torch.from_numpy(data.train.fixed[name]), angle, middle)
         assert torch.allclose(found, torch.from_numpy(other.train.fixed[name]), atol=2e-2), name
     for name in ("retrieved_proprio", "retrieved_action"):
-        found = source._turn(name, torch.from_numpy(data.train.matched[name][:, 0]), angle)
+        shown = torch.from_numpy(data.train.matched[name][:, 0])
+        found = source.motion.columns[name].turned(shown, angle, middle)
         assert torch.allclose(found, torch.from_numpy(other.train.matched[name][:, 0]), atol=2e-2), name
 
 

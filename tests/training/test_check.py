@@ -204,7 +204,7 @@ def test_a_directory_of_something_else_is_named_as_such(tmp_path: Path) -> None:
         open_demonstrations(str(tmp_path))
 
 
-def test_the_command_reads_files_and_writes_json(tmp_path: Path) -> None:
+def test_the_command_reads_files_and_prints_text_or_json(tmp_path: Path) -> None:
     for name, first in (("target", 0), ("pool", 0)):
         episodes = [walk(f"{name}{i}", first + i, noise=0.001 * (name == "pool")) for i in range(6)]
         write_packed(view(*episodes), tmp_path / f"{name}.safetensors")
@@ -212,13 +212,14 @@ def test_the_command_reads_files_and_writes_json(tmp_path: Path) -> None:
     assert open_demonstrations(files[0]).episode_ids == tuple(f"target{i}" for i in range(6))
     result = CliRunner().invoke(
         command,
-        [*files, "--horizons", "1,4", "--moments", "40", "--json", str(tmp_path / "out.json")],
+        [*files, "--horizons", "1,4", "--moments", "40"],
         standalone_mode=False,
     )
     assert result.return_value == 0, result.output
     assert "Verdict: holds" in result.output
     assert "Recommended chunk_size: 4" in result.output
-    body = json.loads((tmp_path / "out.json").read_text("utf-8"))
+    printed = CliRunner().invoke(command, [*files, "--horizons", "1,4", "--moments", "40", "--json"])
+    body = json.loads(printed.stdout)
     assert (body["kind"], body["retrieval"], body["chunk_size"]) == ("check", "world", 4)
     assert shlex.split(body["command"])[:4] == ["recap", "check", *files]
 

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recap.body import Feature
 from recap.errors import InputError
 from recap.policies.layout import build_layout
 from recap.pool.memory import MemoryView
 from recap.pool.opening import open_pool
 from recap.retrieval.presets import find_retrieval
+from recap.robot import CameraSpec, RobotSpec
 from recap.training.config import TrainConfig
 from recap.training.data import (
     TrainingData,
@@ -24,6 +26,7 @@ from recap.training.data import (
     training_retrieval,
     where,
 )
+from recap.training.presets import preset
 from recap.types import Episode
 from toy_policy import demonstrations, drawn
 
@@ -265,3 +268,29 @@ def test_a_demonstration_of_the_pool_that_cannot_be_used_is_never_a_match(config
         assert np.array_equal(found.train.base, wanted)
     with pytest.raises(InputError, match="episode lame has no object 'block'"):
         build_data(target, [lame], config)
+
+
+class Film(list[np.ndarray]):
+    """Frames that count how often they are decoded."""
+
+    decoded = 0
+
+    def __getitem__(self, i):  # type: ignore[no-untyped-def, override]
+        Film.decoded += 1
+        return super().__getitem__(i)
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        return (self[i] for i in range(len(self)))
+
+
+def test_a_film_is_decoded_once_to_be_compared_and_once_to_be_learned_from() -> None:
+    robot = RobotSpec("arm", 10.0, (Feature("place", "position", 2),), cameras={"top": CameraSpec()})
+    sides = [demonstrations("triangle", range(4)), demonstrations("disc", range(10, 16))]
+    target, pool = ([replace(drawn(e), objects={}, goal=None) for e in side] for side in sides)
+    config = preset("debug", ["pairs.leave_out=false", "held_out=0.5"], robot)
+    filmed = [replace(e, images={"top": Film(e.images["top"])}) for e in pool]
+    n = sum(map(len, filmed))
+    Film.decoded = 0
+    found = build_data(target, filmed, config)
+    assert len(found.held_out), "matched by another describer than what is learned from"
+    assert Film.decoded <= 2 * n + len(filmed[0])

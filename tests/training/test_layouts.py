@@ -17,7 +17,7 @@ from recap.body import Feature
 from recap.errors import InputError
 from recap.policies.canonical import canonical_image
 from recap.policies.checkpoint import from_pretrained
-from recap.policies.vectors import letters_of, vectors_of
+from recap.policies.vectors import numbers_of, spans, vectors_of
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.retriever import Retriever
@@ -102,13 +102,14 @@ def test_steps_are_relative_to_what_they_command(robot: RobotSpec) -> None:
     retrieval = replace(training_retrieval(recipe(robot), [])[1], chunk_size=policy.chunk_size)
     given = build_conditioning(MemoryView([demo]), [FrameRef(demo.id, 2)], demo, 2, retrieval, robot)
     found = vectors_of(given, policy)
-    column = robot.act.letters.lower().index("x")
+    column = robot.act.columns("tool").start
     steps = found.vectors["retrieved_action"][: 8 * 4].reshape(8, 4)[:, column : column + 3]
     tool = demo.actions[2:10, column : column + 3]
     measured = robot.hold(demo.proprio[2])[column : column + 3]
     np.testing.assert_allclose(steps, tool - measured, atol=1e-6)
-    letters = letters_of(policy)["retrieved_action"][column : column + 3]
-    assert letters == ("XYZ" if (robot.name == "d") else "xyz"), "what is not measured is relative to nothing"
+    (tool_steps,) = (p for p, at in spans(numbers_of(policy)["retrieved_action"]) if at.start == column)
+    assert (tool_steps.kind, tool_steps.size) == ("position", 3)
+    assert tool_steps.relative == (robot.name != "d"), "what is not measured is relative to nothing"
 
 
 def test_what_is_shifted_is_what_lies_somewhere(robot: RobotSpec) -> None:
@@ -116,7 +117,7 @@ def test_what_is_shifted_is_what_lies_somewhere(robot: RobotSpec) -> None:
     config = recipe(robot)
     data = built(config)
     source = BatchSource(data.train, torch.zeros(0), data.statistics, config.policy, torch.device("cpu"))
-    column = robot.act.letters.lower().index("x")
+    column = robot.act.columns("tool").start
     name = "retrieved_action"
 
     def chunk(shift: float) -> np.ndarray:
@@ -234,3 +235,18 @@ def test_metrics_go_to_wandb_by_accelerate(tmp_path: Path, monkeypatch: pytest.M
     assert {"loss/action", "held_out/action"} <= {name for _, values, _ in logged for name in values}
     assert last == ["finish"]
     assert not (tmp_path / "run/tensorboard").exists()
+
+
+def test_a_number_that_hardly_varies_is_divided_by_the_least_of_its_kind() -> None:
+    robot = ROBOTS["the other way round"]
+    still = [replace(e, proprio=e.proprio[:1].repeat(N, 0)) for e in [demonstration(robot, 0)] * 6]
+    named = [
+        replace(e, id=f"{e.id}{i}", scene_id=str(i), actions=e.actions[:1].repeat(N, 0))
+        for i, e in enumerate(still)
+    ]
+    config = recipe(robot)
+    std = build_data(named[:5], named[:1] + named[5:], config).statistics.std
+    np.testing.assert_allclose(std["proprio"][:4], [0.05, 0.05, 0.05, 0.2], rtol=1e-6)
+    hand, *tool = std["retrieved_action"][:4]
+    np.testing.assert_allclose([hand, *tool], [0.2, 0.02, 0.02, 0.02], rtol=1e-6)
+    np.testing.assert_allclose(std["action"][:4], [0.02, 0.002, 0.002, 0.002], rtol=1e-6)

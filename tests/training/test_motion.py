@@ -167,3 +167,11 @@ def test_only_scenes_of_the_worlds_frame_are_displaced() -> None:
         training_retrieval(carried, [])
     with pytest.raises(InputError, match=r"augment\.displace=0"):
         preset("pusht-small-world", ["policy.inputs=I", "augment.displace=10"])
+
+
+def test_what_is_relative_to_an_object_of_the_plane_is_not_relative_to_the_robot() -> None:
+    policy = replace(PLANE.policy, relative=True)
+    origin, _ = Motion(policy, CPU)._origins["retrieved_proprio"]
+    rows = policy.chunk_size * policy.proprio_dim
+    assert origin[:rows].tolist() == [0, 1] * policy.chunk_size
+    assert (origin[rows:] == -1).all()

@@ -17,7 +17,7 @@ from recap.evaluation.rollouts import run_trials
 from recap.evaluation.spec import EvalSpec
 from recap.policies.checkpoint import from_pretrained
 from recap.policies.config import Pi05NetworkConfig
-from recap.policies.policy import VlaPolicy
+from recap.policies.vla import VisionLanguageActionModel
 from recap.training.batches import NO_AUGMENT, BatchSource
 from recap.training.config import TrainConfig
 from recap.training.data import TrainingData, load_data
@@ -62,7 +62,7 @@ def test_a_run_leaves_a_checkpoint_and_no_autoencoder(straight: Path, make: Make
     assert not (straight / "autoencoder").exists()
     for name in ("best", "last"):
         policy = from_pretrained(straight / name)
-        assert isinstance(policy, VlaPolicy)
+        assert isinstance(policy.model, VisionLanguageActionModel)
         assert policy.config == make().policy
     judged = [row for row in read_metrics(straight) if "held_out/action" in row]
     assert [row["iteration"] for row in judged] == [2, 4]
@@ -131,7 +131,8 @@ def test_it_learns_without_retrieval_too(make: Make, files: tuple[str, str], tmp
 
 
 def test_published_weights_are_where_it_begins(make: Make, pixels: TrainingData, tmp_path: Path) -> None:
-    from recap.policies.pi0 import PI0_DEBUG, build_pi0
+    from recap.policies.pi0 import build_pi0
+    from recap.policies.sizes import PI0_DEBUG
 
     torch.manual_seed(7)
     network: Any = build_pi0(PI0_DEBUG, 16, 8)

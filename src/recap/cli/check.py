@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +9,8 @@ import click
 from recap.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from rich.console import RenderableType
 
     from recap.pool.view import PoolView
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 @click.option(
     "--worst", type=click.IntRange(0), default=5, show_default=True, metavar="N", help="Pairs to list."
 )
-@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Also write JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(
     target: str,
     pool: str,
@@ -50,7 +51,7 @@ def check(
     maps: tuple[str, ...],
     pair_by: str,
     worst: int,
-    json_file: Path | None,
+    as_json: bool,
 ) -> int:
     """See before any training whether a pool is worth retrieving from.
 
@@ -62,7 +63,7 @@ def check(
     \b
     Example:
       recap check pusht-triangle pusht-9x100
-      recap check data/robot data/hand --robot robot.yaml --json check.json
+      recap check data/robot data/hand --robot robot.yaml --json > check.json
     """
     import json
     import shlex
@@ -72,7 +73,6 @@ def check(
     from recap.features.estimators import prepared
     from recap.pool.opening import open_demonstrations
     from recap.robot import load_robot
-    from recap.run_directory import write_whole
     from recap.training.check import FAILS, check_pool
 
     mapping = parse_mapping(maps)
@@ -86,6 +86,15 @@ def check(
         horizons=_numbers(horizons),
         n_moments=moments,
     )
+    failed = found.verdict.startswith(FAILS)
+    if as_json:
+        words = ["recap", "check", target, pool, "--horizons", horizons, "--moments", str(moments)]
+        words += [] if robot_file is None else ["--robot", robot_file]
+        words += [] if retrieval is None else ["--retrieval", retrieval]
+        words += [] if pair_by == "scene" else ["--pair-by", pair_by]
+        words += [word for one in maps for word in ("--map", one)]
+        click.echo(json.dumps({**found.to_json(), "command": shlex.join(words)}, indent=1))
+        return int(failed)
     click.echo(
         f"{found.n_target} target demonstrations, {found.n_pool} in the pool, {found.n_paired} paired by "
         f"{pair_by}; retrieval {found.retrieval}"
@@ -93,6 +102,11 @@ def check(
     click.echo(f"Moments are compared by: {', '.join(found.compared)}.")
     if not any(name.startswith(("object", "image", "tools")) for name in found.compared):
         click.echo("Nothing says where things are: expect little, or add poses or a camera that both have.")
+    if _in_joints_of_two_arms((target, pool), views, robot, mapping):
+        click.echo(
+            "Joints of different arms are compared: the same angles are other poses there. Describe both in "
+            f"tool space, by `recap init {target} --pool {pool} --model FILE --tip NAME`."
+        )
     show(_table(found))
     best = found.best
     click.echo(
@@ -106,7 +120,6 @@ def check(
             f"A perfect retriever would leave {best.perfect / best.corrected:.0%} of that residual at this "
             "length; the rest is what better retrieval could save."
         )
-    failed = found.verdict.startswith(FAILS)
     poor = [str(row.horizon) for row in found.rows if row.corrected_ratio >= 1]
     if poor and not failed:
         click.echo(
@@ -115,19 +128,31 @@ def check(
     if not found.n_paired:
         click.echo("Nothing is paired: no scene is on both sides, so 'as paired' says what 'corrected' says.")
     _list_pairs(found, worst)
-    if json_file is not None:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        words = ["recap", "check", target, pool, "--horizons", horizons, "--moments", str(moments)]
-        words += [] if robot_file is None else ["--robot", robot_file]
-        words += [] if retrieval is None else ["--retrieval", retrieval]
-        words += [] if pair_by == "scene" else ["--pair-by", pair_by]
-        words += [word for one in maps for word in ("--map", one)]
-        body = {**found.to_json(), "command": shlex.join(words)}
-        write_whole(json_file, json.dumps(body, indent=1) + "\n")
-        click.echo(f"Results: {json_file}")
     click.echo(f"({found.wall_s:.1f} s)")
     click.echo(f"Next: {_next_step(views[0], found, robot_file, retrieval)}")
     return int(failed)
+
+
+def _in_joints_of_two_arms(
+    places: Sequence[str], views: Sequence[PoolView], robot: RobotSpec | None, mapping: Mapping[str, str]
+) -> bool:
+    """Whether both are in joints, of different arms; datasets are known by the names of their numbers."""
+    from pathlib import Path
+
+    from recap.errors import RecapError
+    from recap.pool.importers import open_source
+    from recap.robot_draft import draft, read_data
+    from recap.robot_draft_text import is_other
+
+    first, shown = (view.episode(view.episode_ids[0]) for view in views)
+    other, robot = first.embodiment != shown.embodiment, robot or getattr(views[0], "robot", None)
+    if robot is None:
+        try:
+            sides = [read_data(open_source(Path(place), mapping=mapping)) for place in places]
+            other, robot = is_other(*sides), draft(sides[0]).robot
+        except (RecapError, OSError):  # no datasets: standard pools and snapshots
+            return False
+    return other and any(feature.kind == "joint" for feature in robot.proprio)
 
 
 def _next_step(target: PoolView, found: Check, robot_file: str | None, retrieval: str | None) -> str:

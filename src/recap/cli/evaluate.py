@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from recap.types import EpisodeResult
 
 WITH_CONFIG = ("config_file", "workers", "batch_size", "ray_address", "record", "retry_errors", "out")
-OFFLINE = ("offline", "policy", "target", "pool", "episodes", "record", "rrd", "json_only", "out", *HELP)
+OFFLINE = ("offline", "policy", "target", "pool", "episodes", "record", "rrd", "as_json", "out", *HELP)
 WITHOUT = ("reaction", "min_confidence", "gate", "gate_patience", "gate_tolerance")  # it always goes on
 OFFLINE = tuple(name for name in OFFLINE if name not in WITHOUT)
 
@@ -63,7 +63,7 @@ OFFLINE = tuple(name for name in OFFLINE if name not in WITHOUT)
 @click.option("--target", metavar="URI", help="Offline: demonstrations of the robot.")
 @click.option("--episodes", metavar="WHICH", help="Offline: all, or numbers: 0:10.  [default: held-out ones]")
 @click.option("--rrd", is_flag=True, help="Offline: films also as recordings for rerun.")
-@click.option("--json", "json_only", is_flag=True, help="Offline: print JSON instead of tables.")
+@click.option("--json", "as_json", is_flag=True, help="Offline: print JSON.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="[default: runs/eval-POLICY-ENV]")
 def evaluate(
     policy: str | None,
@@ -87,7 +87,7 @@ def evaluate(
     target: str | None,
     episodes: str | None,
     rrd: bool,
-    json_only: bool,
+    as_json: bool,
     out: Path | None,
 ) -> int:
     """Roll out a policy and count its successes.
@@ -127,8 +127,8 @@ def evaluate(
         names = (policy or "replay").split(",")
         out = out or Path("runs") / re.sub(r"[^A-Za-z0-9._-]+", "-", f"offline-{names[0]}")
         configs = [agent(name) for name in names]
-        return evaluate_offline(configs, (target, pool), episodes, record or "1", rrd, json_only, out)
-    if target or episodes or rrd or json_only:
+        return evaluate_offline(configs, (target, pool), episodes, record or "1", rrd, as_json, out)
+    if target or episodes or rrd or as_json:
         raise InputError("--target, --episodes, --rrd and --json are for --offline: give that too")
     if config_file is not None:
         _refuse_beside("--config", WITH_CONFIG)
@@ -192,8 +192,8 @@ def evaluate(
 @click.command()
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
-@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Also write JSON.")
-def compare(a: Path, b: Path, json_file: Path | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def compare(a: Path, b: Path, as_json: bool) -> None:
     """Compare two evaluations, paired by start.
 
     A and B are run directories or their eval_info.json. Differences are B less A, with 95 % intervals
@@ -210,17 +210,15 @@ def compare(a: Path, b: Path, json_file: Path | None) -> None:
     from recap.evaluation.settings import recorded_settings
     from recap.evaluation.summary import compare as pair
     from recap.evaluation.summary import render_comparison
-    from recap.run_directory import write_whole
 
     runs = read_info(a), read_info(b)
     of_a, of_b = (recorded_settings(read_provenance(path)) for path in (a, b))
     comparison = pair(*runs, (of_a, of_b))
+    if as_json:
+        click.echo(json.dumps(comparison.to_json(), indent=1))
+        return
     click.echo(f"A: {a}\nB: {b}")
     show(render_comparison(comparison))
-    if json_file is not None:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(json_file, json.dumps(comparison.to_json(), indent=1) + "\n")
-        click.echo(f"Results: {json_file}")
     click.echo("Next: recap eval … --record failures shows where each of them fails")
 
 

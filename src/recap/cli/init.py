@@ -18,6 +18,7 @@ import click
     "--model", type=click.Path(path_type=Path), metavar="FILE", help="URDF or MJCF: joints become tool poses."
 )
 @click.option("--tip", "tips", multiple=True, metavar="NAME", help="The tool in it; of two arms left=NAME.")
+@click.option("--retrieval", metavar="NAME|FILE", help="How moments will be compared: is it for this robot?")
 @click.option("--map", "maps", multiple=True, metavar="FIELD=KEY", help="Where a field comes from.")
 @click.option("--format", "format_", metavar="NAME", help="What DATASET is.  [default: recognised]")
 @click.option("--fps", type=float, help="The rate, for a dataset that does not say.")
@@ -28,6 +29,7 @@ def init(
     out: Path,
     model: Path | None,
     tips: tuple[str, ...],
+    retrieval: str | None,
     maps: tuple[str, ...],
     format_: str | None,
     fps: float | None,
@@ -36,17 +38,21 @@ def init(
     """Describe the robot of DATASET: write robot.yaml, for a person to check.
 
     Features and their kinds come from names, shapes and ranges; cameras, rate and limits from the data. With
-    a kinematic model the description is in tool space, which pools of other embodiments need.
+    a kinematic model the description is in tool space, which pools of other embodiments need. A retrieval is
+    checked against the robot, and named in the commands to come.
 
     \b
     Example:
       recap init data/arm --out robot.yaml
       recap init data/arm --pool data/hand --model arm.urdf --tip tool --out robot.yaml
     """
+    from dataclasses import replace
+
     from recap.cli.importing import parse_mapping
     from recap.errors import InputError
     from recap.pool.importers import open_source
-    from recap.robot import load_robot
+    from recap.retrieval.presets import find_retrieval
+    from recap.robot import infer_robot, load_robot
     from recap.robot_draft import draft, read_data
     from recap.robot_draft_text import compare, is_other, render
     from recap.run_directory import write_whole
@@ -56,12 +62,21 @@ def init(
     mapping = parse_mapping(maps)
     data = read_data(open_source(dataset, format=format_, mapping=mapping, fps=fps))
     made = draft(data, model, tips, out)
+    chosen, compared = "" if retrieval is None else f" --retrieval {retrieval}", ""
+    if retrieval is not None:  # before anything is written
+        seen = infer_robot(data.episodes[0])
+        describer, _ = find_retrieval(
+            retrieval, replace(made.robot, cameras=seen.cameras, objects=seen.objects)
+        )
+        compared = f"Retrieval {retrieval} compares: {', '.join(describer.terms)}"
     out.parent.mkdir(parents=True, exist_ok=True)
     write_whole(out, render(made, data))
     robot = load_robot(out)
     click.echo(f"Robot: {robot.name}, {robot.body.size} numbers in the state, {robot.act.size} in an action")
     cameras = ", ".join(robot.cameras) or "none"
     click.echo(f"Cameras: {cameras}; {robot.control_hz:g} Hz; written to {out}")
+    if compared:
+        click.echo(compared)
     for line in made.unsure:
         click.echo(f"Unsure: {line}")
     mapped = "".join(f" --map {shlex.quote(text)}" for text in maps)  # and what else says how to read it
@@ -84,7 +99,9 @@ def init(
                 steps.append(f"recap init {pool} --model MODEL --tip NAME{mapped} --out {own}")
         steps.append(f"recap pool create pools/{name} --robot {out}")
         steps.append(f"recap pool add pools/{name} {pool}{mapped}{given}")
-        steps.append(f"recap check pools/{robot.name} pools/{name}")
+        both = f"--target pools/{robot.name} --pool pools/{name}"
+        steps.append(f"recap check pools/{robot.name} pools/{name}{chosen}")
+        steps.append(f"recap train {out} {both} --size small{chosen}")
     click.echo("Next: look through the file, then")
     for step in steps:
         click.echo(f"  {step}")

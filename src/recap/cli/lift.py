@@ -7,14 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from recap.cli.settings import config_options
+from recap.hands.settings import LiftSettings
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from recap.hands.camera import Camera
     from recap.hands.landmarks import Landmarks
     from recap.hands.lift import Lifted
 
 FILE = click.Path(path_type=Path)
+HELP = {
+    "hands": "Which are lifted.",
+    "finger": "That meets the thumb.",
+    "hand_size": "Wrist to middle knuckle.  [default: estimated]",
+    "bridge": "Fill gaps of at most so long.  [default: none]",
+    "gripper": "Open or closed, or as far as the fingers are.",
+    "opening": "Thumb to finger, closed and open.  [default: the film's]",
+    "tool": "The robot's tool in the hand's.  [default: the same]",
+    "min_coverage": "Refuse a film with a smaller share of frames with the hand.",
+}
+METAVARS = {"hand_size": "M", "bridge": "S", "opening": "M,M", "tool": "X,Y,Z,QW,QX,QY,QZ"}
 
 
 @click.command()
@@ -29,35 +43,7 @@ FILE = click.Path(path_type=Path)
 )
 @click.option("--task", required=True, help="What is done, in words.")
 @click.option("--out", required=True, type=FILE, metavar="DIR", help="Written whole or not at all.")
-@click.option(
-    "--hands", type=click.Choice(["one", "left", "right", "both"]), default="one", show_default=True
-)
-@click.option(
-    "--finger",
-    type=click.Choice(["index", "middle"]),
-    default="index",
-    show_default=True,
-    help="That meets the thumb.",
-)
-@click.option("--hand-size", type=float, metavar="M", help="Wrist to middle knuckle.  [default: estimated]")
-@click.option(
-    "--bridge",
-    type=click.FloatRange(0),
-    default=0.0,
-    metavar="S",
-    help="Fill gaps of at most so long.  [default: none]",
-)
-@click.option(
-    "--gripper",
-    type=click.Choice(["events", "opening"]),
-    default="events",
-    show_default=True,
-    help="Open or closed, or as far as the fingers are.",
-)
-@click.option("--opening", metavar="M,M", help="Thumb to finger, closed and open.  [default: the film's]")
-@click.option(
-    "--tool", metavar="X,Y,Z,QW,QX,QY,QZ", help="The robot's tool in the hand's.  [default: the same]"
-)
+@config_options(LiftSettings, HELP, METAVARS)
 @click.option(
     "--robot", type=FILE, metavar="FILE", help="robot.yaml: say what is out of its reach or too fast."
 )
@@ -84,13 +70,6 @@ FILE = click.Path(path_type=Path)
     show_default=True,
     help="MediaPipe's; lite is quicker.",
 )
-@click.option(
-    "--min-coverage",
-    type=click.FloatRange(0, 1),
-    default=0.5,
-    show_default=True,
-    help="Refuse a film with fewer frames of the hand.",
-)
 @click.option("--seconds", type=click.FloatRange(0.5), default=20.0, show_default=True, help="Of a webcam.")
 @click.option("--preview", is_flag=True, help="Write preview.mp4 too: landmarks, tool and gaps drawn.")
 def lift(
@@ -99,19 +78,12 @@ def lift(
     views: tuple[str, ...],
     task: str,
     out: Path,
-    hands: Any,
-    finger: Any,
-    hand_size: float | None,
-    bridge: float,
-    gripper: Any,
-    opening: str | None,
-    tool: str | None,
+    settings: Mapping[str, Any],
     robot: Path | None,
     speed: str,
     files: tuple[Path, ...],
     depth: Path | None,
     model: Any,
-    min_coverage: float,
     preview: bool,
     seconds: float,
 ) -> None:
@@ -128,9 +100,8 @@ def lift(
     """
     from recap.errors import InputError
     from recap.hands.camera import load_calibration
-    from recap.hands.lift import LiftSettings, stretched, write_demonstration
     from recap.hands.lift import lift as lift_films
-    from recap.hands.quality import Limits
+    from recap.hands.lift import stretched, write_demonstration
 
     if out.exists():
         raise InputError(f"{out} is there already: give another --out", code="hands.out")
@@ -140,20 +111,11 @@ def lift(
             raise InputError(f"{film} does not exist: give a film", code="hands.film")
     found = load_calibration(calibration)
     cameras = _views(found.cameras, films, views, calibration)
-    settings = LiftSettings(
-        hands,
-        finger,
-        hand_size,
-        bridge,
-        gripper,
-        _numbers("--opening", opening, 2),  # type: ignore[arg-type]
-        _numbers("--tool", tool, 7) or (),
-        limits=Limits(coverage=min_coverage),
-    )
-    landmarks = _landmarks(films, files, 2 if hands != "one" else 1, model)
+    wanted = LiftSettings(**settings)
+    landmarks = _landmarks(films, files, 2 if wanted.hands != "one" else 1, model)
     what = str(films[0])
     images = None if depth is None else _depth_images(depth, len(landmarks[0].times))
-    lifted = lift_films(landmarks, cameras, settings, what, images)
+    lifted = lift_films(landmarks, cameras, wanted, what, images)
     lifted = stretched(lifted, _speed(speed, lifted, robot))
     for line in _lines(lifted, landmarks):
         click.echo(line)
@@ -185,20 +147,6 @@ def _views(cameras: Any, films: Sequence[Path], views: Sequence[str], file: Path
             f"{len(films)} films need {len(films)} cameras, {file} has {', '.join(cameras)}: give --view"
         )
     return [cameras[one_of("camera", name, tuple(cameras))] for name in names]
-
-
-def _numbers(option: str, text: str | None, n: int) -> tuple[float, ...] | None:
-    from recap.errors import InputError
-
-    if text is None:
-        return None
-    try:
-        values = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        values = ()
-    if len(values) != n:
-        raise InputError(f"{option} is '{text}': give {n} numbers with commas between")
-    return values
 
 
 def _landmarks(films: Sequence[Path], files: Sequence[Path], n_hands: int, model: Any) -> list[Landmarks]:

@@ -37,7 +37,7 @@ def evaluate_offline(
     episodes: str | None,
     record: str,
     rrd: bool,
-    json_only: bool,
+    as_json: bool,
     out: Path,
 ) -> int:
     """Each policy on the same demonstrations; data are target and pool, films are of the first policy."""
@@ -83,9 +83,9 @@ def evaluate_offline(
     text = json.dumps({"kind": "offline", "results": [asdict(result) for result in results]}, indent=1)
     write_whole(out / INFO, text + "\n")
     for result in results:
-        if not json_only:
+        if not as_json:
             show(_tables(result))
-    click.echo(text if json_only else f"Results: {out / INFO}")
+    click.echo(text if as_json else f"Results: {out / INFO}")
     return 0
 
 

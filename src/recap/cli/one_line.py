@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import errno
-import re
 import sys
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import NoReturn
 
 from recap.errors import RecapError
+from recap.extras import extra_of
 
 STOPPED = "stopped; the same command begins again or resumes"
 REMEDIES = {
@@ -62,22 +61,6 @@ def _was_stopped(error: BaseException | None) -> bool:
         seen.add(id(error))
         error = error.__cause__ or error.__context__
     return False
-
-
-def extra_of(module: str) -> str | None:
-    """The extra of this package that brings a module; None where none does."""
-    name = module.partition(".")[0].replace("_", "-").lower()
-    try:
-        needed = requires("recap-robot") or []
-    except PackageNotFoundError:
-        return None
-    extras: dict[str, list[str]] = {}
-    for line in needed:
-        found = re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", line)
-        if found:
-            extras.setdefault(found[2], []).append(found[1].lower())
-    bringing = [extra for extra, names in extras.items() if name in names]
-    return min(bringing, key=lambda extra: len(extras[extra]), default=None)  # the one that brings least
 
 
 def run_script(main: Callable[[], object]) -> NoReturn:

@@ -11,6 +11,7 @@ import click
 from recap.cli.blaming import blame, quarantine
 from recap.cli.exporting import export
 from recap.cli.importing import follow, inspect, parse_mapping
+from recap.cli.indexing import index, reading
 from recap.cli.pool_look import diff, list_, opened, print_rows, show, stats
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def pool() -> None:
     """
 
 
-for _command in (blame, diff, export, follow, inspect, list_, quarantine, show, stats):
+for _command in (blame, diff, export, follow, index, inspect, list_, quarantine, show, stats):
     pool.add_command(_command)
 
 
@@ -60,7 +61,7 @@ def create(uri: str, robot: str | None) -> None:
 
 @pool.command()
 @click.argument("uri", metavar="POOL")
-@click.argument("dataset", type=click.Path(path_type=Path))
+@click.argument("datasets", nargs=-1, required=True, metavar="DATASET...", type=click.Path(path_type=Path))
 @click.option("--format", "format_", metavar="NAME", help="What DATASET is.  [default: recognised]")
 @click.option("--map", "maps", multiple=True, metavar="FIELD=KEY", help="Where a field comes from.")
 @click.option(
@@ -75,7 +76,7 @@ def create(uri: str, robot: str | None) -> None:
 @click.option("--skip-damaged", is_flag=True, help="Leave out, and name, episodes that cannot be read.")
 def add(
     uri: str,
-    dataset: Path,
+    datasets: Sequence[Path],
     format_: str | None,
     maps: Sequence[str],
     robot: str | None,
@@ -85,13 +86,13 @@ def add(
     pair_by: str,
     skip_damaged: bool,
 ) -> None:
-    """Add the demonstrations of a dataset that the pool does not have.
+    """Add the demonstrations of datasets that the pool does not have.
 
     DATASET is a LeRobot folder (v2.0, v2.1, v3), its name on the hub (ORG/NAME[@REVISION]), or another format
-    that the importers know. All of it is checked before anything is written. An interrupted command goes on
-    where it stopped when it is given again. What was recorded at another rate than the pool's is resampled.
-    Joints become tool poses where the description of the robot has kinematics; give --robot where another
-    robot than the pool's was recorded.
+    that the importers know. Each is checked as a whole before anything of it is written. An interrupted
+    command goes on where it stopped when it is given again. What was recorded at another rate than the pool's
+    is resampled. Joints become tool poses where the description of the robot has kinematics; give --robot
+    where another robot than the pool's was recorded.
 
     RULE says which demonstrations are of the same scene: scene (their own ids), order (the i-th of a task),
     column:NAME (equal values) or FILE.csv (a table episode,scene).
@@ -99,6 +100,7 @@ def add(
     \b
     Example:
       recap pool add pools/mine data/disc
+      recap pool add pools/mine data/tasks/*
       recap pool add pools/mine data/other_arm --robot other_arm.yaml
       recap pool add pools/mine data/arm --pair-by order --skip-damaged
     """
@@ -109,43 +111,44 @@ def add(
     from recap.pool.importers.pairing import check_rule, column_of, paired
     from recap.pool.importers.resample import resample, resize
 
-    column, store = column_of(check_rule(pair_by)), opened(uri)
-    with progress_bar("reading") as progress:
-        source = open_source(
-            dataset,
-            format=format_,
-            mapping=parse_mapping(maps),
-            fps=fps,
-            transform=transform_of(store, robot),
-            skip_damaged=True,
-            column=column,
-        )
-        episodes = []
-        for episode in source:
-            episodes.append(episode)
-            progress(len(episodes), len(source))
-        findings = damage_findings(source.damage, skip_damaged) + check_dataset(episodes)
-    for finding in findings:
-        click.echo(str(finding), err=True)
-    n_errors = sum(finding.severity == "error" for finding in findings)
-    if n_errors:
-        raise InputError(
-            f"{dataset} was not added: errors: {n_errors}; recap pool inspect {dataset} shows more"
-        )
-    episodes = list(paired(episodes, pair_by))
-    wanted = rate or next((episode.fps for episode in store), None)
-    n_other = sum(wanted is not None and episode.fps != wanted for episode in episodes)
-    if wanted is not None and n_other:
-        episodes = [resample(episode, wanted) for episode in episodes]
-        click.echo(f"Resampled {n_other} episodes to {wanted:g} frames a second")
-    if image_size is not None:
-        episodes = [resize(episode, image_size) for episode in episodes]
-    with progress_bar("episodes") as progress:
-        n_added = store.add_missing(episodes, progress)
-    there = f" ({len(episodes) - n_added} were there)" if n_added < len(episodes) else ""
-    click.echo(f"Added {n_added} episodes{there}: version {store.version} has {len(store)}")
-    if source.damage:
-        click.echo(f"Left out as damaged: {len(source.damage)}, named above")
+    column, store, mapping = column_of(check_rule(pair_by)), opened(uri), parse_mapping(maps)
+    for dataset in datasets:
+        with progress_bar("reading") as progress:
+            source = open_source(
+                dataset,
+                format=format_,
+                mapping=mapping,
+                fps=fps,
+                transform=transform_of(store, robot),
+                skip_damaged=True,
+                column=column,
+            )
+            episodes = []
+            for episode in source:
+                episodes.append(episode)
+                progress(len(episodes), len(source))
+            findings = damage_findings(source.damage, skip_damaged) + check_dataset(episodes)
+        for finding in findings:
+            click.echo(str(finding), err=True)
+        n_errors = sum(finding.severity == "error" for finding in findings)
+        if n_errors:
+            raise InputError(
+                f"{dataset} was not added: errors: {n_errors}; recap pool inspect {dataset} shows more"
+            )
+        episodes = list(paired(episodes, pair_by))
+        wanted = rate or next((episode.fps for episode in store), None)
+        n_other = sum(wanted is not None and episode.fps != wanted for episode in episodes)
+        if wanted is not None and n_other:
+            episodes = [resample(episode, wanted) for episode in episodes]
+            click.echo(f"Resampled {n_other} episodes to {wanted:g} frames a second")
+        if image_size is not None:
+            episodes = [resize(episode, image_size) for episode in episodes]
+        with progress_bar("episodes") as progress:
+            n_added = store.add_missing(episodes, progress)
+        there = f" ({len(episodes) - n_added} were there)" if n_added < len(episodes) else ""
+        click.echo(f"Added {n_added} episodes{there}: version {store.version} has {len(store)}")
+        if source.damage:
+            click.echo(f"Left out as damaged: {len(source.damage)}, named above")
     click.echo(f"Next: recap pool tag {uri} NAME, or recap pool ls {uri}")
 
 
@@ -348,19 +351,15 @@ def verify(uri: str, repair: bool, policy: str | None) -> int:
 
 def _name_unusable(store: Pool, policy: str) -> None:
     """Demonstrations that lack what a policy, or a retrieval by name, reads."""
-    from recap.assembly import AgentConfig, names_checkpoint, policy_config
     from recap.cli.terminal import plain
     from recap.retrieval.presets import find_retrieval
     from recap.retrieval.retriever import Retriever
-    from recap.robot import infer_robot
 
     view = store.view()
     if not view.episode_ids:
         return
-    own = policy_config(AgentConfig(policy)) if names_checkpoint(policy) else None
-    robot = own.robot if own is not None else view.robot or infer_robot(next(iter(view)))
-    describer, config = find_retrieval(policy if own is None else own.retrieval_name, robot)
-    cameras = own.image.retrieved if own is not None and own.sees else ()
+    name, robot, cameras = reading(view, policy)
+    describer, config = find_retrieval(name, robot)
     retriever = Retriever(store, describer, config, robot, cameras)
     unusable = retriever.index().unusable
     for name in unusable:

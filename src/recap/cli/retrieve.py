@@ -37,10 +37,9 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
     from recap.pictures import write_png
     from recap.pool.opening import open_pool
     from recap.retrieval import explain as explaining
-    from recap.retrieval.presets import find_retrieval
+    from recap.retrieval.presets import find_retrieval, usual_name
     from recap.retrieval.retriever import Retriever
     from recap.robot import infer_robot
-    from recap.suites import suites
     from recap.types import FrameRef
 
     episode_id, _, t_text = at.rpartition(":")
@@ -57,8 +56,7 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
             f"episode {episode_id} has {len(view.episode(episode_id))} frames: there is no {ref.t}"
         )
     first = view.episode(episode_id)
-    asked = (suite.retrieval_for(first, first) for suite in suites().values())
-    name = retrieval or next((found for found in asked if found), "world")
+    name = retrieval or usual_name(first)
     robot = getattr(view, "robot", None) or infer_robot(first)
     describer, config = find_retrieval(name, robot)
     explanation = explaining.explain(Retriever(source, describer, config, robot), view, ref, matches)

@@ -34,6 +34,14 @@ from recap_client.options import named_numbers
 @click.option(
     "--max-batch", type=click.IntRange(1), default=8, show_default=True, help="Requests served by one call."
 )
+@click.option(
+    "--drain",
+    type=click.FloatRange(0),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="That robots have to finish their episode after SIGTERM.",
+)
 @click.option("--threads", type=click.IntRange(1), metavar="N", help="Of a policy.  [default: cores - 1]")
 def serve(
     policy: str,
@@ -46,14 +54,16 @@ def serve(
     agent: Callable[[str], AgentConfig],
     max_step: tuple[str, ...],
     max_batch: int,
+    drain: float,
     threads: int | None,
 ) -> int:
     """Serve a policy to robots, on the openpi wire, with its pool over HTTP.
 
     POLICY is a trained policy (by shipped name, or a path), or replay. A robot connects to ws://HOST:PORT and
-    sends observations; /healthz, /metrics and /api/pool are on the same port. Demonstrations that are added
-    while it runs are used at the next step. Options of the policy's env are given as --env.NAME VALUE.
-    Ctrl-C ends it.
+    sends observations; /healthz, /readyz, /metrics and /api/pool are on the same port. Demonstrations that
+    are added while it runs are used at the next step. Options of the policy's env are given as --env.NAME
+    VALUE. Ctrl-C ends it. SIGTERM ends it gently: no new connections, robots finish their episode, exit code
+    0. Any number of servers may share a pool.
 
     \b
     Example:
@@ -80,7 +90,7 @@ def serve(
         port=port,
         token=token or os.environ.get("RECAP_TOKEN") or None,
         usage_log=usage_log,
-        limits=Limits(max_batch=max_batch),
+        limits=Limits(max_batch=max_batch, drain_s=drain),
     )
     service = Service.open(spec, say)
 

@@ -26,9 +26,9 @@ HELP = {
     "reach": "Cost of a moment whose chunk the robot cannot reach.  [default: the retrieval's, mostly 0]",
     "reach_ahead": "Frames that must be within reach; 0: the chunk.  [default: the retrieval's]",
     "n_action_steps": "Actions of a chunk to execute.  [default: the policy's]",
-    "reaction": "To nothing retrieved or low confidence: hold, stop, ignore.",
+    "reaction": "To nothing retrieved or low confidence.",
     "min_confidence": "Below it, react.",
-    "matching": "What a policy is given: retrieved, random, none.",
+    "matching": "Which moment of the pool a policy is given.",
     "residual": "Without it what is retrieved is executed as it is.",
     "residual_halflife": "Distance of a match at which the residual counts half; 0: it counts whole.",
     "denoising_steps": "Of a policy.  [default: its own]",
@@ -47,38 +47,77 @@ SHORT = {"n_candidates": "candidates", "n_action_steps": "action-steps"}
 
 def agent_options(*left_out: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A decorator: the command gets `agent`, a function of the policy's name that returns an AgentConfig."""
-    chosen = [field for field in fields(AgentConfig) if field.name in HELP and field.name not in left_out]
+    chosen = {name: text for name, text in HELP.items() if name not in left_out}
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        def run(settings: Mapping[str, Any], **others: Any) -> Any:
+            return command(agent=lambda policy: AgentConfig(policy, **settings), **others)
+
+        return config_options(AgentConfig, chosen)(functools.wraps(command)(run))
+
+    return decorate
+
+
+def config_options(
+    config: type[Any], helps: Mapping[str, str], metavars: Mapping[str, str] | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: an option for each field with a help text; the command gets `settings`, those given."""
+    defaults = {field.name: field.default for field in fields(config)}
+    hints = get_type_hints(config)
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            given = {field.name: kwargs.pop(field.name) for field in chosen}
+        def run(**kwargs: Any) -> Any:
+            given = {name: _value(hints[name], kwargs.pop(name), _flag(name)) for name in helps}
             settings = {name: value for name, value in given.items() if value is not None}
-            if "gate_tolerance" in settings:
-                settings["gate_tolerance"] = named_numbers(settings["gate_tolerance"], "--gate-tolerance")
-            return command(*args, agent=lambda policy: AgentConfig(policy, **settings), **kwargs)
+            return command(settings=settings, **kwargs)
 
-        for field in reversed(chosen):
-            run = _option(field.name, field.default)(run)
+        for name in reversed(list(helps)):
+            shape = _shape(hints[name], defaults[name])
+            if name in (metavars or {}):
+                shape["metavar"] = (metavars or {})[name]
+            flag = f"--{_flag(name)}" + (f"/--no-{_flag(name)}" if _kind(hints[name]) is bool else "")
+            run = click.option(flag, name, help=helps[name], **shape)(run)
         return run
 
     return decorate
 
 
-def _option(name: str, default: Any) -> Callable[[Any], Any]:
-    hint = get_type_hints(AgentConfig)[name]
+def _flag(name: str) -> str:
+    return SHORT.get(name, name.replace("_", "-"))
+
+
+def _kind(hint: Any) -> Any:
+    """What an option is of, besides None."""
     options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    (kind, *_) = [option for option in options if option is not NoneType]
-    flag = SHORT.get(name, name.replace("_", "-"))
+    return next(option for option in options if option is not NoneType)
+
+
+def _shape(hint: Any, default: Any) -> dict[str, Any]:
+    kind = _kind(hint)
     if get_origin(kind) is Mapping:
-        return click.option(f"--{flag}", name, multiple=True, metavar="FEATURE=N", help=HELP[name])
+        return {"multiple": True, "metavar": "FEATURE=N"}
+    if get_origin(kind) is tuple:
+        return {"metavar": "N,N"}
     if kind is bool:
-        return click.option(f"--{flag}/--no-{flag}", name, default=default, help=HELP[name])
-    plain = str if get_origin(kind) is Literal else kind
+        return {"default": default}
     shown = default is not None and default != ""
-    return click.option(
-        f"--{flag}", name, type=plain, default=default or None, show_default=shown, help=HELP[name]
-    )
+    if get_origin(kind) is Literal:  # checked by the configuration itself, for Python too
+        return {"metavar": "|".join(get_args(kind)), "default": default, "show_default": shown}
+    return {"type": kind, "default": default or None, "show_default": shown}
+
+
+def _value(hint: Any, given: Any, flag: str) -> Any:
+    """A text as what its field holds: `FEATURE=N`, or numbers with commas between."""
+    origin = get_origin(_kind(hint))
+    if origin is Mapping:
+        return named_numbers(given, f"--{flag}")
+    if origin is not tuple or given is None:
+        return given
+    try:
+        return tuple(float(part) for part in given.split(","))
+    except ValueError:
+        raise InputError(f"--{flag} is '{given}': give numbers with commas between") from None
 
 
 class DottedCommand(click.Command):

@@ -88,7 +88,9 @@ def train(
     from recap.cli.one_line import STOPPED
     from recap.cli.terminal import say
     from recap.errors import InputError, one_of
+    from recap.extras import require_extra
 
+    require_extra("train", "training")
     if listed:
         from recap.suites import suites
         from recap.training.presets import SIZES

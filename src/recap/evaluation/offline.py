@@ -19,7 +19,6 @@ from recap.evaluation.agents import Trial
 from recap.features.describer import TermDescriber
 from recap.geometry3 import rotation6_to_matrix
 from recap.kinematics import tool_space
-from recap.policies.checkpoint import read_training
 from recap.pool.content import content_id
 from recap.pool.importers.pairing import SCENE, paired
 from recap.pool.memory import MemoryPool, MemoryView
@@ -102,7 +101,12 @@ def evaluate_offline(
         n_watched: so many of them are returned with all looks.
     """
     policy = load_policy(config)
-    training, sides = read_training(config.policy) if policy is not None else ({}, {})
+    training: Mapping[str, Any] = {}
+    sides: Mapping[str, frozenset[str]] = {}
+    if policy is not None:
+        from recap.policies.checkpoint import read_training
+
+        training, sides = read_training(config.policy)
     source = open_pool(pool, None if policy is None else policy.config.robot)
     pair_by = training.get("pair_by", SCENE)
     if pair_by.endswith(".csv") and not Path(pair_by).exists():

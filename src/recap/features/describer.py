@@ -43,6 +43,8 @@ class TermDescriber:
     def __init__(self, terms: Mapping[str, Term], retargeting: Retargeting | None = None) -> None:
         self.terms = dict(terms)
         self.retargeting = retargeting
+        self.base: TermDescriber | None = None  # the describer that has one term less: see `with_term`
+        self.added: TermDescriber | None = None  # that term alone
 
     @cached_property
     def fingerprint(self) -> str:
@@ -72,7 +74,9 @@ class TermDescriber:
 
     def with_term(self, name: str, term: Term) -> TermDescriber:
         """The same description, and one term more."""
-        return TermDescriber({**self.terms, name: term}, self.retargeting)
+        found = TermDescriber({**self.terms, name: term}, self.retargeting)
+        found.base, found.added = self, TermDescriber({name: term}, self.retargeting)
+        return found
 
     @cached_property
     def requires(self) -> Requires:

@@ -14,10 +14,13 @@ from recap.features.language import TextEncoder
 from recap.features.vision import ImageEncoder
 from recap.geometry import canonical_poses, into_frame
 from recap.geometry3 import canonical_poses3
+from recap.robot import RobotSpec
 from recap.types import F32, F64, U8, Frames, Requires
 from recap_client.messages import TIME_OFFSET
 
 SPACE_DIM = 7  # of a pose in space: xyz and a quaternion, w first
+# What a unit of a 6-D rotation counts for, and a gripper from closed to open.
+ACTION_METRES = {"rotation6d": 0.05, "gripper": 0.1}
 UPRIGHT = np.array([0, 0, 0, 1, 0, 0, 0], np.float64)
 
 
@@ -90,6 +93,14 @@ class Actions:
     horizon: int
     frame: str | None = None  # an object in whose frame their positions are
     as_steps: bool = False  # differences from one action to the next instead
+    measured: tuple[int, ...] = ()  # which number of proprioception each is less, -1: none; empty: all as is
+    scales: tuple[float, ...] = ()  # by which each is multiplied
+
+    @classmethod
+    def from_now(cls, robot: RobotSpec, horizon: int) -> Actions:
+        """From where the robot is now, in metres."""
+        scales = [ACTION_METRES.get(f.kind, 1.0) for f in robot.action for _ in range(f.size)]
+        return cls(robot.act.size, horizon, measured=tuple(robot.measured.tolist()), scales=tuple(scales))
 
     @property
     def dim(self) -> int:
@@ -110,7 +121,10 @@ class Actions:
             chunk[..., :2] = into_frame(planar_poses(episode, self.frame)[:, None], chunk[..., :2])
         if self.as_steps:
             chunk = np.diff(chunk, axis=1, prepend=chunk[:, :1])
-        return chunk.reshape(n, -1)
+        if self.measured:
+            now = np.asarray(episode.proprio, np.float64)[:, None, self.measured]
+            chunk = chunk - np.where(np.array(self.measured) >= 0, now, 0.0)
+        return (chunk * self.scales if self.scales else chunk).reshape(n, -1)
 
 
 @dataclass(frozen=True)

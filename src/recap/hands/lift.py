@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,36 +17,12 @@ from recap.geometry3 import matrix_to_quaternion, quaternion_to_matrix
 from recap.hands.camera import Camera
 from recap.hands.landmarks import SIDES, Hand, Landmarks, at_times, one_hand, save_landmarks, without_swaps
 from recap.hands.metric import find_offset, from_cameras, from_one_camera
-from recap.hands.quality import Limits, Quality, measure, refuse_poor
-from recap.hands.tool import Finger, ToolPath, bridged, grip_events, openness, snapped, tool_path
+from recap.hands.quality import Quality, measure, refuse_poor
+from recap.hands.settings import LiftSettings
+from recap.hands.tool import ToolPath, bridged, grip_events, openness, snapped, tool_path
 from recap.types import F64
 
-Which: TypeAlias = Literal["one", "left", "right", "both"]
 LEAST_FRAMES = 8  # a run of fewer is no motion
-
-
-@dataclass(frozen=True)
-class LiftSettings:
-    """What a person may choose.
-
-    Args:
-        hand_size: m from the wrist to the knuckle of the middle finger; none: as the estimator has it.
-        bridge: gaps of at most so many seconds are filled along straight lines.
-        gripper: open or closed between grasps and releases, or the fingers' opening as it is.
-        opening: m between thumb and finger of a closed and an open gripper; none: the film's own range.
-        tool: x, y, z, qw, qx, qy, qz of the robot's tool in the hand's.
-        speed: how many times as fast as the robot the hand is; times are stretched by it.
-    """
-
-    hands: Which = "one"
-    finger: Finger = "index"
-    hand_size: float | None = None
-    bridge: float = 0.0
-    gripper: Literal["events", "opening"] = "events"
-    opening: tuple[float, float] | None = None
-    tool: tuple[float, ...] = ()
-    speed: float = 1.0
-    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True)
@@ -114,8 +90,8 @@ def lift(
         swaps = sum(film.n_swaps for film in chosen)
         quality = measure(times, points, path, filled, found.error_px, events, swaps)
         hands[side] = LiftedHand(path, gripper, quality)
-    refuse_poor({side: h.quality for side, h in hands.items()}, films[0].size[1], settings.limits, what)
-    lifted = Lifted(times, fps, settings.speed, hands, tuple(chosen), tuple(offsets))
+    refuse_poor({side: h.quality for side, h in hands.items()}, films[0].size[1], settings.min_coverage, what)
+    lifted = Lifted(times, fps, 1.0, hands, tuple(chosen), tuple(offsets))
     if not runs(lifted.seen):
         raise InputError(
             f"{what}: the hand is never seen for {LEAST_FRAMES} frames on end", code="hands.quality"
@@ -209,8 +185,6 @@ def _of(film: Landmarks, side: str, what: str) -> Hand:
 def _tool(numbers: Sequence[float]) -> tuple[F64, F64] | None:
     if not numbers:
         return None
-    if len(numbers) != 7:
-        raise InputError("--tool needs 7 numbers: X,Y,Z,QW,QX,QY,QZ of the robot's tool in the hand's")
     values = np.array(numbers, np.float64)
     return quaternion_to_matrix(values[3:]), values[:3]
 

@@ -12,19 +12,11 @@ from recap.errors import InputError
 from recap.hands.tool import Event, Mask, ToolPath, gaps, palm_length, usable
 from recap.types import F64
 
-
-@dataclass(frozen=True)
-class Limits:
-    """A film beyond one of these is refused."""
-
-    coverage: float = 0.5  # least share of frames with the hand
-    jitter_mm: float = 15.0
-    error_px: float = 15.0  # at 640 px of width
-    palm_mm: tuple[float, float] = (
-        55.0,
-        130.0,
-    )  # wrist to the knuckle of the middle finger: a child to a giant
-    palm_spread: float = 0.25  # of the palm's length: it is of bone
+# A film beyond one of these is refused.
+MAX_JITTER_MM = 15.0
+MAX_ERROR_PX = 15.0  # at 640 px of width
+PALM_MM = 55.0, 130.0  # wrist to the knuckle of the middle finger: a child to a giant
+MAX_PALM_SPREAD = 0.25  # of the palm's length: it is of bone
 
 
 @dataclass(frozen=True)
@@ -105,11 +97,11 @@ def turn_jitter(rotations: F64, seen: Mask) -> float:
     return float(np.degrees(np.sqrt((deviation**2).sum())))
 
 
-def refuse_poor(found: Mapping[str, Quality], width: int, limits: Limits, what: str) -> None:
+def refuse_poor(found: Mapping[str, Quality], width: int, min_coverage: float, what: str) -> None:
     """One line on the first figure that is beyond its limit."""
     for side, quality in found.items():
-        low, high = limits.palm_mm
-        most_px = limits.error_px * width / 640
+        low, high = PALM_MM
+        most_px = MAX_ERROR_PX * width / 640
         hint = "wrong calibration or hand size: calibrate again, or give --hand-size"
         checks = (
             (
@@ -117,22 +109,22 @@ def refuse_poor(found: Mapping[str, Quality], width: int, limits: Limits, what: 
                 f"is {quality.error_px:.1f} px off where it is seen, more than {most_px:.1f}: {hint}",
             ),
             (
-                quality.coverage >= limits.coverage,
+                quality.coverage >= min_coverage,
                 f"is seen in {quality.coverage:.0%} of the frames, less than "
-                f"{limits.coverage:.0%}: film it closer, in better light, with no frame without it",
+                f"{min_coverage:.0%}: film it closer, in better light, with no frame without it",
             ),
             (
                 not np.isfinite(quality.palm_mm) or low <= quality.palm_mm <= high,
                 f"has a palm of {quality.palm_mm:.0f} mm, not {low:.0f} to {high:.0f}: {hint}",
             ),
             (
-                not quality.palm_spread > limits.palm_spread,
-                f"changes its size by {quality.palm_spread:.0%}, more than {limits.palm_spread:.0%}: {hint}",
+                not quality.palm_spread > MAX_PALM_SPREAD,
+                f"changes its size by {quality.palm_spread:.0%}, more than {MAX_PALM_SPREAD:.0%}: {hint}",
             ),
             (
-                not quality.jitter_mm > limits.jitter_mm,
+                not quality.jitter_mm > MAX_JITTER_MM,
                 f"trembles by {quality.jitter_mm:.1f} mm a frame, more than "
-                f"{limits.jitter_mm:.1f}: film it closer, in better light, or with a second camera",
+                f"{MAX_JITTER_MM:.1f}: film it closer, in better light, or with a second camera",
             ),
         )
         for good, words in checks:

@@ -13,9 +13,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from recap.hands.settings import Finger
 from recap.types import F64
 
-Finger: TypeAlias = Literal["index", "middle"]
 Mask: TypeAlias = NDArray[np.bool_]
 
 N_LANDMARKS = 21

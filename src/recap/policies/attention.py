@@ -14,7 +14,7 @@ from recap.errors import InputError
 from recap.policies.config import SamplingConfig
 from recap.policies.layout import Layout
 from recap.policies.model import Batch, SlotModel
-from recap.policies.policy import Generators, TrainedPolicy, WamPolicy
+from recap.policies.policy import Generators, TrainedPolicy
 from recap.types import ActionChunk, Conditioning, Observation
 
 ACTION = "action"  # the slot that looks
@@ -185,7 +185,7 @@ def _look(attn: Any, hidden: Tensor, rows: slice, allowed: Tensor | None, rope: 
     return weights, attn.to_out[0](out).float()
 
 
-class WatchedPolicy(WamPolicy):
+class WatchedPolicy(TrainedPolicy):
     """The same policy with parts of its attention blocked, or noted; everything else is shared."""
 
     def __init__(self, policy: TrainedPolicy, masks: Sequence[Mask] = (), *, note: bool = False) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from recap.policies.autoencoder import FrameEncoder
 from recap.policies.config import NetworkConfig, Pi0NetworkConfig, Pi05NetworkConfig, PolicyConfig
 from recap.policies.model import SlotModel
-from recap.policies.policy import RetrievalStamp, Statistics, TrainedPolicy, VlaPolicy, WamPolicy
 from recap.policies.vla import Pi05ActionModel, VisionLanguageActionModel
 from recap.policies.wam import WorldActionModel
 
@@ -24,12 +22,3 @@ def model_class(config: PolicyConfig) -> type[WorldActionModel] | type[VisionLan
 def build_model(config: PolicyConfig) -> SlotModel:
     """With fresh weights."""
     return model_class(config)(config)
-
-
-def build_policy(
-    model: SlotModel, statistics: Statistics, stamp: RetrievalStamp, encoder: FrameEncoder | None
-) -> TrainedPolicy:
-    """The model made usable; the autoencoder is of those that see latents."""
-    if model.config.network.sees_pixels:
-        return VlaPolicy(model, statistics, stamp)
-    return WamPolicy(model, statistics, stamp, encoder)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from recap import config as configs
 from recap.errors import DatasetError, InputError, did_you_mean
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder
-from recap.policies.backbones import MODELS, build_model, build_policy
+from recap.policies.backbones import MODELS, build_model
 from recap.policies.config import PolicyConfig
 from recap.policies.network import load_strictly
 from recap.policies.policy import RetrievalStamp, Statistics, TrainedPolicy
@@ -162,7 +162,7 @@ def from_pretrained(source: str | Path, device: str = "cpu") -> TrainedPolicy:
         if which not in tables:
             raise DatasetError(f"checkpoint {path} has an unknown weight 'statistics.{key}': it is damaged")
         tables[which][slot] = value.numpy().astype(np.float32)
-    return build_policy(model.to(device), Statistics(tables["mean"], tables["std"]), stamp, encoder)
+    return TrainedPolicy(model.to(device), Statistics(tables["mean"], tables["std"]), stamp, encoder)
 
 
 def _check_weights(path: Path, digest: str | None) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, TypeAlias
 
+import numpy as np
+
 from recap import config as configs
+from recap.body import Body
 from recap.errors import InputError, one_of
-from recap.policies.encodings import Encoding
 from recap.robot import RobotSpec
+from recap.types import F32
 
 Inputs: TypeAlias = Literal["I", "S", "I+S"]
 INPUTS = ("I", "S", "I+S")
@@ -106,6 +108,7 @@ class NetworkConfig(AnyNetworkConfig):
     encoder_hidden_states_channels: int = 1024
     time_scale: float = 1000.0  # of the noise level, before it is embedded
     coordinates: bool = False  # channels that say where a latent lies, as rotary positions do not
+    beside: bool = False  # a predicted image has the present one of its camera beside it, as channels
 
     @property
     def patch(self) -> int:
@@ -252,7 +255,7 @@ class PolicyConfig:
             raise InputError(f"chunk_size {self.chunk_size} holds no action: give 1 or more")
         if self.n_objects < 1:
             raise InputError(f"n_objects {self.n_objects} leaves nothing to act on: give 1 or more")
-        if self.relative_object_poses and self.encoding.is_planar:
+        if self.relative_object_poses and self.is_planar:
             raise InputError("relative_object_poses is for poses in space: set it to false")
         if not self.retrieval and self.residual:
             raise InputError(
@@ -283,10 +286,14 @@ class PolicyConfig:
                 f"and image.size to a multiple of {patch}"
             )
 
-    @cached_property
-    def encoding(self) -> Encoding:
-        """How robot and objects are written as numbers."""
-        return Encoding(self.robot, self.relative, self.n_objects)
+    @property
+    def is_planar(self) -> bool:
+        """Whether its object and goal are poses of the plane."""
+        return self.robot.object_kind == "pose2"
+
+    def origin(self, body: Body, now: F32) -> F32:
+        """What is subtracted from every step of a chunk, given or predicted: (..., d)."""
+        return body.origin(now) if self.relative else np.zeros_like(now)
 
     @property
     def action_dim(self) -> int:

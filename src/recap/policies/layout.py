@@ -10,7 +10,7 @@ from torch import Tensor
 
 from recap.errors import InputError
 from recap.policies.config import PolicyConfig
-from recap.policies.vectors import letters_of
+from recap.policies.vectors import numbers_of, width_of
 
 Kind: TypeAlias = Literal["image", "vector"]
 
@@ -107,7 +107,7 @@ class Layout:
 
 def build_layout(config: PolicyConfig) -> Layout:
     """The table of slots that a config asks for."""
-    image, widths = config.image, {name: len(letters) for name, letters in letters_of(config).items()}
+    image, widths = config.image, {name: width_of(parts) for name, parts in numbers_of(config).items()}
 
     def seen(name: str, cameras: tuple[str, ...], **marks: bool) -> list[Slot]:
         return [Slot(f"{name}/{c}", "image", **marks) for c in cameras] if config.sees else []

@@ -239,10 +239,11 @@ class LeanSampler:
         modulation, last = self._modulations(levels, steps[:-1])
         crosses = self._crosses(batch)
         fixed = self._embed(frames[:, :, :n_given], given[:, :n_given])
+        beside = frames[:, model.layout.channels :, n_given:]  # the same at every step; perhaps none
         moving = dict(noise)
         for i, (at, following) in enumerate(pairwise(steps)):
             here = [*modulation[:, i], last[i]]
-            x, normed = self._enter(moving, fixed, here[0])
+            x, normed = self._enter(moving, fixed, beside, here[0])
             for j, weights in enumerate(self.weights):
                 final = j == len(self.weights) - 1
                 x, normed = self.block(
@@ -263,7 +264,7 @@ class LeanSampler:
         return moving
 
     def _to_tokens(
-        self, moving: dict[str, Tensor], fixed: Tensor, modulation: Tensor
+        self, moving: dict[str, Tensor], fixed: Tensor, beside: Tensor, modulation: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The tokens of given slots and of what is denoised, and the same normalised for the first block."""
         layout = self.model.layout
@@ -271,7 +272,7 @@ class LeanSampler:
             layout.write(moving[s.name]) if s.kind == "vector" else moving[s.name]
             for s in self.model.denoised
         ]
-        frames = torch.stack(parts, dim=2)
+        frames = torch.cat([torch.stack(parts, dim=2), beside], dim=1)
         x = torch.cat([fixed, self._embed(frames, frames.new_zeros(len(frames), len(parts)))], dim=1)
         return x, _modulated(x, modulation)
 

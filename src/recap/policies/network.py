@@ -14,25 +14,6 @@ from recap.errors import DatasetError
 from recap.features.pretrained import find_model
 from recap.policies.config import NetworkConfig
 
-NANO = NetworkConfig()
-TINY = NetworkConfig(
-    num_attention_heads=2, attention_head_dim=32, num_layers=2, text_embed_dim=64, adaln_lora_dim=16
-)
-COSMOS_2B = NetworkConfig(
-    num_attention_heads=16,
-    attention_head_dim=128,
-    num_layers=28,
-    text_embed_dim=1024,
-    adaln_lora_dim=256,
-    max_size=(128, 240, 240),
-    rope_scale=(1.0, 3.0, 3.0),
-    concat_padding_mask=True,
-    use_crossattn_projection=True,
-    crossattn_proj_in_channels=100_352,
-    encoder_hidden_states_channels=1024,
-    time_scale=1.0,
-)
-COSMOS_HUB = "nvidia/Cosmos-Predict2.5-2B@diffusers/base/post-trained"
 WAVES = (1, 2, 4)  # half periods of a coordinate across a latent frame
 N_COORDINATES = 2 + 4 * len(WAVES)
 # What shapes of weights alone do not tell.
@@ -44,13 +25,16 @@ def build_network(config: NetworkConfig, channels: int) -> nn.Module:
     from diffusers import CosmosTransformer3DModel
 
     values = asdict(config)
-    del values["time_scale"], values["coordinates"]
+    del values["time_scale"], values["coordinates"], values["beside"]
     # The padding mask is a channel after the condition mask. diffusers would resize it with torchvision,
     # which is no dependency of ours: the channel is counted as an input and given by `call_network`.
     values["concat_padding_mask"] = False
     extra = (2 if config.concat_padding_mask else 1) + N_COORDINATES * config.coordinates
     network: nn.Module = CosmosTransformer3DModel(
-        in_channels=channels + extra, out_channels=channels, extra_pos_embed_type=None, **values
+        in_channels=channels * (1 + config.beside) + extra,
+        out_channels=channels,
+        extra_pos_embed_type=None,
+        **values,
     )
     return network
 

@@ -16,39 +16,6 @@ from recap.features.pretrained import find_model, load_tokenizer, optional_modul
 from recap.policies.config import Pi0NetworkConfig
 from recap.policies.network import load_strictly, read_part, read_weights
 
-PI0_TINY = Pi0NetworkConfig()
-PI0_DEBUG = Pi0NetworkConfig(
-    num_layers=2,
-    num_attention_heads=2,
-    prefix_dim=64,
-    prefix_mlp_dim=128,
-    expert_dim=64,
-    expert_mlp_dim=128,
-    vision_layers=1,
-    vision_heads=2,
-    vision_dim=64,
-    vision_mlp_dim=128,
-    vision_patch=8,
-    n_words=64,
-    n_text_tokens=8,
-)
-PI0_BASE = Pi0NetworkConfig(
-    num_layers=18,
-    num_attention_heads=8,
-    num_key_value_heads=1,
-    attention_head_dim=256,
-    prefix_dim=2048,
-    prefix_mlp_dim=16_384,
-    expert_dim=1024,
-    expert_mlp_dim=4096,
-    vision_layers=27,
-    vision_heads=16,
-    vision_dim=1152,
-    vision_mlp_dim=4304,
-    vision_patch=14,
-    n_words=257_152,
-    n_text_tokens=48,
-)
 # Published name -> ours, in this order. A LeRobot policy has `model.` before each.
 NAMES = (
     (r"^model\.(?=paligemma_with_expert|action_|time_mlp|state_proj)", ""),

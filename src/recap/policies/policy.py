@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -61,16 +60,28 @@ def change_deviations(statistics: Statistics, model: SlotModel) -> dict[str, Ten
     return {name: torch.from_numpy(statistics.std[name]).view(-1, 1, 1) for name in slots}
 
 
-class TrainedPolicy(ABC):
-    """A trained model with all it needs to be used; backbones differ in how they see."""
+class TrainedPolicy:
+    """A trained model with all it needs to be used.
 
-    encoder: FrameEncoder | None = None
+    Args:
+        encoder: the autoencoder of a policy that sees latents; others see pixels, or nothing.
+    """
 
-    def __init__(self, model: SlotModel, statistics: Statistics, stamp: RetrievalStamp) -> None:
+    def __init__(
+        self,
+        model: SlotModel,
+        statistics: Statistics,
+        stamp: RetrievalStamp,
+        encoder: FrameEncoder | None = None,
+    ) -> None:
         self.model = model.eval()
         self.config: PolicyConfig = model.config
         self.statistics = statistics
         self.stamp = stamp
+        self.encoder = None if encoder is None else encoder.eval()
+        self._lean: tuple[object, LeanSampler] | None = None
+        if self.config.sees and encoder is None and not self.config.network.sees_pixels:
+            raise InputError("the policy sees images and has no autoencoder: give one")
         model.deviations = change_deviations(statistics, model)
         self._encode_tasks = model.task_encoder(self.config)
         self._words: dict[str, Tensor] = {}
@@ -79,17 +90,26 @@ class TrainedPolicy(ABC):
                 if slot.name not in table or table[slot.name].shape != (slot.width,):
                     raise InputError(f"the policy's statistics lack slot '{slot.name}': train it again")
 
-    @abstractmethod
     def encode_pictures(self, pictures: U8) -> F32:
-        """What image slots hold of canonical images (n, h, w, 3)."""
+        """What image slots hold of canonical images (n, h, w, 3): latents, or pixels in -1…1."""
+        if self.encoder is None:
+            return np.asarray(to_pixels(pictures).numpy(), np.float32)
+        return self.encoder.encode_images(pictures)
 
-    @abstractmethod
     def decode_frames(self, latents: F32 | Tensor) -> U8:
         """Pictures (n, h, w, 3), in the canonical frame, of what image slots hold."""
+        if self.encoder is None:
+            return to_bytes(torch.as_tensor(latents))
+        return self.encoder.decode_images(latents)
 
     def sample(self, batch: Batch, noise: dict[str, Tensor], config: SamplingConfig) -> dict[str, Tensor]:
-        """Each denoised slot, from noise."""
-        return self.model.sample(batch, noise, config)
+        """Each denoised slot, from noise; a Cosmos network is sampled by what is faster than itself."""
+        if not isinstance(self.model, WorldActionModel):
+            return self.model.sample(batch, noise, config)
+        weights = (self.device, sum(p._version for p in self.model.parameters()))
+        if self._lean is None or self._lean[0] != weights:
+            self._lean = (weights, LeanSampler.of(self.model))
+        return self._lean[1](batch, noise, config)
 
     def outcome(self, batch: Batch, action: Tensor, noise: dict[str, Tensor]) -> dict[str, Tensor]:
         """What comes of normalised chunks (B, width): each denoised slot, the action as it is given.
@@ -244,53 +264,6 @@ class TrainedPolicy(ABC):
             each = [self.model.draw_noise(1, one, cpu) for one in generator]
             noise = {name: torch.cat([one[name] for one in each]) for name in each[0]}
         return {name: value.to(self.device) for name, value in noise.items()}
-
-
-class WamPolicy(TrainedPolicy):
-    """A world-action model, which sees latents of an autoencoder."""
-
-    def __init__(
-        self,
-        model: SlotModel,
-        statistics: Statistics,
-        stamp: RetrievalStamp,
-        encoder: FrameEncoder | None = None,
-    ) -> None:
-        super().__init__(model, statistics, stamp)
-        self.encoder = None if encoder is None else encoder.eval()
-        if self.config.sees and encoder is None:
-            raise InputError("the policy sees images and has no autoencoder: give one")
-        self._lean: tuple[object, LeanSampler] | None = None
-
-    def sample(self, batch: Batch, noise: dict[str, Tensor], config: SamplingConfig) -> dict[str, Tensor]:
-        """As the model samples, faster."""
-        assert isinstance(self.model, WorldActionModel)
-        weights = (self.device, sum(p._version for p in self.model.parameters()))
-        if self._lean is None or self._lean[0] != weights:
-            self._lean = (weights, LeanSampler.of(self.model))
-        return self._lean[1](batch, noise, config)
-
-    def encode_pictures(self, pictures: U8) -> F32:
-        """Latents (n, c, h, w) of canonical images."""
-        assert self.encoder is not None
-        return self.encoder.encode_images(pictures)
-
-    def decode_frames(self, latents: F32 | Tensor) -> U8:
-        """Pictures (n, h, w, 3), in the canonical frame."""
-        assert self.encoder is not None
-        return self.encoder.decode_images(latents)
-
-
-class VlaPolicy(TrainedPolicy):
-    """A vision-language-action model, which sees pixels."""
-
-    def encode_pictures(self, pictures: U8) -> F32:
-        """Pixels (n, 3, h, w) in -1…1."""
-        return np.asarray(to_pixels(pictures).numpy(), np.float32)
-
-    def decode_frames(self, latents: F32 | Tensor) -> U8:
-        """The inverse of `encode_pictures`."""
-        return to_bytes(torch.as_tensor(latents))
 
 
 def _image(observation: Observation, camera: str) -> U8:

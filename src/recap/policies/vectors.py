@@ -1,15 +1,109 @@
-"""The numbers that go into the vector slots: the same function for training and inference."""
+"""The numbers of the vector slots: what each of them is, and the function that fills them everywhere."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from recap.body import RELATIVE
+from recap.body import KINDS, RELATIVE_KINDS, TURN, Body, Kind
 from recap.errors import InputError
+from recap.geometry import into_frame
+from recap.geometry3 import quaternion_to_rotation6
 from recap.policies.config import PolicyConfig
+from recap.robot import POSE_SIZES
 from recap.types import F32, F64, Conditioning
+
+# The robot's kinds, and what objects are written with besides: cosine and sine of an angle, and whether
+# something is there.
+WRITTEN: Mapping[str, Kind] = {**KINDS, "direction": Kind(least=TURN), "mark": Kind(least=TURN)}
+POSE_IN_SPACE = (("position", 3), ("rotation6d", 6), ("mark", 1))
+MARK = 9  # where in it the mark is
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Some numbers of a slot that belong together."""
+
+    kind: str  # of WRITTEN
+    size: int
+    relative: bool = False  # to where the robot or an object is
+    thing: int | None = None  # which object in space they are of, counted within the slot
+
+    @property
+    def least(self) -> float:
+        """The deviation that they are divided by at least, in metres and radians."""
+        return WRITTEN[self.kind].least[self.relative]
+
+
+def numbers_of(config: PolicyConfig, relative: bool = True) -> dict[str, tuple[Numbers, ...]]:
+    """What each vector slot holds.
+
+    Args:
+        relative: False: were nothing relative to where robot and objects are now.
+    """
+    robot, horizon, from_now = config.robot, config.chunk_size, relative and config.relative
+    chunk = _of_body(robot.act, (robot.measured >= 0) & from_now)
+    objects, then = _of_objects(config), _of_objects(config, at_end=True)
+    shown = objects + _of_objects(config, at_end=True, first=config.n_objects)
+    if relative and config.relative_object_poses:
+        shown = tuple(replace(part, relative=part.relative or part.kind == "position") for part in shown)
+    return {
+        "retrieved_proprio": _of_body(robot.body, from_now) * horizon + shown,
+        "retrieved_action": chunk * horizon + (Numbers("mark", horizon),),
+        "proprio": _of_body(robot.body) + objects,
+        "action": (_of_body(robot.act, True) if config.residual else chunk) * horizon,
+        "future_proprio": _of_body(robot.body) + then,
+    }
+
+
+def spans(parts: Iterable[Numbers]) -> Iterator[tuple[Numbers, slice]]:
+    """Each with its columns."""
+    at = 0
+    for part in parts:
+        yield part, slice(at, at + part.size)
+        at += part.size
+
+
+def things_of(parts: Iterable[Numbers]) -> dict[int, int]:
+    """Object in space -> its first column."""
+    found: dict[int, int] = {}
+    for part, at in spans(parts):
+        if part.thing is not None:
+            found.setdefault(part.thing, at.start)
+    return found
+
+
+def width_of(parts: Iterable[Numbers]) -> int:
+    """How many numbers there are."""
+    return sum(part.size for part in parts)
+
+
+def _of_body(body: Body, from_now: bool | NDArray[np.bool_] = False) -> tuple[Numbers, ...]:
+    """Args: from_now: which numbers are relative to where the robot is now, as changes always are."""
+    relative = np.broadcast_to(from_now, body.size) | body.changes
+    return tuple(
+        Numbers(f.kind, f.size, f.kind in RELATIVE_KINDS and bool(relative[at.start])) for f, at in body.spans
+    )
+
+
+def _of_objects(config: PolicyConfig, at_end: bool = False, first: int = 0) -> tuple[Numbers, ...]:
+    """Of objects and goal, as `_state` writes them, or of objects at a chunk's end, as `pose_of` does."""
+    if not config.measures:
+        return ()
+    if config.is_planar:
+        pose = (Numbers("position", 2), Numbers("direction", 2))
+        tool = Numbers("position", 2, True)
+        known = (*pose, *pose, Numbers("direction", 2), tool, tool, Numbers("direction", 2, True))
+        return pose if at_end else known
+    away = 0 if at_end else len(config.robot.body.positions)
+    found: list[Numbers] = []
+    for thing in range(first, first + config.n_objects):
+        found += [Numbers(kind, size, False, thing) for kind, size in POSE_IN_SPACE]
+        found += [Numbers("position", 3, True, thing)] * away
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -23,7 +117,7 @@ class Vectors:
 
 def vectors_of(given: Conditioning, config: PolicyConfig) -> Vectors:
     """What is known at test time, of the first match."""
-    horizon, encoding, robot = config.chunk_size, config.encoding, config.robot
+    horizon, robot = config.chunk_size, config.robot
     if given.actions.shape[1:] != (horizon, config.action_dim) or given.now.shape != (config.proprio_dim,):
         raise InputError(
             f"a chunk of {given.actions.shape[1]} × {given.actions.shape[2]} with {len(given.now)}-D proprio "
@@ -31,26 +125,24 @@ def vectors_of(given: Conditioning, config: PolicyConfig) -> Vectors:
             "use the retrieval it was trained with"
         )
     here = robot.hold(given.now).astype(np.float32)
-    origin = encoding.origin(robot.act, here)
+    origin = config.origin(robot.act, here)
     state = _state(given.now, given.object_now, given.goal_now, given.frame, config)
     vectors = {"proprio": np.concatenate([given.now, state])}
-    if given.is_empty:
-        base = np.repeat(here[None], horizon, axis=0)
-        return Vectors({key: value.astype(np.float32) for key, value in vectors.items()}, base, origin)
-    if config.retrieval:
-        goal, proprio, now = given.goals[0], given.proprio[0], given.now
+    base = np.repeat(here[None], horizon, axis=0)
+    if not given.is_empty:
+        base = given.actions[0]
+    if config.retrieval and not given.is_empty:
+        goal, proprio = given.goals[0], given.proprio[0]
         then = _state(proprio[0], given.objects[0, 0], goal, given.frames[0], config)
-        rows = (proprio - encoding.origin(robot.body, now)).ravel()
-        last = _pose(given.objects[0, -1], config)
+        rows = (proprio - config.origin(robot.body, given.now)).ravel()
+        last = pose_of(given.objects[0, -1], config)
         if config.relative_object_poses:
-            seen = _pose(given.object_now, config)
+            seen = pose_of(given.object_now, config)
             then, last = _from(seen, then, config.n_objects), _from(seen, last, config.n_objects)
         vectors["retrieved_proprio"] = np.concatenate([rows, then, last])
         steps = (given.actions[0] - origin).ravel()
         vectors["retrieved_action"] = np.concatenate([steps, given.valid[0]])
-    return Vectors(
-        {key: value.astype(np.float32) for key, value in vectors.items()}, given.actions[0], origin
-    )
+    return Vectors({key: value.astype(np.float32) for key, value in vectors.items()}, base, origin)
 
 
 def targets_of(
@@ -64,53 +156,58 @@ def targets_of(
         object_pose: (d,) at the chunk's end.
     """
     action = actions - (moment.base if config.residual else moment.origin)
-    future = np.concatenate([proprio, _pose(object_pose, config)])
+    future = np.concatenate([proprio, pose_of(object_pose, config)])
     return {"action": action.ravel().astype(np.float32), "future_proprio": future.astype(np.float32)}
 
 
-def letters_of(config: PolicyConfig) -> dict[str, str]:
-    """What each number of each vector slot is."""
-    encoding, robot, horizon = config.encoding, config.robot, config.chunk_size
-    act, chunk = robot.act.letters, encoding.chunk_letters(robot.act)
-    state, pose = _object_letters(config)
-    objects = (state + pose).translate(RELATIVE) if config.relative_object_poses else state + pose
-    return {
-        "retrieved_proprio": encoding.chunk_letters(robot.body) * horizon + objects,
-        "retrieved_action": chunk * horizon + "." * horizon,
-        "proprio": robot.body.letters + state,
-        "action": (act.translate(RELATIVE) if config.residual else chunk) * horizon,
-        "future_proprio": robot.body.letters + pose,
-    }
+def _state(now: F32, objects: F64, goal: F64, frame: F64, config: PolicyConfig) -> F64:
+    """Objects (d,) and goal as a policy is given them; nothing for one that is given no poses."""
+    if not config.measures:
+        return np.zeros(0)
+    if config.is_planar:
+        if len(objects) != 3 or len(goal) != 3:
+            raise InputError(
+                "the policy needs the poses of object and goal, and they are not known: use inputs I"
+            )
+        turn = objects[2] + frame[2]
+        tool = into_frame(objects, np.asarray(now[:2], np.float64))
+        from_goal = np.array([*into_frame(goal, objects[:2]), objects[2] - goal[2]])
+        return np.concatenate(
+            [_planar(objects), _planar(goal), [np.cos(turn), np.sin(turn)], tool, _planar(from_goal)]
+        )
+    # Each object's pose, whether it is there, and where it lies from each tool.
+    poses = pose_of(objects, config).reshape(config.n_objects, -1)
+    body, starts = np.asarray(now, np.float64), config.robot.body.positions
+    if not starts:
+        return poses.ravel()
+    tools = np.concatenate([body[start : start + 3] for start in starts])
+    away = (np.tile(poses[:, :3], len(starts)) - tools) * poses[:, -1:]
+    return np.concatenate([poses, away], axis=1).ravel()
 
 
-def retrieved_letters(config: PolicyConfig) -> dict[str, str]:
-    """The same of the slots of what was retrieved, were nothing relative to now."""
-    robot, horizon = config.robot, config.chunk_size
-    return {
-        "retrieved_proprio": robot.body.letters * horizon + "".join(_object_letters(config)),
-        "retrieved_action": robot.act.letters * horizon + "." * horizon,
-    }
-
-
-def _object_letters(config: PolicyConfig) -> tuple[str, str]:
-    """Of a state and of a pose; nothing for a policy that is given no poses."""
-    encoding = config.encoding
-    return (encoding.state_letters, encoding.pose_letters) if config.measures else ("", "")
+def pose_of(objects: F64, config: PolicyConfig) -> F64:
+    """Objects (d,) as a policy predicts them; nothing for one that is given no poses."""
+    if not config.measures:
+        return np.zeros(0)
+    if config.is_planar:
+        return _planar(objects)
+    poses = np.asarray(objects, np.float64).reshape(-1, POSE_SIZES["pose3"])[: config.n_objects]
+    there = np.flatnonzero(poses[:, 3:].any(axis=1))  # a pose without a turn stands for no object
+    out = np.zeros((config.n_objects, MARK + 1))
+    if len(there):
+        out[there, :3] = poses[there, :3]
+        out[there, 3:MARK] = quaternion_to_rotation6(poses[there, 3:])
+        out[there, MARK] = 1.0
+    return out.ravel()
 
 
 def _from(here: F64, then: F64, n_objects: int) -> F64:
     """Objects in space relative to where they are now, pose by pose; one that is not there now as it is."""
     rows, now = then.reshape(n_objects, -1).copy(), here.reshape(n_objects, -1)
-    rows[:, :9] -= now[:, :9] * now[:, 9:] * rows[:, 9:10]
+    rows[:, :MARK] -= now[:, :MARK] * now[:, MARK:] * rows[:, MARK : MARK + 1]
     return rows.ravel()
 
 
-def _pose(things: F64, config: PolicyConfig) -> F64:
-    return config.encoding.pose(things) if config.measures else np.zeros(0)
-
-
-def _state(now: F32, things: F64, goal: F64, frame: F64, config: PolicyConfig) -> F64:
-    """Objects and goal; nothing for a policy that does not measure."""
-    if not config.measures:
-        return np.zeros(0)
-    return config.encoding.state(now, things, goal, frame)
+def _planar(pose: F64) -> F64:
+    """A pose of the plane as x, y, cos, sin."""
+    return np.array([pose[0], pose[1], np.cos(pose[2]), np.sin(pose[2])])

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from recap.errors import InputError
 from recap.features.language import ContentWords, HashedWords, TextEncoder, make_text_encoder
 from recap.policies.config import NetworkConfig, PolicyConfig
+from recap.policies.layout import present_slot
 from recap.policies.lean import fast_attention, make_lean
 from recap.policies.model import Batch, SlotModel, TaskEncoder
 from recap.policies.network import build_network, call_network, load_pretrained_network, text_width
@@ -94,7 +95,7 @@ class WorldActionModel(SlotModel):
     def assemble(
         self, batch: Batch, moving: dict[str, Tensor], level: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The sequence (B, c, T, h, w), which slots are given (B, T), and their noise levels (B, T).
+        """The sequence (B, c or 2c, T, h, w), which slots are given (B, T), and their noise levels (B, T).
 
         A conditioning slot that is absent is not zeros in disguise: it is marked as not given, at full noise.
         """
@@ -116,7 +117,20 @@ class WorldActionModel(SlotModel):
             frames.append(self.layout.write(value) if slot.kind == "vector" else value)
             given.append(here)
             levels.append(at)
-        return torch.stack(frames, dim=2), torch.stack(given, dim=1), torch.stack(levels, dim=1)
+        sequence = torch.stack(frames, dim=2)
+        if self.sizes.beside:
+            sequence = torch.cat([sequence, self._beside(batch, sequence)], dim=1)
+        return sequence, torch.stack(given, dim=1), torch.stack(levels, dim=1)
+
+    def _beside(self, batch: Batch, sequence: Tensor) -> Tensor:
+        """Of each predicted image the present one, where it is shown; zeros beside every other slot."""
+        found = torch.zeros_like(sequence)
+        for i, slot in enumerate(self.layout.slots):
+            if slot.denoised and slot.kind == "image":
+                now = present_slot(slot.name)
+                here = batch.present[:, self.layout.index(now)].view(-1, 1, 1, 1)
+                found[:, :, i] = batch.values[now] * here
+        return found
 
 
 def _sizes(config: PolicyConfig) -> NetworkConfig:

@@ -2,23 +2,28 @@
 
 derived/<fingerprint>/table.json names what made them; beside it are safetensors files, each named by its hash
 and never changed, that describe some episodes each. A row belongs to an episode id and the hash of its
-content.
+content. derived/rows-<fingerprint>/ holds the rows of a large pool as one retrieval compares them, see
+`recap.retrieval.rows`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recap.errors import DatasetError
-from recap.pool.files import Files, is_intact, sealed, sha256, unsealed
+from recap.pool.files import Files, RemoteFiles, is_intact, sealed, sha256, unsealed
 from recap.types import F32, Descriptors, Episode
 
 if TYPE_CHECKING:
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
 
 N_TOGETHER = 256  # episodes described before they are written down
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+_KINDS = {"U8": "<u1", "I64": "<i8", "F32": "<f4", "F64": "<f8"}
 log = logging.getLogger("recap.pool")
 
 
@@ -82,47 +88,28 @@ def assemble(describer: Describer, ids: Sequence[str], rows: Sequence[Mapping[st
     return Descriptors(describer.fingerprint, tuple(ids), np.cumsum(lengths, dtype=np.int64), terms)
 
 
+def picked(found: Descriptors, ids: Sequence[str] | None) -> Descriptors:
+    """Those of some episodes, in this order; of all where none are named."""
+    if ids is None:
+        return found
+    number_of = {name: i for i, name in enumerate(found.episode_ids)}
+    spans = [slice(*found.starts[number_of[name] : number_of[name] + 2]) for name in ids]
+    lengths = [span.stop - span.start for span in spans]
+    terms = {
+        term: np.concatenate([values[:0], *(values[span] for span in spans)])
+        for term, values in found.terms.items()
+    }
+    return Descriptors(found.fingerprint, tuple(ids), np.cumsum([0, *lengths], dtype=np.int64), terms)
+
+
 @dataclass(slots=True)
 class _Table:
     """What is in memory of one fingerprint."""
 
     rows: dict[tuple[str, str], Mapping[str, F32]] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
-    keys: tuple[tuple[str, str], ...] = ()  # what `last` describes
-    last: Descriptors | None = None
-    space: dict[str, F32] = field(default_factory=dict)  # the arrays of `last`, with space for more rows
-
-    def lay_out(self, describer: Describer, wanted: tuple[tuple[str, str], ...]) -> Descriptors:
-        """Rows end to end; where rows were only added at the end, only these are copied."""
-        done = len(self.keys) if self.last is not None and wanted[: len(self.keys)] == self.keys else 0
-        rows = [self.rows[key] for key in wanted[done:]]
-        starts = np.zeros(len(wanted) + 1, np.int64)
-        if done and self.last is not None:
-            starts[: done + 1] = self.last.starts
-        lengths = [len(next(iter(row.values()), ())) for row in rows]
-        starts[done + 1 :] = starts[done] + np.cumsum(lengths, dtype=np.int64)
-        terms = {}
-        moved = not done
-        for term, width in describer.dims.items():
-            space = self.space.get(term)
-            if not done or space is None or len(space) < starts[-1]:
-                larger = np.empty((int(starts[-1] * 1.25) + 64, width), np.float32)
-                if done and space is not None:
-                    larger[: starts[done]] = space[: starts[done]]
-                space = self.space[term] = larger
-                moved = True
-            for i, row in enumerate(rows, done):
-                space[starts[i] : starts[i + 1]] = row[term]
-            terms[term] = space[: starts[-1]]
-            terms[term].flags.writeable = False
-        # Rows become views of the long arrays, so that memory holds everything once.
-        first = 0 if moved else done
-        for i, key in enumerate(wanted[first:], first):
-            a, b = starts[i], starts[i + 1]
-            self.rows[key] = {term: values[a:b] for term, values in terms.items()}
-        ids = tuple(name for name, _ in wanted)
-        self.keys, self.last = wanted, Descriptors(describer.fingerprint, ids, starts, terms)
-        return self.last
+    skipped: set[str] = field(default_factory=set)  # of these, what is not held in memory
+    last: tuple[tuple[tuple[str, str], ...], Descriptors] | None = None  # of all of a version
 
 
 class Derived:
@@ -137,18 +124,83 @@ class Derived:
         """Forget everything read."""
         self._tables.clear()
 
-    def descriptors(self, view: LiveView, describer: Describer) -> Descriptors:
-        """Every frame of a version; only episodes that no file describes yet are computed."""
+    def descriptors(
+        self, view: LiveView, describer: Describer, ids: Sequence[str] | None = None
+    ) -> Descriptors:
+        """Every frame of a version, or of some episodes of it; what no file describes yet is computed."""
         with self._lock:
             table = self._tables.setdefault(describer.fingerprint, _Table())
-            wanted = tuple((name, view.digests[name]) for name in view.episode_ids)
-            if table.last is not None and table.keys == wanted:
-                return table.last
+            wanted = tuple((name, view.digests[name]) for name in (view.episode_ids if ids is None else ids))
+            if table.last is not None and table.last[0] == wanted:
+                return table.last[1]
             if any(key not in table.rows for key in wanted):
                 self._check_owner(describer)
                 self._read_new(table, describer)
+                if sum(key not in table.rows for key in wanted) > N_TOGETHER and table.skipped:
+                    table.read, table.skipped = table.read - table.skipped, set()
+                    self._read_new(table, describer)
                 self._compute([key for key in wanted if key not in table.rows], view, table, describer)
-            return table.lay_out(describer, wanted)
+            rows = [table.rows[key] for key in wanted]
+            found = assemble(describer, [name for name, _ in wanted], rows)
+            if ids is None:
+                table.last = wanted, found
+            return found
+
+    def let_go(self, fingerprint: str, files: Iterable[str] = ()) -> list[str]:
+        """Drop descriptions from memory, and leave these files unread; returns all that are left so."""
+        with self._lock:
+            table = self._tables.setdefault(fingerprint, _Table())
+            table.rows, table.last = {}, None
+            table.read |= set(files)
+            table.skipped = set(table.read)
+            return sorted(table.read)
+
+    def map_arrays(self, name: str) -> dict[str, NDArray[Any]] | None:
+        """Arrays that were kept under a name, mapped from the disk; None where there are none, or damaged."""
+        for file in self.files.names(f"derived/{name}"):
+            path = self.files.root / file
+            if _sha256_of(path) != path.stem:
+                log.warning("pool %s: %s is damaged and made again", self.files.uri, file)
+                continue
+            raw = np.asarray(np.memmap(path, np.uint8, "c"))  # what is written to it stays in this process
+            size = int.from_bytes(raw[:8].tobytes(), "little")
+            header, raw = json.loads(raw[8 : 8 + size].tobytes()), raw[8 + size :]
+            return {
+                key: raw[slice(*about["data_offsets"])].view(_KINDS[about["dtype"]]).reshape(about["shape"])
+                for key, about in header.items()
+            }
+        return None
+
+    def keep_arrays(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Keep arrays in place of those of that name, for `map_arrays`; only on a local path."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import save_file
+
+        if isinstance(self.files, RemoteFiles):
+            return
+        folder = self.files.root / "derived" / name
+        partial = folder / f".{os.getpid()}.partial"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            save_file(dict(arrays), partial)
+            digest = _sha256_of(partial)
+            old = [path for path in folder.glob("*.safetensors") if path.stem != digest]
+            partial.replace(folder / f"{digest}.safetensors")
+            for path in old:
+                path.unlink(missing_ok=True)
+        except (OSError, SafetensorError) as error:
+            partial.unlink(missing_ok=True)
+            log.warning("pool %s: what is laid out for search is not kept: %s", self.files.uri, error)
+
+    def missing(self, view: LiveView, describer: Describer) -> list[tuple[str, str]]:
+        """Id and hash of the episodes of a version that no file describes yet."""
+        with self._lock:
+            table = self._tables.setdefault(describer.fingerprint, _Table())
+            self._check_owner(describer)
+            table.read, table.skipped = table.read - table.skipped, set()
+            self._read_new(table, describer)
+            wanted = ((name, view.digests[name]) for name in view.episode_ids)
+            return [key for key in wanted if key not in table.rows]
 
     def _check_owner(self, describer: Describer) -> None:
         name = f"{folder_of(describer.fingerprint)}/table.json"
@@ -205,12 +257,25 @@ class Derived:
     ) -> None:
         for first in range(0, len(missing), N_TOGETHER):
             keys = missing[first : first + N_TOGETHER]
-            rows = [describe(describer, view.episode(name)) for name, _ in keys]
-            data = write_shard(describer, keys, rows)
-            name = f"{folder_of(describer.fingerprint)}/{sha256(data)}.safetensors"
+            name, data, rows = describe_some(describer, keys, [view.episode(name) for name, _ in keys])
             self._keep(name, data)
             table.read.add(name)
             table.rows.update(zip(keys, rows, strict=True))
+
+
+def _sha256_of(path: Path) -> str:
+    """The hash of a file that need not fit into memory."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def describe_some(
+    describer: Describer, keys: Sequence[tuple[str, str]], episodes: Iterable[Episode]
+) -> tuple[str, bytes, list[dict[str, F32]]]:
+    """What describes these episodes: the name of its file, what is in it, and its rows."""
+    rows = [describe(describer, episode) for episode in episodes]
+    data = write_shard(describer, keys, rows)
+    return f"{folder_of(describer.fingerprint)}/{sha256(data)}.safetensors", data, rows
 
 
 def write_shard(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from recap.errors import DatasetError, InputError
+from recap.errors import DatasetError
 from recap.pool.derived import Derived
 from recap.pool.files import Files
+from recap.pool.memory import MemoryView
 from recap.pool.salvage import find_rows
 from recap.pool.seals import logical_state, read_seals
 from recap.pool.table import Damage, Table, log
@@ -18,7 +19,7 @@ from recap.robot import RobotSpec, read_robot
 from recap.types import Descriptors, Episode
 
 
-class LiveView:
+class LiveView(MemoryView):
     """One version of a pool, low-dimensional data in memory; it never changes."""
 
     def __init__(
@@ -29,29 +30,18 @@ class LiveView:
         derived: Derived,
         robot: RobotSpec | None = None,
     ) -> None:
-        self.version = version
+        super().__init__(tuple(episodes.values()), version)
         self.robot = robot  # what its numbers mean, where the pool was created with a description
-        self.episode_ids = tuple(episodes)
         self.digests = digests
-        self._episodes = episodes
-        self._derived = derived
+        self.derived = derived
 
-    def __len__(self) -> int:
-        return len(self.episode_ids)
+    def descriptors(self, describer: Describer, ids: Sequence[str] | None = None) -> Descriptors:
+        """Every frame described, of some episodes or of all; what is missing is computed and kept."""
+        return self.derived.descriptors(self, describer, ids)
 
-    def __iter__(self) -> Iterator[Episode]:
-        return iter(self._episodes.values())
-
-    def episode(self, episode_id: str) -> Episode:
-        """One of them, images decoded only when asked for."""
-        try:
-            return self._episodes[episode_id]
-        except KeyError:
-            raise InputError(f"version {self.version} has no episode {episode_id!a}") from None
-
-    def descriptors(self, describer: Describer) -> Descriptors:
-        """Every frame described; what is missing is computed and kept."""
-        return self._derived.descriptors(self, describer)
+    def undescribed(self, describer: Describer) -> list[tuple[str, str]]:
+        """Id and hash of the episodes whose descriptors are not kept yet."""
+        return self.derived.missing(self, describer)
 
 
 ROBOT = "robot.json"

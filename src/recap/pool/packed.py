@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from recap.errors import DatasetError, InputError
 from recap.lazy import LazySequence
 from recap.pool.content import arrays_of, digest_of, episode_of, meta_of
-from recap.pool.derived import assemble, describe
 from recap.pool.files import cached, sha256
+from recap.pool.memory import EpisodeView
 from recap.run_directory import whole_file
 from recap.types import U8, Descriptors, Episode
 
@@ -96,12 +96,11 @@ def write_packed(
         ) from error
 
 
-class PackedPool:
+class PackedPool(EpisodeView):
     """A packed version: a view of itself, and a source that never changes."""
 
     def __init__(self, path: Path, file: Any, body: Mapping[str, Any]) -> None:
         self.path, self._file = path, file
-        self.version = int(body["version"])
         self._tables = {table["fingerprint"]: (i, table) for i, table in enumerate(body["descriptors"])}
         self._records: dict[str, tuple[Mapping[str, Any], Mapping[str, int]]] = {}
         at = dict.fromkeys(_KINDS, 0)
@@ -109,7 +108,7 @@ class PackedPool:
             self._records[record["meta"]["id"]] = record, dict(at)
             for key, size in record["sizes"].items():
                 at[key] += size
-        self.episode_ids = tuple(self._records)
+        super().__init__(int(body["version"]), tuple(self._records))
         self._stored = {key for key in file.keys() if key.startswith(_FRAMES)}  # noqa: SIM118 - not a dict
         self.digests = {name: record["sha256"] for name, (record, _) in self._records.items()}
         self._arrays: dict[str, NDArray[Any]] = {key: file.get_tensor(key) for key in _KINDS}
@@ -118,7 +117,6 @@ class PackedPool:
         for array in self._arrays.values():
             array.flags.writeable = False
         self._episodes: dict[str, Episode] = {}
-        self._descriptors: dict[str, Descriptors] = {}
 
     @classmethod
     def open(cls, path: Path) -> PackedPool:
@@ -146,12 +144,6 @@ class PackedPool:
         """Itself."""
         return self
 
-    def __len__(self) -> int:
-        return len(self.episode_ids)
-
-    def __iter__(self) -> Iterator[Episode]:
-        return (self.episode(name) for name in self.episode_ids)
-
     def episode(self, episode_id: str) -> Episode:
         """One of them, images decoded only when asked for."""
         if episode_id not in self._episodes:
@@ -175,16 +167,12 @@ class PackedPool:
 
         return BlobFrames(self, digest, meta["n_frames"], meta["fps"])
 
-    def descriptors(self, describer: Describer) -> Descriptors:
+    def descriptors(self, describer: Describer, ids: Sequence[str] | None = None) -> Descriptors:
         """Every frame described; what the file has not is computed and kept in memory."""
         fingerprint = describer.fingerprint
-        if fingerprint not in self._descriptors:
-            if fingerprint in self._tables:
-                self._descriptors[fingerprint] = self._read_descriptors(describer)
-            else:
-                rows = [describe(describer, episode) for episode in self]
-                self._descriptors[fingerprint] = assemble(describer, self.episode_ids, rows)
-        return self._descriptors[fingerprint]
+        if fingerprint in self._tables and fingerprint not in self._descriptors:
+            self._descriptors[fingerprint] = self._read_descriptors(describer)
+        return super().descriptors(describer, ids)
 
     def local(self, name: str, digest: str) -> Path:
         """A video as a file of its own."""

@@ -161,6 +161,9 @@ def _rewrite(pool: Pool, seal: Seal, new: Seal) -> None:
 def _clear_descriptors(pool: Pool, ids: set[str]) -> None:
     files = pool.files
     for name in (name for name in files.names("derived") if name.endswith(".safetensors")):
+        if name.startswith("derived/rows-"):
+            files.remove(name)  # of all episodes; it is made again
+            continue
         header, terms = read_shard(files.read(name))
         if not ids & {episode for episode, _, _ in header["episodes"]}:
             continue

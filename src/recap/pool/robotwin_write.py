@@ -9,6 +9,7 @@ next state is the action. The layout of the main branch keeps them.
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -18,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-import cv2
 import h5py  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from recap.errors import InputError, RunDirectoryError, one_of
 from recap.geometry3 import ARM_DIM, ROTATION, decode_arm, rotation6_error
@@ -274,13 +275,16 @@ def _angles(values: NDArray[Any], n: int) -> F64:
 
 
 def _jpegs(episode: Episode, camera: str, frames: Sequence[U8]) -> NDArray[np.bytes_]:
-    """JPEG strings padded to one length; OpenCV takes our RGB for BGR, which is how RoboTwin writes them."""
+    """JPEG strings padded to one length, red and blue swapped: RoboTwin hands RGB to OpenCV as BGR."""
     encoded = []
     for frame in frames:
         if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
             shape = f"{frame.dtype} {frame.shape}"
             raise InputError(f"camera '{camera}' of {episode.id} has frames of {shape}: give u8 (h, w, 3)")
-        encoded.append(cv2.imencode(".jpg", frame)[1].tobytes())
+        data = io.BytesIO()
+        swapped = Image.fromarray(np.ascontiguousarray(frame[:, :, ::-1]))
+        swapped.save(data, "JPEG", quality=95, subsampling="4:2:0")  # as OpenCV does, to the bit
+        encoded.append(data.getvalue())
     if len(encoded) != len(episode):
         raise InputError(f"camera '{camera}' of {episode.id} has {len(encoded)} frames, not {len(episode)}")
     longest = max(map(len, encoded))

@@ -229,20 +229,19 @@ class Pool:
             self.add(part, skip_existing=True, progress=lambda n, _: progress(first + n, len(new)))  # noqa: B023
         return len(new)
 
-    def remove(self, ids: Sequence[str]) -> int:
-        """Leave these out of the newest version; older versions keep them."""
+    def remove(self, ids: Sequence[str], *, expect: int | None = None) -> int:
+        """Leave these out of the newest version, which must be `expect`; older versions keep them."""
 
         def step(dataset: Any) -> Any:
             keys = self._keys(dataset, ids)
             return self.table.delete(dataset, keys) if keys else dataset
 
-        return self._commit(step)
+        return self._commit(step, expect)
 
-    def rollback(self, version: int | str) -> int:
+    def rollback(self, version: int | str, *, expect: int | None = None) -> int:
         """Make a new version equal to an old one; what came between stays in the history."""
-        target = self.resolve(version)
-        self._whole_index(target)  # refuse one that cannot be read before anything is written
-        return self._commit(lambda dataset: self.table.restore(dataset, target))
+        self._whole_index(target := self.resolve(version))  # refuse one that cannot be read before any write
+        return self._commit(lambda dataset: self.table.restore(dataset, target), expect)
 
     def compact(self) -> int:
         """Put small fragments together and leave deleted rows out of the newest version's files."""
@@ -251,8 +250,8 @@ class Pool:
     def tag(self, name: str, version: int | str | None = None, *, move: bool = False) -> int:
         """Give a version a name; a name that is in use is moved only by `move`."""
         refuse_odd_tag(name)
-        target = int(self.table.head().version) if version is None else self.resolve(version)
-        with self.files.turn():
+        with self._lock, self.files.turn():  # in which nobody prunes
+            target = self.version if version is None else self.resolve(version)
             was = self.tags().get(name)
             if was is not None and was != target and not move:
                 raise InputError(f"tag '{name}' means version {was} already: choose another, or move it")
@@ -346,11 +345,14 @@ class Pool:
         """Counts and sizes."""
         return counts(self)
 
-    def _commit(self, step: Callable[[Any], Any]) -> int:
+    def _commit(self, step: Callable[[Any], Any], expect: int | None = None) -> int:
         """Run a step on the newest version, again where another writer was first; returns the version."""
         for attempt in range(N_ATTEMPTS):
             with self._lock, self.files.turn():
                 dataset = self.table.head()
+                if expect not in (None, int(dataset.version)):
+                    why = f"the pool is at version {dataset.version} by now, not {expect}: look again first"
+                    raise InputError(why, code="pool.moved")
                 if self.table.damaged:
                     raise DatasetError(
                         f"pool {self.uri} has a damaged version {self.table.damaged[-1]} and is only read "

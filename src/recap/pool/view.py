@@ -63,8 +63,8 @@ class PoolView(Protocol):
     def episode(self, episode_id: str) -> Episode:
         """One of them, images decoded only when asked for."""
 
-    def descriptors(self, describer: Describer) -> Descriptors:
-        """Every frame described, in the order of `episode_ids`; what is missing is computed."""
+    def descriptors(self, describer: Describer, ids: Sequence[str] | None = None) -> Descriptors:
+        """Every frame described, of some episodes or of `episode_ids`; what is missing is computed."""
 
 
 class PoolSource(Protocol):

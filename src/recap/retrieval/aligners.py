@@ -11,10 +11,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recap.body import PLANE, SPACE
+from recap.body import ARM, PLANE, SPACE
 from recap.errors import InputError
 from recap.features.describer import Retargeting
-from recap.features.scene_terms import ARM, ActionsAhead
 from recap.features.terms import Actions, Term, goal_of, object_poses
 from recap.geometry import into_frame
 from recap.retrieval.registration import Tool, refuse_uncalibrated, shifts_of, tools_of, views_of
@@ -217,7 +216,7 @@ class Parts(Aligner):
 
     def action_term(self, robot: RobotSpec, horizon: int) -> Term:
         """The actions from where the tools are now."""
-        return ActionsAhead(horizon, robot.act.letters)
+        return Actions.from_now(robot, horizon)
 
 
 @dataclass(frozen=True)
@@ -266,7 +265,7 @@ class ImageShift(Aligner):
 
     def action_term(self, robot: RobotSpec, horizon: int) -> Term:
         """The actions from where the tools are now."""
-        return ActionsAhead(horizon, robot.act.letters)
+        return Actions.from_now(robot, horizon)
 
 
 _FOUND: OrderedDict[tuple[ImageShift, str, int, bytes], dict[Tool, F64]] = OrderedDict()

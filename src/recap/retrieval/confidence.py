@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from recap.retrieval.retriever import Retriever
 
 N_CALIBRATION = 400  # episodes that are asked for, at most
-MAX_FRAMES = 200_000_000  # that are looked at for it
+MAX_ROWS = 80_000_000  # that are looked at for it
 MIN_CALIBRATION = 19  # distances; fewer cannot tell one moment in twenty
 RECALIBRATE_SHARE = 0.05  # of the pool that came or went: an append must not wait for it
 
@@ -47,21 +47,23 @@ def calibrate(retriever: Retriever, index: Index) -> Calibration:
     """Ask the pool for a random moment of each of its episodes, with that episode's scene left out."""
     rng = np.random.default_rng(0)
     n = len(index.episode_ids)
-    # Every one asked for looks at every frame: a large pool is asked less often, and tells as much.
-    affordable = max(MAX_FRAMES // max(len(index.frames), 1), 2 * MIN_CALIBRATION)
-    chosen = rng.permutation(n)[: min(N_CALIBRATION, affordable)]
     config = retriever.config
     every = config.n_candidates is None and not config.same_goal  # then no order of scenes is needed
+    # A large pool of which everything is compared is asked less often, and tells as much.
+    compared = len(index.frames) if every else 3 * n  # stage 1 takes longer for a scene than 2 for a frame
+    looks = 1 if every and index.is_large(index.everything) else compared
+    affordable = max(MAX_ROWS // max(looks, 1), 2 * MIN_CALIBRATION)
+    chosen = rng.permutation(n)[: min(N_CALIBRATION, affordable)]
     distances = []
     for i in chosen:
         row = int(rng.integers(index.firsts[i], index.ends[i]))
         goal = None if np.isnan(index.goals[i]).any() else index.goals[i]
         exclude = frozenset((index.episode_ids[i], index.scene_ids[i]))
         if every:
-            candidates = np.delete(np.arange(n), index.hidden_by(exclude))
+            candidates = index.everything.without(index.hidden_by(exclude))
         else:
-            candidates, _ = retriever.nearest_scenes(index, [index.scenes[i]], goal, 1, exclude)
-        _, found = index.nearest(index.frames[row], candidates, np.zeros(len(candidates)))
+            candidates = retriever.nearest_scenes(index, [index.scenes[i]], goal, 1, exclude)
+        _, found = index.nearest(index.frames[row], candidates)
         distances.append(found[0])
     found_some = np.array([d for d in distances if np.isfinite(d)], np.float64)
     return Calibration(np.sort(found_some), n)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recap.compiled import compiled_reordering
+from recap.compiled import compiled_or
 from recap.errors import DatasetError
-from recap.retrieval.config import RetrievalConfig
+from recap.retrieval.coarse import I64, MAX_NEAR, N_NEAR, Coarse, is_many
 from recap.retrieval.paths import PATH, Paths
-from recap.types import F32, F64, Descriptors, Episode
+from recap.retrieval.plain_search import EACH_BEGIN, plain_nearest_frames, plain_squared_distances
+from recap.types import F32, F64
 
-I64 = NDArray[np.int64]
-EACH_BEGIN = -2  # a row to follow: where each episode begins
 AVOID_NONE = (np.zeros(0, np.int64), np.zeros(0), 0.0)
 
 
@@ -27,6 +26,11 @@ class Layout:
 
     spans: Mapping[str, tuple[int, int]]
     factors: Mapping[str, float]  # √weight / scale
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return max((b for _, b in self.spans.values()), default=0)
 
     def lay_out(self, terms: Mapping[str, F32]) -> F32:
         """Rows (n, D): √weight · φ / scale of every term side by side."""
@@ -59,6 +63,44 @@ def make_layout(weights: Mapping[str, float], scales: Mapping[str, float], dims:
 
 
 @dataclass(frozen=True)
+class Candidates:
+    """What stage 1 keeps of an index: numbers of episodes, nearest first, and what each costs beforehand."""
+
+    numbers: I64
+    added: F64  # to the cost of each in stage 2
+    n_frames: int
+    hidden: frozenset[int] = frozenset()  # numbers that are left out
+
+    def without(self, numbers: Iterable[int]) -> Candidates:
+        """The others."""
+        return replace(self, hidden=self.hidden.union(numbers))
+
+    @cached_property
+    def shown(self) -> Candidates:
+        """Those that are not hidden."""
+        if not self.hidden:
+            return self
+        left = ~np.isin(self.numbers, list(self.hidden))
+        return Candidates(self.numbers[left], self.added[left], self.n_frames)
+
+    @cached_property
+    def _place(self) -> NDArray[np.int32]:
+        place = np.full(int(self.numbers.max(initial=-1)) + 1, -1, np.int32)
+        place[self.numbers] = np.arange(len(self.numbers), dtype=np.int32)
+        return place
+
+    def among(self, numbers: I64) -> Candidates:
+        """Those of these episodes that are candidates."""
+        places = self._place[numbers[numbers < len(self._place)]]
+        few = Candidates(self.numbers[places[places >= 0]], self.added[places[places >= 0]], 0, self.hidden)
+        return few.shown
+
+    def added_to(self, number: int) -> float:
+        """What a candidate costs beforehand."""
+        return float(self.added[self._place[number]])
+
+
+@dataclass(frozen=True)
 class Index:
     """One version of a pool, ready to be searched."""
 
@@ -67,15 +109,17 @@ class Index:
     scene_ids: tuple[str, ...]
     origins: tuple[str, ...]  # of a sub-trajectory, the demonstration it was cut from; else itself
     rows_of: Mapping[str, int]  # episode id -> its number
-    begins: I64  # (e,) first row of each episode
+    begins: I64  # (e,) first row of each episode; rows of no episode may lie between
     firsts: I64  # (e,) first row that may be chosen: of a correction, where the person took over
     ends: I64  # (e,) past the last row that may be chosen
+    pasts: I64  # (e,) past the last row
     scenes: F32  # (e, D1)
     frames: F32  # (n, D2)
     goals: F64  # (e, 3), nan where there is none
     scene_layout: Layout
     frame_layout: Layout
     paths: Paths  # of its episodes
+    coarse: Coarse | None  # of many frames
     unusable: tuple[str, ...] = ()  # episodes that lack what is described or carried over: never retrieved
 
     def hidden_by(self, exclude: frozenset[str]) -> list[int]:
@@ -91,10 +135,11 @@ class Index:
 
     @cached_property
     def rows_of_origin(self) -> dict[str, list[int]]:
-        """Demonstration -> numbers of itself and its sub-trajectories."""
+        """Demonstration -> numbers of its sub-trajectories."""
         rows: dict[str, list[int]] = {}
-        for i, name in enumerate(self.origins):
-            rows.setdefault(name, []).append(i)
+        for i, (name, origin) in enumerate(zip(self.episode_ids, self.origins, strict=True)):
+            if name != origin:
+                rows.setdefault(origin, []).append(i)
         return rows
 
     @cached_property
@@ -111,16 +156,44 @@ class Index:
             return np.zeros(1, np.float32)
         return self.scene_layout.lay_out(first).ravel()
 
+    @cached_property
+    def _by_row(self) -> tuple[I64, I64]:
+        """Numbers of the episodes by their first rows, and these."""
+        order = np.argsort(self.begins, kind="stable")
+        return order, self.begins[order]
+
+    def owners(self, rows: I64) -> I64:
+        """Numbers of the episodes that some rows are of; -1 where a row is of none."""
+        order, begins = self._by_row
+        numbers = order[np.maximum(np.searchsorted(begins, rows, side="right") - 1, 0)]
+        return np.where((rows >= self.begins[numbers]) & (rows < self.pasts[numbers]), numbers, -1)
+
     def moment(self, row: int) -> tuple[int, int]:
         """The number of the episode that a row of `frames` is of, and its frame there."""
-        number = int(np.searchsorted(self.begins, row, side="right")) - 1
+        number = int(self.owners(np.array([row]))[0])
         return number, row - int(self.begins[number])
+
+    def any_moment(self, draw: Callable[[int], int]) -> tuple[int, int]:
+        """An episode and a frame of it, by a number below that of all frames."""
+        past = np.cumsum(self.pasts - self.begins)
+        drawn = draw(int(past[-1] - self.pasts[-1] + self.ends[-1]))
+        number = int(np.searchsorted(past, drawn, side="right"))
+        return number, drawn - int(past[number] - self.pasts[number] + self.begins[number])
+
+    def candidates(self, numbers: I64, added: F64 | None = None) -> Candidates:
+        """These episodes, in this order."""
+        n_frames = int((self.ends[numbers] - self.firsts[numbers]).sum())
+        return Candidates(numbers, np.zeros(len(numbers)) if added is None else added, n_frames)
+
+    @cached_property
+    def everything(self) -> Candidates:
+        """Every episode, in the order of the pool."""
+        return self.candidates(np.arange(len(self.episode_ids)))
 
     def nearest(
         self,
         asked: F32,
-        candidates: I64,
-        added: F64,
+        candidates: Candidates,
         n: int = 1,
         avoid: tuple[I64, F64, float] = AVOID_NONE,
         follow: tuple[int, float, float] = (-1, 0.0, 0.0),
@@ -128,80 +201,71 @@ class Index:
         """Stage 2 on a laid-out moment (D2,): the n nearest rows of the candidates, and their distances.
 
         Args:
-            added: (c,) to the cost of each candidate.
             avoid: rows, what is added near each, and how near that is.
             follow: a row, how much nearer it counts, and how much less for each row away from it.
         """
+        least = min(0.0, float(avoid[1].min(initial=0.0)))
+        k = max(N_NEAR, n)
+        while self.is_large(candidates) and k <= MAX_NEAR:
+            few, beyond = self.shortlist(asked, candidates, k, avoid, follow)
+            rows, away = self._compare(self.ends, asked, few, n, avoid, follow)
+            if away[-1] <= beyond + least:  # nothing that was not compared can be nearer
+                return rows, away
+            k *= 4
+        return self._compare(self.ends, asked, candidates.shown, n, avoid, follow)
+
+    def one_by_one(self, asked: F32, candidates: Candidates, n: int) -> list[Candidates]:
+        """Each candidate alone; of many those near the moment, at least about n."""
+        few = self.shortlist(asked, candidates, n * N_NEAR)[0] if self.is_large(candidates) else candidates
+        found = zip(few.shown.numbers, few.shown.added, strict=True)
+        return [Candidates(np.array([number]), np.array([added]), 0) for number, added in found]
+
+    def is_large(self, candidates: Candidates) -> bool:
+        """Whether looking at every frame of the candidates takes too long, and need not be."""
+        return self.coarse is not None and is_many(candidates.n_frames)
+
+    def shortlist(
+        self,
+        asked: F32,
+        candidates: Candidates,
+        k: int,
+        avoid: tuple[I64, F64, float] = AVOID_NONE,
+        follow: tuple[int, float, float] = (-1, 0.0, 0.0),
+    ) -> tuple[Candidates, float]:
+        """The candidates that about k nearest frames are of, and those that count as nearer.
+
+        With them how far from the moment, at least, the frames of all others are.
+        """
+        assert self.coarse is not None
+        near, beyond = self.coarse.near(asked, k)
+        row, bonus, fade = follow
+        if row >= 0:
+            near = np.append(near, row)
+        elif row == EACH_BEGIN and bonus > 0:
+            so_far = math.ceil(min(bonus / fade if fade > 0 else math.inf, 1e9)) + 1
+            ends = np.minimum(self.ends, self.firsts + so_far)
+            first, _ = self._compare(ends, asked, candidates.shown, N_NEAR, avoid, follow)
+            near = np.append(near, first[first >= 0])
+        numbers = np.unique(self.owners(near))
+        return candidates.among(numbers[numbers >= 0]), beyond
+
+    def _compare(
+        self,
+        ends: I64,
+        asked: F32,
+        candidates: Candidates,
+        n: int,
+        avoid: tuple[I64, F64, float],
+        follow: tuple[int, float, float],
+    ) -> tuple[I64, F64]:
+        """Every frame of the candidates, up to the ends."""
+        numbers, added, (rows, add, radius) = candidates.numbers, candidates.added, avoid
         return nearest_frames(
-            self.frames, asked, self.firsts, self.ends, candidates, added, *avoid, n, *follow
+            self.frames, asked, self.firsts, ends, numbers, added, rows, add, radius, n, *follow
         )
 
 
-def build_index(
-    descriptors: Descriptors,
-    config: RetrievalConfig,
-    version: int,
-    episodes: Sequence[Episode],
-    problem: Callable[[Episode], str | None] = lambda episode: None,
-) -> Index:
-    """Lay the descriptors out by the config.
-
-    Episodes that could not be described, or that cannot be used for another reason, are left out.
-
-    Args:
-        episodes: those of the descriptors, in their order.
-        problem: why an episode cannot be used; None where it can.
-    """
-    descriptors = _usable(descriptors, episodes, problem)
-    dims = {name: rows.shape[1] for name, rows in descriptors.terms.items()}
-    scene_layout = make_layout(config.scene_weights, config.scales, dims)
-    frame_layout = make_layout(config.weights, config.scales, dims)
-    described = np.diff(descriptors.starts) > 0
-    begins, past = descriptors.starts[:-1][described], descriptors.starts[1:][described]
-    kept = [episode for episode, there in zip(episodes, described, strict=True) if there]
-    firsts = begins + np.array([episode.first_match for episode in kept], np.int64)
-    ends = np.maximum(past - config.trim, firsts + 1)  # one frame always stays
-    first = {name: rows[begins] for name, rows in descriptors.terms.items()}
-    goals = np.full((len(kept), 3), np.nan)
-    for i, episode in enumerate(kept):
-        if episode.goal is not None and len(episode.goal) == 3:
-            goals[i] = episode.goal
-    scenes = scene_layout.lay_out(first) if scene_layout.factors else np.zeros((len(kept), 1), np.float32)
-    return Index(
-        version,
-        tuple(episode.id for episode in kept),
-        tuple(episode.scene_id for episode in kept),
-        tuple(e.id if e.cut_from is None else e.cut_from.episode_id for e in kept),
-        {episode.id: i for i, episode in enumerate(kept)},
-        np.ascontiguousarray(begins, np.int64),
-        np.ascontiguousarray(firsts, np.int64),
-        np.ascontiguousarray(np.minimum(ends, past), np.int64),
-        scenes,
-        frame_layout.lay_out(descriptors.terms),
-        goals,
-        scene_layout,
-        frame_layout,
-        Paths(kept, scenes),
-        tuple(episode.id for episode, there in zip(episodes, described, strict=True) if not there),
-    )
-
-
-def _usable(
-    descriptors: Descriptors, episodes: Sequence[Episode], problem: Callable[[Episode], str | None]
-) -> Descriptors:
-    """The descriptors without rows of episodes that cannot be used."""
-    fits = np.array([problem(episode) is None for episode in episodes], np.bool_)
-    if fits.all():
-        return descriptors
-    lengths = np.diff(descriptors.starts)
-    kept = np.repeat(fits, lengths)
-    starts = np.concatenate([[0], np.cumsum(lengths * fits)]).astype(np.int64)
-    return replace(
-        descriptors, starts=starts, terms={name: rows[kept] for name, rows in descriptors.terms.items()}
-    )
-
-
-@compiled_reordering
+@compiled_or(plain_squared_distances)
 def squared_distances(rows: F32, query: F32) -> F32:
     """|row − query|² of every row: (n,)."""
     out = np.empty(rows.shape[0], np.float32)
@@ -214,7 +278,7 @@ def squared_distances(rows: F32, query: F32) -> F32:
     return out
 
 
-@compiled_reordering
+@compiled_or(plain_nearest_frames)
 def nearest_frames(
     frames: F32,
     query: F32,

@@ -13,7 +13,7 @@ from recap.features.describer import TermDescriber
 from recap.features.terms import Actions
 from recap.pool.view import PoolView
 from recap.retrieval.config import RetrievalConfig
-from recap.retrieval.index import I64, Index
+from recap.retrieval.index import Candidates, Index
 from recap.retrieval.retriever import Retriever
 from recap.robot import RobotSpec
 from recap.types import F32, F64, FrameRef
@@ -84,12 +84,10 @@ def find_pairs(
         scene = index.lay_out_scene({name: values[:1] for name, values in terms.items()})
         goal = None if episode.goal is None else episode.goal.astype(np.float64)
         exclude = {episode.id} | (set() if allow_twin else {episode.scene_id})
-        candidates, added = retriever.nearest_scenes(
-            index, [scene], goal, episode.symmetry, frozenset(exclude)
-        )
+        candidates = retriever.nearest_scenes(index, [scene], goal, episode.symmetry, frozenset(exclude))
         for t in range(len(episode)) if times is None else times[number]:
             rows.append((number, t))
-            found, away = _best_of_each(index, asked[t], candidates, added, k)
+            found, away = _best_of_each(index, asked[t], candidates, k)
             matches.append(found)
             distances.append(away)
     apart = np.array(distances)  # (n, k)
@@ -112,15 +110,14 @@ def stand_out(ratios: F64) -> NDArray[np.bool_]:
 
 
 def _best_of_each(
-    index: Index, asked: F32, candidates: I64, added: F64, k: int
+    index: Index, asked: F32, candidates: Candidates, k: int
 ) -> tuple[list[tuple[int, int]], list[float]]:
     """The best moment of each of the k best episodes: neighbours in time would all be one match."""
     found: list[tuple[int, int]] = []
     away: list[float] = []
     for _ in range(k):
-        row, distance = index.nearest(asked, candidates, added)
+        row, distance = index.nearest(asked, candidates)
         found.append((-1, 0) if row[0] < 0 else index.moment(int(row[0])))
         away.append(float(distance[0]))
-        others = candidates != found[-1][0]
-        candidates, added = candidates[others], added[others]
+        candidates = candidates.without([found[-1][0]])
     return found, away

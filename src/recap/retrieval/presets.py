@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from recap import config as configs
+from recap.body import ARM
 from recap.errors import InputError, one_of
 from recap.features.describer import TermDescriber
 from recap.features.language import make_text_encoder
-from recap.features.scene_terms import ARM
 from recap.features.terms import (
     Actions,
     FirstImage,
@@ -30,6 +30,7 @@ from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.paths import PATH
 from recap.robot import RobotSpec
 from recap.suites import Suite, suites
+from recap.types import Episode
 
 Retrieval = tuple[TermDescriber, RetrievalConfig]
 POSITION_WEIGHT = 4.0  # the paper's, of a squared difference of positions over other numbers
@@ -60,9 +61,7 @@ class RetrievalFile:
     def build(self, robot: RobotSpec | None) -> Retrieval:
         """Describer and config for a robot."""
         if self.base == "world":
-            _needed(robot)
-            assert robot is not None
-            describer, config = world_retrieval(robot, self)
+            describer, config = world_retrieval(_needed(robot), self)
         else:
             terms = ("images", "words", "cameras", "history", "objects")
             changed = [name for name in terms if getattr(self, name) != getattr(RetrievalFile(), name)]
@@ -145,11 +144,12 @@ def image_retrieval(robot: RobotSpec) -> Retrieval:
     return TermDescriber(terms), config
 
 
-def _needed(robot: RobotSpec | None) -> None:
+def _needed(robot: RobotSpec | None) -> RobotSpec:
     if robot is None:
         raise InputError(
             "retrievals 'world' and 'image' are built for a robot: give robot.yaml, or a pool that says it"
         )
+    return robot
 
 
 def paper_preset(objects: tuple[str, ...] = (), training: bool = False) -> Retrieval:
@@ -211,12 +211,7 @@ def short_name(name: str) -> str:
 
 def names() -> list[str]:
     """Of every retrieval that can be asked for by name."""
-    return [
-        *(name for suite in suites().values() for name in suite.retrievals()),
-        *_OF_THE_LIBRARY,
-        "image",
-        "world",
-    ]
+    return [*(name for suite in suites().values() for name in suite.retrievals()), *_OF_THE_LIBRARY]
 
 
 def full_name(name: str, suite: Suite | None = None) -> str:
@@ -235,10 +230,22 @@ def full_name(name: str, suite: Suite | None = None) -> str:
     return f"{owners[0].name}-{name}" if len(owners) == 1 and name not in names() else name
 
 
-_OF_THE_LIBRARY: dict[str, Callable[[], Retrieval]] = {
-    "paper": paper_preset,
-    "robotwin-world": robotwin_preset,
-    "robotwin-blind": lambda: robotwin_preset(False),
+def usual_name(first: Episode) -> str:
+    """What a pool is retrieved from by where nothing is asked for: a suite's own, or `world`.
+
+    Args:
+        first: a demonstration of the pool.
+    """
+    asked = (suite.retrieval_for(first, first) for suite in suites().values())
+    return next((name for name in asked if name), "world")
+
+
+_OF_THE_LIBRARY: Mapping[str, Callable[[RobotSpec | None], Retrieval]] = {
+    "paper": lambda robot: paper_preset(),
+    "robotwin-world": lambda robot: robotwin_preset(),
+    "robotwin-blind": lambda robot: robotwin_preset(False),
+    "image": lambda robot: image_retrieval(_needed(robot)),
+    "world": lambda robot: world_retrieval(_needed(robot)),
 }
 
 
@@ -252,14 +259,8 @@ def find_retrieval(name: str, robot: RobotSpec | None = None, n_candidates: int 
     name = full_name(name)
     if name.startswith("{"):
         describer, config = configs.read(RetrievalFile, json.loads(name), "retrieval").build(robot)
-    elif name == "world":
-        describer, config = RetrievalFile("world").build(robot)
-    elif name == "image":
-        _needed(robot)
-        assert robot is not None
-        describer, config = image_retrieval(robot)
     elif name in _OF_THE_LIBRARY:
-        describer, config = _OF_THE_LIBRARY[name]()
+        describer, config = _OF_THE_LIBRARY[name](robot)
     else:
         one_of("retrieval", name, names())
         (suite,) = [suite for suite in suites().values() if name in suite.retrievals()]

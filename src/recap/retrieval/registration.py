@@ -145,7 +145,9 @@ def shift_between(views: Sequence[View], places: F64, radius: float, reach: floa
         return np.zeros(2)
     (coarse, _), *finer = GRIDS
     tried = _grid(np.zeros(2), coarse, reach)
-    starts = tried[np.argsort(search.costs(tried), kind="stable")[:N_REFINED]]
+    nearest = tried[np.argsort(search.costs(tried), kind="stable")[:N_REFINED]]
+    # Also from no shift: one far below a step of the grid falls between its shifts.
+    starts = np.concatenate([np.zeros((1, 2)), nearest])
     for spacing, span in finer:
         grids = [_grid(start, spacing, span) for start in starts]
         costs = [search.costs(grid) for grid in grids]

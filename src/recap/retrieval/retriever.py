@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recap.errors import InputError
 from recap.pool.view import PoolSource, PoolView, QueryDescriber
+from recap.retrieval.coarse import I64
 from recap.retrieval.confidence import Calibration, calibrate
 from recap.retrieval.config import RetrievalConfig, with_scales
-from recap.retrieval.index import EACH_BEGIN, I64, Index, build_index, squared_distances
+from recap.retrieval.index import Candidates, Index, squared_distances
 from recap.retrieval.paths import PATH
-from recap.retrieval.reach import REACH, Reachability
+from recap.retrieval.plain_search import EACH_BEGIN
+from recap.retrieval.reach import N_TRIED, REACH, Reachability
+from recap.retrieval.rows import Rows, keys_of
 from recap.robot import RobotSpec
 from recap.types import F32, F64, QUARANTINE, Episode, FrameRef, Match, Moment, Query, Requires, Retrieval
+
+if TYPE_CHECKING:
+    from recap.pool.derived import Derived
 
 
 class Retriever:
@@ -43,7 +49,10 @@ class Retriever:
         self.describer = describer
         self.config = config
         self._view: PoolView | None = None
+        self._rows: Rows | None = None
         self._index: Index | None = None
+        self._has_kept = config.auto_scale  # whose scales are another's in the next process
+        self._salt = [None if robot is None else [robot.act.size, robot.body.size], *cameras]
         self._calibration: Calibration | None = None
         # A query is described by the terms that are weighed, from as many frames as they look back; images
         # apart, for a history of them need not be encoded.
@@ -66,17 +75,43 @@ class Retriever:
         return not self._moment.requires.cameras and (aligner.from_start or not aligner.requires.cameras)
 
     def index(self) -> Index:
-        """The newest version, laid out; built anew when the pool has changed."""
+        """The newest version, laid out; only what is new in it is described."""
         view = self.source.view()
         if self._index is None or view is not self._view:
-            episodes = [view.episode(episode_id) for episode_id in view.episode_ids]
-            descriptors = view.descriptors(self.describer)
-            if self.config.auto_scale and descriptors.starts[-1]:
-                # Once, from the first demonstrations there are: what comes later never shifts the metric.
-                self.config = replace(with_scales(self.config, descriptors), auto_scale=False)
-            self._index = build_index(descriptors, self.config, view.version, episodes, self._misfit)
-            self._view = view
+            if self.config.auto_scale:
+                descriptors = view.descriptors(self.describer)
+                if descriptors.starts[-1]:
+                    # Once, from the first demonstrations there are: what comes later never shifts the metric.
+                    self.config = replace(with_scales(self.config, descriptors), auto_scale=False)
+                self._rows = None
+            if self._rows is None:
+                self._rows = Rows(self.describer, self.config, self._misfit, self._salt)
+                self._restore(view)
+            self._index, self._view = self._rows.index(view), view
+            if self._rows.is_mostly_gone(self._index):
+                self._rows = Rows(self.describer, self.config, self._misfit, self._salt)
+                self._index = self._rows.index(view)
+            self._keep(view)
         return self._index
+
+    def _restore(self, view: PoolView) -> None:
+        """Take over what an earlier process has laid out of the pool, where it is kept."""
+        store: Derived | None = getattr(view, "derived", None)
+        if store is None or self._rows is None:
+            return
+        self._rows.restore(store, keys_of(view))
+        if self._rows.calibrated is not None:
+            self._calibration = Calibration(self._rows.calibrated, self._rows.n_calibrated)
+
+    def _keep(self, view: PoolView) -> None:
+        """Leave what is laid out of a large pool to the next process; once a process."""
+        store: Derived | None = getattr(view, "derived", None)
+        if store is None or self._has_kept or self._rows is None or self._index is None:
+            return
+        self._has_kept = True
+        if self._rows.is_worth_keeping():
+            self._calibration = calibrate(self, self._index)
+            self._rows.keep(store, self._calibration.distances, self._calibration.n_episodes)
 
     def why_unusable(self, episode: Episode) -> str | None:
         """Why a demonstration is never retrieved; None where it can be."""
@@ -119,16 +154,15 @@ class Retriever:
         started = time.perf_counter()
         index = self.index()
         ready = time.perf_counter()
-        if previous is not None and previous.pool_version == index.version:
-            kept, known = previous.candidates, previous.rows
-            # Found once an episode: with every demonstration a candidate, names would take most of a step.
-            candidates = np.array([index.rows_of[i] for i in kept], np.int64) if known is None else known
-            added = np.array(previous.path_costs) if previous.path_costs else np.zeros(len(candidates))
+        if previous is not None and previous.pool_version == index.version and previous.kept is not None:
+            kept, names, costs = previous.kept, previous.candidates, previous.path_costs
         else:
-            candidates, added = self.candidates(index, query)
-            kept = tuple(index.episode_ids[i] for i in candidates)
+            kept = self.candidates(index, query)
+            every = kept is index.everything
+            names = index.episode_ids if every else tuple(index.episode_ids[i] for i in kept.shown.numbers)
+            costs = tuple(kept.added.tolist()) if self.config.weights.get(PATH, 0.0) > 0 else ()
         chosen = time.perf_counter()
-        matches, off = self._matches(index, query, candidates, added, n_matches)
+        matches, off = self._matches(index, query, kept, n_matches)
         matched = time.perf_counter()
         confidence = self._confidence(index, matches[0]) if matches else 0.0
         timings = {
@@ -137,15 +171,14 @@ class Retriever:
             "stage2": 1000 * (matched - chosen),
             "confidence": 1000 * (time.perf_counter() - matched),
         }
-        costs = tuple(added.tolist()) if self.config.weights.get(PATH, 0.0) > 0 else ()
-        return Retrieval(matches, index.version, kept, confidence, timings, costs, off, candidates)
+        return Retrieval(matches, index.version, names, confidence, timings, costs, off, kept)
 
     def _symmetries(self, query: Query) -> range:
         """The equal poses to ask by."""
         return range(self.config.aligner.n_symmetries(query.context.symmetry))
 
     def _matches(
-        self, index: Index, query: Query, candidates: I64, added: F64, n: int
+        self, index: Index, query: Query, candidates: Candidates, n: int
     ) -> tuple[tuple[Match, ...], float | None]:
         """Stage 2: the n nearest moments of the candidates, by whichever name of the query.
 
@@ -153,20 +186,17 @@ class Retriever:
         """
         found: list[Match] = []
         off: list[float] = []
-        groups = [slice(None)]
-        if self._reach is not None:  # neighbours of a moment lead to the same place: one a demonstration
-            groups = [slice(i, i + 1) for i in range(len(candidates))]
         weighed = self.config.weights.get(PATH, 0.0) > 0
-        led = dict(zip(candidates.tolist(), added.tolist(), strict=True)) if weighed else {}
         for number in self._symmetries(query):
             asked = self._ask(index, query, number)
             off += _off_course(index, asked, query.follow)
+            groups = [candidates]
+            if self._reach is not None:  # neighbours of a moment lead to the same place: one a demonstration
+                groups = index.one_by_one(asked, candidates, N_TRIED)
             for part in groups:
-                rows, distances = self._nearest(
-                    index, asked, query, candidates[part], added[part], n if self._reach is None else 1
-                )
+                rows, distances = self._nearest(index, asked, query, part, n if self._reach is None else 1)
                 found += [
-                    _match(index, asked, int(row), float(distance), number, led)
+                    _match(index, asked, int(row), float(distance), number, part if weighed else None)
                     for row, distance in zip(rows, distances, strict=True)
                     if row >= 0 and distance <= self.config.max_distance
                 ]
@@ -176,7 +206,7 @@ class Retriever:
         assert self._view is not None
         return tuple(self._reach.ranked(found, query, self._view, n)), min(off, default=None)
 
-    def candidates(self, index: Index, query: Query) -> tuple[I64, F64]:
+    def candidates(self, index: Index, query: Query) -> Candidates:
         """Stage 1: the trajectories whose first scene is nearest to the episode's, and their path costs."""
         rows = [
             index.lay_out_scene(self._scene.describe(Moment.of([query.first], query.context, number)))
@@ -187,12 +217,16 @@ class Retriever:
 
     def nearest_scenes(
         self, index: Index, rows: Sequence[F32], goal: F64 | None, symmetry: int, exclude: frozenset[str]
-    ) -> tuple[I64, F64]:
-        """Stage 1 on a laid-out scene, by its names: numbers of the kept episodes, nearest first.
+    ) -> Candidates:
+        """Stage 1 on a laid-out scene, by its names: the kept episodes, nearest first.
 
-        With them what stage 2 adds to the cost of each, where the path is weighed.
+        Where all of a large pool are kept, they stay in its order: only the frames decide.
         """
         hidden = index.hidden_by(exclude)
+        path_weights = [w.get(PATH, 0.0) for w in (self.config.scene_weights, self.config.weights)]
+        keeps_all = self.config.n_candidates is None and not self.config.same_goal and not any(path_weights)
+        if keeps_all and index.is_large(index.everything):
+            return index.everything.without(hidden) if hidden else index.everything
         allowed = np.delete(np.arange(len(index.episode_ids)), hidden) if hidden else None
         n_allowed = len(index.episode_ids) - len(hidden)
         if self.config.same_goal and goal is not None and n_allowed:
@@ -203,7 +237,6 @@ class Retriever:
             allowed = allowed[turns <= turns.min() + 1e-6]
             n_allowed = len(allowed)
         n = self.config.n_candidates or n_allowed
-        path_weights = [w.get(PATH, 0.0) for w in (self.config.scene_weights, self.config.weights)]
         away = np.min([squared_distances(index.scenes, row) for row in rows], axis=0)
         away = away if allowed is None else away[allowed]
         paths = np.zeros(len(index.episode_ids))
@@ -212,7 +245,7 @@ class Retriever:
             away = away + path_weights[0] * (paths if allowed is None else paths[allowed])
         nearest = _smallest(away, n)
         numbers = np.asarray(nearest if allowed is None else allowed[nearest], np.int64)
-        return numbers, path_weights[1] * paths[numbers]
+        return index.candidates(numbers, path_weights[1] * paths[numbers])
 
     def _ask(self, index: Index, query: Query, symmetry_index: int) -> F32:
         """The moment, by one of its equal poses, laid out like a row of the pool: (D2,)."""
@@ -226,7 +259,7 @@ class Retriever:
         return index.frame_layout.lay_out(found).ravel()
 
     def _nearest(
-        self, index: Index, asked: F32, query: Query, candidates: I64, added: F64, n: int
+        self, index: Index, asked: F32, query: Query, candidates: Candidates, n: int
     ) -> tuple[I64, F64]:
         """The nearest rows of the candidates."""
         avoid = [(ref, add) for ref, add in query.avoid if ref.episode_id in index.rows_of]
@@ -239,9 +272,7 @@ class Retriever:
             follow_row = min(int(index.begins[number]) + follow.t, int(index.ends[number]) - 1)
         penalties = np.array([add for _, add in avoid], np.float64)
         follows = (follow_row, config.follow_bonus, config.follow_fade)
-        return index.nearest(
-            asked, candidates, added, n, (avoid_rows, penalties, config.stall_radius), follows
-        )
+        return index.nearest(asked, candidates, n, (avoid_rows, penalties, config.stall_radius), follows)
 
     def _confidence(self, index: Index, match: Match) -> float:
         """By what the moment's terms cost alone; calibrated again when the pool has changed enough."""
@@ -253,14 +284,14 @@ class Retriever:
 
 
 def _match(
-    index: Index, asked: F32, row: int, distance: float, symmetry_index: int, led: Mapping[int, float]
+    index: Index, asked: F32, row: int, distance: float, symmetry_index: int, led: Candidates | None
 ) -> Match:
-    """Args: led: path costs by episode, where the path is weighed."""
+    """Args: led: where the path is weighed, candidates with what it costs."""
     episode, t = index.moment(row)
     ref = FrameRef(index.episode_ids[episode], t)
     costs = index.frame_layout.split(index.frames[row] - asked)
-    if led:
-        costs[PATH] = led[episode]
+    if led is not None:
+        costs[PATH] = led.added_to(episode)
     return Match(ref, max(distance, 0.0), costs, symmetry_index)
 
 
@@ -269,8 +300,8 @@ def _off_course(index: Index, asked: F32, led_to: FrameRef | None) -> list[float
     if led_to is None or led_to.episode_id not in index.rows_of:
         return []
     number = index.rows_of[led_to.episode_id]
-    past = len(index.frames) if number + 1 == len(index.begins) else int(index.begins[number + 1])
-    away = index.frames[min(int(index.begins[number]) + led_to.t, past - 1)].astype(np.float64) - asked
+    row = min(int(index.begins[number]) + led_to.t, int(index.pasts[number]) - 1)
+    away = index.frames[row].astype(np.float64) - asked
     return [math.sqrt(float(away @ away))]
 
 

@@ -11,6 +11,11 @@ from recap.types import F64, Episode, Frames
 SPACE_DIM = 7
 
 
+def is_round(name: str, round_objects: tuple[str, ...]) -> bool:
+    """Whether a name is one of these, or one of several of a kind, as can_1 and left_can are."""
+    return any(word in round_objects for word in (name, *name.split("_")))
+
+
 def names_of(episode: Frames) -> list[str]:
     """Its objects in space: the main one first, the others by name, however they were stored."""
     names = [name for name, value in episode.objects.items() if value.shape[1] == SPACE_DIM]

@@ -7,12 +7,13 @@ where whole demonstrations have little to show, such parts do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from recap.geometry import wrap_angle
-from recap.pool.derived import assemble, describe
+from recap.pool.derived import assemble, describe, picked
 from recap.pool.importers.interventions import picked_frames
 from recap.pool.view import Describer, PoolSource, PoolView
 from recap.robot import RobotSpec, infer_robot
@@ -126,7 +127,7 @@ class SubtrajectoryView:
         """A demonstration, or a part of one."""
         return self._by_id[episode_id] if episode_id in self._by_id else self.inner.episode(episode_id)
 
-    def descriptors(self, describer: Describer) -> Descriptors:
+    def descriptors(self, describer: Describer, ids: Sequence[str] | None = None) -> Descriptors:
         """Those of the pool, and after them those of the parts."""
         fingerprint = describer.fingerprint
         if fingerprint not in self._descriptors:
@@ -135,12 +136,12 @@ class SubtrajectoryView:
             for episode_id, part in self._by_id.items():
                 if episode_id not in rows:
                     rows[episode_id] = dict(describe(describer, part))
-            ids = tuple(self._by_id)
-            more = assemble(describer, ids, [rows[episode_id] for episode_id in ids])
+            parts = tuple(self._by_id)
+            more = assemble(describer, parts, [rows[episode_id] for episode_id in parts])
             self._descriptors[fingerprint] = Descriptors(
                 fingerprint,
                 self.episode_ids,
                 np.concatenate([whole.starts, whole.starts[-1] + more.starts[1:]]),
                 {name: np.concatenate([whole.terms[name], more.terms[name]]) for name in whole.terms},
             )
-        return self._descriptors[fingerprint]
+        return picked(self._descriptors[fingerprint], ids)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recap.features.scene_terms import is_round
 from recap.geometry3 import (
     ARM_DIM,
     ROTATION,
@@ -20,6 +19,7 @@ from recap.geometry3 import (
     rotation6_to_matrix,
 )
 from recap.retrieval.parts import NOTHING, Part, Parts, parts_of
+from recap.retrieval.scenes import is_round
 from recap.types import F64, Episode, Frames
 
 CATCH_UP = 6  # frames in which an error is undone where the part must already be exact

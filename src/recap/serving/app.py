@@ -23,15 +23,21 @@ from recap.serving.upload_reading import start_reading
 
 SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
 BATCHER: web.AppKey[Batcher[Request, Reply]] = web.AppKey("batcher", Batcher)
+SOCKET: web.AppKey[PolicySocket] = web.AppKey("socket", PolicySocket)
+RUNNING: web.AppKey[Running] = web.AppKey("running")
 PAGE: web.AppKey[Handler] = web.AppKey("page")  # what `GET /` shows, where someone set it
 SWITCH_S = 0.001  # how long the policy may keep the interpreter from the event loop; Python's own is 5 ms
 PATIENCE_S = 0.5  # that someone who looks waits for what the policy's thread knows
+FINISH_S = 10.0  # that replies and uploads under way have once the server stops
 MAX_BODY = 64 * 1024  # of everything but an upload
 
 
 def build_app(service: Service) -> web.Application:
     """The server as an application that others may add routes to."""
-    app = web.Application(middlewares=[make_guard(service), make_teller(service)], client_max_size=MAX_BODY)
+    running = Running()
+    guard = make_guard(service.spec, service.metrics.refused.add)
+    teller = make_teller(getattr(service.pool, "uri", None))
+    app = web.Application(middlewares=[running.middleware, guard, teller], client_max_size=MAX_BODY)
     limits = service.spec.limits
     batcher: Batcher[Request, Reply] = Batcher(
         service.serve,
@@ -41,10 +47,10 @@ def build_app(service: Service) -> web.Application:
         lambda request: request.session.served_at,
     )
     socket = PolicySocket(service, batcher)
-    app[SERVICE], app[BATCHER] = service, batcher
+    app[SERVICE], app[BATCHER], app[SOCKET], app[RUNNING] = service, batcher, socket, running
     page = (
         f"recap serves {service.spec.agent.policy} ({service.fingerprint}). Robots connect to this address "
-        "by websocket, on the openpi protocol.\n/healthz  /metrics  /api/pool\n"
+        "by websocket, on the openpi protocol.\n/healthz  /readyz  /metrics  /api/pool\n"
     )
 
     async def root(request: web.Request) -> web.StreamResponse:
@@ -61,6 +67,12 @@ def build_app(service: Service) -> web.Application:
         with suppress(TimeoutError):  # a policy that is busy does not hold up who looks: as it was last known
             async with asyncio.timeout(PATIENCE_S):
                 await batcher.run(service.refresh)
+
+    async def ready(request: web.Request) -> web.Response:
+        """Whether a balancer should send robots here; `health` says only that the process is alive."""
+        await refresh()
+        why = "stopping" if socket.leaving else service.unreadable
+        return web.Response(text=f"{why or 'ready'}\n", status=503 if why else 200)
 
     async def metrics(request: web.Request) -> web.Response:
         await refresh()
@@ -79,10 +91,11 @@ def build_app(service: Service) -> web.Application:
     app.on_response_prepare.append(harden)
     app.router.add_get("/", root)
     app.router.add_get("/healthz", health)
+    app.router.add_get("/readyz", ready)
     app.router.add_get("/metrics", metrics)
     add_pool_routes(app, service, refresh)
     app.cleanup_ctx.append(computing)
-    app.on_shutdown.append(socket.close)
+    app.on_shutdown.append(lambda _: socket.close())
     return app
 
 
@@ -92,7 +105,7 @@ async def start(app: web.Application, spec: ServeSpec) -> tuple[web.AppRunner, i
     gc.freeze()  # what is loaded stays: to look through it again would stop everyone for 0.3 s
     # The first of these also bounds how long a peer may take to send the head of a request.
     patience_s = spec.limits.header_timeout_s
-    runner = web.AppRunner(app, access_log=None, keepalive_timeout=patience_s, shutdown_timeout=2.0)
+    runner = web.AppRunner(app, access_log=None, keepalive_timeout=patience_s, shutdown_timeout=FINISH_S)
     await runner.setup()
     try:
         await web.TCPSite(runner, spec.host, spec.port).start()
@@ -105,8 +118,56 @@ async def start(app: web.Application, spec: ServeSpec) -> tuple[web.AppRunner, i
     return runner, int(runner.addresses[0][1])
 
 
+class Running:
+    """The requests under way, connected robots among them."""
+
+    def __init__(self) -> None:
+        self._n = 0
+        self._left = asyncio.Event()
+
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Counts them."""
+        self._n += 1
+        try:
+            return await handler(request)
+        finally:
+            self._n -= 1
+            self._left.set()
+
+    async def none(self, seconds: float) -> None:
+        """Wait until there are none, but no longer than that."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._n:
+                    self._left.clear()
+                    await self._left.wait()
+
+
+async def stop(runner: web.AppRunner, app: web.Application, hurry: asyncio.Event | None = None) -> None:
+    """Listen no more, so that a balancer sends newcomers elsewhere; finish what runs; end.
+
+    Args:
+        hurry: robots may finish their episodes until it is set; without it only what they wait for now.
+    """
+    for site in runner.sites:
+        await site.stop()
+    if SOCKET not in app:  # no robot can be there
+        await runner.cleanup()
+        return
+    if hurry is not None:
+        app[SOCKET].leaving = True
+        done = asyncio.ensure_future(app[RUNNING].none(app[SERVICE].spec.limits.drain_s))
+        hurried = asyncio.ensure_future(hurry.wait())
+        await asyncio.wait((done, hurried), return_when=asyncio.FIRST_COMPLETED)
+        done.cancel(), hurried.cancel()
+    await app[SOCKET].close()
+    await app[RUNNING].none(FINISH_S)
+    await runner.cleanup()
+
+
 def run(app: web.Application, spec: ServeSpec, ready: Callable[[int], None]) -> None:
-    """Serve until interrupted; `ready` is called with the port."""
+    """Serve until interrupted, or told by SIGTERM to stop gently; `ready` is called with the port."""
 
     async def main() -> None:
         runner, port = await start(app, spec)
@@ -116,8 +177,14 @@ def run(app: web.Application, spec: ServeSpec, ready: Callable[[int], None]) -> 
         try:
             ready(port)
             await stopped.wait()
-        finally:
+            stopped.clear()
+            await stop(runner, app, hurry=stopped)  # told twice, it hurries
+        except asyncio.CancelledError:  # Ctrl-C
+            await stop(runner, app)
+            raise
+        except BaseException:
             await runner.cleanup()
+            raise
 
     sys.setswitchinterval(SWITCH_S)
     asyncio.run(main())

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from recap.errors import RecapError
-from recap.serving.service import Service, one_line
+from recap.serving.service import one_line
 from recap.serving.spec import ServeSpec
 
 COOKIE = "recap-token"
-OPEN_PATHS = ("/healthz",)  # for whoever watches over the server; tells nothing
+OPEN_PATHS = ("/healthz", "/readyz")  # for whoever watches over the server; they tell nothing more
 log = logging.getLogger("recap.serving")
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
 
@@ -25,15 +26,14 @@ def refusal(status: int, text: str, code: str = "server") -> web.Response:
     return web.json_response({"error": text, "code": code}, status=status)
 
 
-def make_guard(service: Service) -> Middleware:
-    """The middleware that lets requests in."""
-    spec, metrics = service.spec, service.metrics
+def make_guard(spec: ServeSpec, refused: Callable[[], None] = lambda: None) -> Middleware:
+    """The middleware that lets requests in; `refused` counts those that it does not."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         why = _stranger(request, spec)
         if why is not None:
-            metrics.refused.add()
+            refused()
             return refusal(403, why)
         if spec.token is not None and request.path not in OPEN_PATHS:
             given = request.query.get("token", "")
@@ -42,16 +42,19 @@ def make_guard(service: Service) -> Middleware:
                 there.set_cookie(COOKIE, spec.token, httponly=True, samesite="Strict")
                 raise there
             if not _knows_token(request, spec.token):
-                metrics.refused.add()
+                refused()
                 return refusal(401, "a token is needed: send 'Authorization: Bearer TOKEN', or Api-Key TOKEN")
         return await handler(request)
 
     return guard
 
 
-def make_teller(service: Service) -> Middleware:
-    """The middleware that tells errors, of ours and of aiohttp on the interface, in one line of JSON."""
-    place = getattr(service.pool, "uri", None)
+def make_teller(place: str | None = None) -> Middleware:
+    """The middleware that tells errors, of ours and of aiohttp on the interface, in one line of JSON.
+
+    Args:
+        place: of the pool, which errors leave out.
+    """
 
     def line(error: BaseException) -> str:
         """Without the place of the pool, which is nobody's affair."""
@@ -63,7 +66,7 @@ def make_teller(service: Service) -> Middleware:
         try:
             return await handler(request)
         except RecapError as error:
-            return refusal(400, line(error), error.code)
+            return refusal(409 if error.code == "pool.moved" else 400, line(error), error.code)
         except web.HTTPException as error:
             if error.status < 400 or not request.path.startswith("/api/"):
                 raise

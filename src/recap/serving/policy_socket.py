@@ -18,6 +18,8 @@ from recap_client.messages import STATE
 from recap_client.wire import decode_map, encode
 
 HEARTBEAT_S = 30.0  # a peer that does not answer a ping within half of it is gone
+GONE = WSCloseCode.GOING_AWAY
+CLOSE_S = 2.0  # that a peer has to say goodbye in return
 MAX_ERRORS = 20  # in a row; a client that sends nothing else is let go
 log = logging.getLogger("recap.serving")
 
@@ -27,19 +29,22 @@ class PolicySocket:
 
     def __init__(self, service: Service, batcher: Batcher[Request, Reply]) -> None:
         self.service, self.batcher = service, batcher
+        self.leaving = False  # no new episodes: their robots are sent to another server
+        self._closing = False
         self._open: set[web.WebSocketResponse] = set()
+        self._answering: set[web.WebSocketResponse] = set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """One connection from its first to its last message."""
         limits, metrics = self.service.spec.limits, self.service.metrics
-        if len(self._open) >= limits.max_connections:
+        if self.leaving or len(self._open) >= limits.max_connections:
             metrics.busy.add()
             raise web.HTTPServiceUnavailable(text="busy: too many connections; try again soon\n")
         socket = web.WebSocketResponse(
-            heartbeat=HEARTBEAT_S, compress=False, max_msg_size=limits.max_message_bytes
+            timeout=CLOSE_S, heartbeat=HEARTBEAT_S, compress=False, max_msg_size=limits.max_message_bytes
         )
         await socket.prepare(request)
-        session = self.service.new_session(f"{request.remote}/{self.service.n_sessions + 1}")
+        session = self.service.new_session(str(request.remote))
         self._open.add(socket)
         metrics.connections.set(len(self._open))
         try:
@@ -56,16 +61,23 @@ class PolicySocket:
                 await socket.close()
         return socket
 
-    async def close(self, _: web.Application) -> None:
-        """Say goodbye to all."""
-        gone = WSCloseCode.GOING_AWAY
-        await asyncio.gather(*(socket.close(code=gone) for socket in set(self._open)), return_exceptions=True)
+    async def close(self) -> None:
+        """Say goodbye to all; to who waits for a reply after it."""
+        self.leaving = self._closing = True
+        idle = self._open - self._answering
+        await asyncio.gather(*(socket.close(code=GONE) for socket in idle), return_exceptions=True)
 
     async def _converse(self, socket: web.WebSocketResponse, session: Session) -> None:
         n_errors = 0
         async for message in socket:
             if message.type is WSMsgType.BINARY:
-                error = await self._answer(socket, session, message.data)
+                self._answering.add(socket)
+                try:
+                    error = await self._answer(socket, session, message.data)
+                finally:
+                    self._answering.discard(socket)
+                if self._closing:
+                    await socket.close(code=GONE)
             else:
                 error = "a text frame means nothing here: send msgpack in a binary frame"
             if error is None:
@@ -87,6 +99,9 @@ class PolicySocket:
                 self.service.scene.check(fresh.options)
                 self.service.end(session, fresh.success)
                 session.fresh = fresh
+            if self.leaving and session.fresh is not None:
+                await socket.close(code=GONE)
+                return None
             if fresh is not None and STATE not in message:
                 await self._send(socket, encode({"reset": True}))
                 return None

@@ -6,15 +6,9 @@ An id stands in a path percent-encoded as a whole, with its slashes as %2F. Pool
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import shutil
-import tempfile
-import threading
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -22,14 +16,13 @@ from aiohttp.typedefs import Handler
 
 from recap.errors import InputError
 from recap.pictures import encode_png
-from recap.pool.blobs import BlobFrames
 from recap.pool.store import Pool
 from recap.pool.view import PoolView
+from recap.serving.films import Films, frames_of
 from recap.serving.guard import refusal
 from recap.serving.service import Service
 from recap.serving.uploads import add_upload
-from recap.types import U8, Episode, Scalar
-from recap.video import write_video
+from recap.types import Episode, Scalar
 
 MAX_LIMIT = 1000  # rows of one answer
 MAX_NAMES, MAX_VALUES = 32, 64  # of the attributes that an answer lists
@@ -37,7 +30,6 @@ MAX_UNUSABLE = 100  # demonstrations that an answer names as such
 N_THREADS = 4  # for pool work: uploads never take them all
 TEXT_FILTERS = ("task", "embodiment", "source")
 ATTRIBUTE = "attribute."  # a filter of that name is by an attribute
-MAX_FILMS = 64  # made for looking at, and kept
 T = TypeVar("T")
 
 
@@ -71,7 +63,6 @@ class PoolRoutes:
         self._reasons: dict[str, tuple[Episode, str]] = {}  # why a demonstration cannot be used
         self._films = Films()
         self._uploads = asyncio.Semaphore(service.spec.limits.max_uploads)
-        self._changing = asyncio.Lock()  # so that `expect` and the change it guards are one
         self._ids_of: dict[int, frozenset[str]] = {}  # of tagged versions, which never change
         self._threads = ThreadPoolExecutor(N_THREADS, thread_name_prefix="recap-pool")
 
@@ -176,15 +167,15 @@ class PoolRoutes:
         """Leave one out of the newest version."""
         name = request.match_info["id"]
 
-        def work(store: Pool) -> int:
+        def work(store: Pool, expect: int | None) -> int:
             _check_there(store.view(), name)
-            return store.remove([name])
+            return store.remove([name], expect=expect)
 
         return await self._change(request.query.get("expect"), work)
 
     async def tag(self, request: web.Request) -> web.Response:
         """Name a version: {"name", "version"?, "move"?}."""
-        body = await _body(request, {"name": str, "version": (int, str), "move": bool})
+        body = await body_of(request, {"name": str, "version": (int, str), "move": bool})
         if not body.get("name"):
             raise InputError('a tag needs a name: send {"name": "before-friday"}')
         store, move = self.service.store, body.get("move", False)
@@ -193,22 +184,22 @@ class PoolRoutes:
 
     async def roll_back(self, request: web.Request) -> web.Response:
         """Make a new version equal to an old one: {"version", "expect"?}."""
-        body = await _body(request, {"version": (int, str), "expect": int})
+        body = await body_of(request, {"version": (int, str), "expect": int})
         if "version" not in body:
             raise InputError('a roll back needs a version: send {"version": 3}')
-        return await self._change(body.get("expect"), lambda store: store.rollback(body["version"]))
+        version = body["version"]
+        return await self._change(
+            body.get("expect"), lambda store, head: store.rollback(version, expect=head)
+        )
 
-    async def _change(self, expect: int | str | None, change: Callable[[Pool], int]) -> web.Response:
-        """Carry out a change; with `expect`, only while that is the newest version."""
+    async def _change(
+        self, expect: int | str | None, change: Callable[[Pool, int | None], int]
+    ) -> web.Response:
+        """Carry out a change; with `expect`, only while that is the newest version, whoever else writes."""
         wanted = None if expect is None else _number(str(expect), "expect", 0, 2**62)
-        store = self.service.store
-        async with self._changing:
-            head = await self._thread(lambda: store.version)
-            if wanted is not None and wanted != head:
-                return refusal(409, f"the pool is at version {head} by now, not {wanted}: look again first")
-            version = await self._thread(lambda: change(store))
+        version = await self._thread(lambda: change(self.service.store, wanted))
         self.service.metrics.changes.add()
-        return web.json_response({"version": version, "was": head})
+        return web.json_response({"version": version, "was": version - 1})
 
     async def _thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -292,7 +283,7 @@ def _number(text: str, what: str, least: int, most: int) -> int:
     return int(text)
 
 
-async def _body(request: web.Request, kinds: dict[str, Any]) -> dict[str, Any]:
+async def body_of(request: web.Request, kinds: dict[str, Any]) -> dict[str, Any]:
     """A JSON map with these keys only."""
     if request.content_type != "application/json":
         raise InputError("the body is not declared as JSON: send Content-Type: application/json")
@@ -314,46 +305,7 @@ def _check_there(view: PoolView, name: str) -> None:
         raise web.HTTPNotFound(text=f"version {view.version} has no episode {shown}: see GET /api/pool")
 
 
-class Films:
-    """A demonstration's film as a file: the pool's own, or one that is drawn once and kept for a while."""
-
-    def __init__(self) -> None:
-        self._folder: Path | None = None
-        self._made: OrderedDict[str, Path] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def path(self, episode: Episode, camera: str | None) -> Path:
-        """Where it lies."""
-        frames = _frames(episode, camera)
-        if isinstance(frames, BlobFrames):
-            return frames.video.path
-        key = hashlib.sha256(f"{episode.id}\0{camera}".encode()).hexdigest()
-        with self._lock:
-            if self._folder is None:
-                self._folder = Path(tempfile.mkdtemp(prefix="recap-films-"))
-            if key not in self._made:
-                self._made[key] = self._folder / f"{key}.mp4"
-                write_video(self._made[key], frames, episode.fps)
-            self._made.move_to_end(key)
-            while len(self._made) > MAX_FILMS:
-                self._made.popitem(last=False)[1].unlink(missing_ok=True)
-            return self._made[key]
-
-    def close(self) -> None:
-        """Remove what was made."""
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-
 def _thumbnail(episode: Episode, camera: str | None, t: int) -> bytes:
     """One frame as PNG; past the end, the last."""
-    frames = _frames(episode, camera)
+    frames = frames_of(episode, camera)
     return encode_png(frames[min(t, len(frames) - 1)])
-
-
-def _frames(episode: Episode, camera: str | None) -> Sequence[U8]:
-    name = camera if camera is not None else next(iter(episode.images), None)
-    if name is None or name not in episode.images:
-        known = ", ".join(episode.images) or "none"
-        raise InputError(f"episode {episode.id!a} has no such film; its cameras: {known}")
-    return episode.images[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,6 @@ from recap.pool.store import Pool
 from recap.pool.view import PoolSource, only_task
 from recap.retrieval.explain import observation_at
 from recap.retrieval.index import Index
-from recap.retrieval.subtrajectories import in_demonstration
 from recap.robot import RobotSpec, infer_robot, load_robot
 from recap.serving.metadata import metadata_of
 from recap.serving.metrics import Metrics
@@ -30,7 +30,7 @@ from recap.serving.observations import Look, Reset
 from recap.serving.scene import Scene
 from recap.serving.spec import ServeSpec
 from recap.suites import Options, PoseEstimator
-from recap.types import F64, Observation, Retrieval
+from recap.types import F64, Observation
 from recap.usage import UsageLog, of_reply
 from recap_client.limits import ActionLimits, limit_actions
 
@@ -104,8 +104,10 @@ class Service:
         lasts_ms = 1000 * self.agent.n_action_steps / self.robot.control_hz
         self.budget_ms = lasts_ms if spec.limits.budget_ms is None else spec.limits.budget_ms
         self.n_sessions = 0
+        self.name = secrets.token_hex(3)  # no other server's, nor its own after a restart
         self.usage = None if spec.usage_log is None else UsageLog(Path(spec.usage_log))
         self._index: Index | None = None  # that `unusable` is of
+        self.unreadable = ""  # why the pool cannot be read, if it cannot
         self.unusable: tuple[str, ...] = ()  # demonstrations that lack what retrieval reads
 
     @classmethod
@@ -218,8 +220,10 @@ class Service:
         try:
             view, index = retriever.source.view(), retriever.index()
         except (RecapError, OSError) as error:  # whoever retrieves gets the error; what was known stays
-            log.warning("the pool cannot be read: %s", one_line(error))
+            self.unreadable = "the pool cannot be read"
+            log.warning("%s: %s", self.unreadable, one_line(error))
             return
+        self.unreadable = ""
         if index is not self._index and index.version == view.version:
             # A part of a demonstration is not one more that cannot be used.
             self.unusable = tuple(name for name in index.unusable if view.episode(name).cut_from is None)
@@ -227,9 +231,14 @@ class Service:
         self.metrics.pool_unusable.set(len(self.unusable))
 
     def new_session(self, robot: str = "") -> Session:
-        """A place for a new connection."""
+        """A place for a new connection.
+
+        Args:
+            robot: where it comes from; it gets a name that no other has, for the log.
+        """
         self.n_sessions += 1
-        return Session(self.n_sessions, {}, None, fresh=Reset(), robot=robot)
+        name = f"{robot}/{self.name}-{self.n_sessions}" if robot else ""
+        return Session(self.n_sessions, {}, None, fresh=Reset(), robot=name)
 
     def end(self, session: Session, success: bool | None) -> None:
         """An episode has ended, as its robot says."""
@@ -317,7 +326,10 @@ class Service:
             self.metrics.pool_version.set(found.pool_version)
         if confidence == confidence:
             self.metrics.confidence.observe(confidence)
-        match = None if found is None or not found.matches else self._match(found)
+        ref = self.agent.match(request.session.slot)
+        match = None
+        if found is not None and found.matches and ref is not None:
+            match = {"episode_id": ref.episode_id, "t": ref.t, "distance": float(found.matches[0].distance)}
         if self.usage is not None and request.session.robot:
             session = request.session
             self.usage.use(
@@ -351,12 +363,6 @@ class Service:
         self.metrics.ik_mm.observe(reach["error_mm"])
         self.metrics.ik_deg.observe(reach["error_deg"])
         return targets, reach, int(found.limited.sum())
-
-    def _match(self, found: Retrieval) -> dict[str, Any]:
-        """The match by the demonstration that it is part of."""
-        match = found.matches[0]
-        ref = in_demonstration(self.agent.retriever.view_of(found), match.ref)
-        return {"episode_id": ref.episode_id, "t": ref.t, "distance": float(match.distance)}
 
     def release(self, session: Session) -> None:
         """Forget a connection that has gone; on the thread that computes."""

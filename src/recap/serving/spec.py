@@ -33,6 +33,7 @@ class Limits:
     max_waiting: int = 128  # requests; one more is answered busy
     max_batch: int = 8  # requests that are served by one call; on a CPU more only wait longer
     send_timeout_s: float = 10.0  # a client that does not take its reply is dropped
+    drain_s: float = 10.0  # that robots have to finish their episode when the server is told to stop
     budget_ms: float | None = None  # a slower reply is a missed deadline; None: as long as a chunk lasts
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import multiprocessing
@@ -41,6 +42,7 @@ MAX_JSON = 16 * 2**20  # bytes of a JSON file in a zip: it is read as a whole
 KEYS = {field.name for field in fields(Episode)} - {"cut_from"}
 FILE, READ = "upload", "read.arrow"  # what came, and what was made of it
 NAMES, FRAMES = "cameras.json", "frames-{}.npy"
+TOO_MUCH_MEMORY = "the upload takes more memory to read than it may: send it in parts"
 START_S = 60.0  # that a first process may take to begin, on a busy machine
 CONTEXT = multiprocessing.get_context("forkserver")
 _STARTING = threading.Lock()
@@ -108,24 +110,38 @@ def _outcome(pipe: Connection, limits: Limits) -> str | None:
             return f"the upload takes more than {limits.upload_work_s:g} s to read: send it in parts"
         return json.loads(pipe.recv_bytes(2**16))["why"]  # type: ignore[no-any-return]
     except EOFError:
-        return "the upload takes more memory to read than it may: send it in parts"
+        return TOO_MUCH_MEMORY
 
 
 def _work(pipe: Connection, folder: Path, zip_name: str | None, is_zip: bool, limits: Limits) -> None:
     """The life of the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    pipe.send_bytes(b"begun")
-    _limit(limits)
-    why = None
+    with suppress(BrokenPipeError):  # the server has died, and nobody waits
+        pipe.send_bytes(b"begun")
+        _limit(limits)
+        why = _why_refused(folder, zip_name, is_zip, limits)
+        pipe.send_bytes(json.dumps({"why": None if why is None else why[:2000]}).encode())
+
+
+def _why_refused(folder: Path, zip_name: str | None, is_zip: bool, limits: Limits) -> str | None:
     try:
         _read(folder, zip_name, is_zip, limits)
-    except RecapError as error:
-        why = str(error).replace(f"{folder}/", "")  # the folder is ours and means nothing to who sent it
-    except MemoryError:
-        why = "the upload takes more memory to read than it may: send it in parts"
     except Exception as error:
-        why = f"the upload cannot be read ({type(error).__name__}): check and send it again"
-    pipe.send_bytes(json.dumps({"why": None if why is None else why[:2000]}).encode())
+        if _lacks_memory(error):
+            return TOO_MUCH_MEMORY
+        if isinstance(error, RecapError):
+            return str(error).replace(f"{folder}/", "")  # the folder is ours and means nothing to who sent it
+        return f"the upload cannot be read ({type(error).__name__}): check and send it again"
+    return None
+
+
+def _lacks_memory(error: BaseException | None) -> bool:
+    """Whether it was raised because of that, however a reader has put it since."""
+    while error is not None:
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _limit(limits: Limits) -> None:

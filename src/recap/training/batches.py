@@ -7,18 +7,17 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from recap.policies.backbones import model_class
 from recap.policies.config import PolicyConfig
-from recap.policies.encodings import PLACES, TURNS
 from recap.policies.layout import build_layout
 from recap.policies.model import Batch
 from recap.policies.policy import Statistics
-from recap.policies.vectors import letters_of
 from recap.training.config import AugmentConfig
-from recap.training.motion import Motion, displacement
+from recap.training.motion import CHUNK, Motion, displacement
 from recap.training.samples import Samples, tables_of
 
 RESIDENT = 0.1  # of a GPU's memory, that tables and latents may take
@@ -57,25 +56,16 @@ class BatchSource:
         self._text = model_class(config).task_encoder(config)(samples.tasks).to(device)
         self._mean = {k: torch.from_numpy(v).to(device) for k, v in statistics.mean.items()}
         self._std = {k: torch.from_numpy(v).to(device) for k, v in statistics.std.items()}
-        world = 0.0 if config.canonical else config.image.world
-        letters = letters_of(config)
-        letters["absolute"] = config.robot.act.letters * config.chunk_size
-        self._flips = {name: _mirror_table(text, world, device) for name, text in letters.items()}
         self.motion = Motion(config, device)
-        self._kinds = {
-            name: (_where(text, PLACES, device), _where(text, TURNS, device))
-            for name, text in letters.items()
-        }
-        measured = torch.from_numpy(config.robot.measured).to(device)
-        self._measured, self._known = measured.clamp_min(0), (measured >= 0).float()
-        self._alike = config.robot.measured.tolist() == list(range(config.proprio_dim))
-        body = config.robot.act.letters
-        chunk = config.encoding.chunk_letters(config.robot.act)
-        relative = [float(a != b) for a, b in zip(body, chunk, strict=True)]  # numbers with an origin
-        self._origin = torch.tensor(relative * config.chunk_size, device=device)
-        self._sides = {
-            name: torch.stack([_where(text, side, device) for side in "XY"]) for name, text in letters.items()
-        }
+        measured = config.robot.measured
+        self._measured = torch.from_numpy(measured).clamp_min(0).to(device)
+        known = (measured >= 0).astype(np.float32)
+        self._known = torch.from_numpy(known).to(device)
+        self._alike = measured.tolist() == list(range(config.proprio_dim))
+        # Of which numbers of a chunk its beginning is subtracted.
+        self._origin = (
+            torch.from_numpy(config.origin(config.robot.act, known)).repeat(config.chunk_size).to(device)
+        )
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -128,25 +118,28 @@ class BatchSource:
             angle = math.radians(augment.turn) * (2 * uniform() - 1) * ~seeing
 
         def varied(name: str, table: Tensor) -> Tensor:
-            moved = self._flip(name, table, mirrored)
-            if augment.turn > 0:
-                moved = self._turn(name, moved, angle)
-            return moved + aside @ self._sides[name] if augment.shift > 0 else moved
+            moved, columns = self.motion.mirrored(name, table, mirrored), self.motion.columns[name]
+            if augment.turn > 0:  # about the middle of the world
+                middle = torch.full((n, 2), self.config.image.world / 2, device=device)
+                moved = columns.turned(moved, angle, middle)
+            return moved + aside @ columns.sideways if augment.shift > 0 else moved
 
         values = {name: varied(name, self._read(f"fixed/{name}", rows)) for name in self.samples.fixed}
         picked = {
             name: varied(name, self._read(f"matched/{name}", rows, passed)) for name in self.samples.matched
         }
-        actions = varied("absolute", self._read("actions", rows))
-        base = varied("absolute", self._read("base", rows, passed))
+        actions = varied(CHUNK, self._read("actions", rows))
+        base = varied(CHUNK, self._read("base", rows, passed))
         if augment.displaces and picked:
             away, turned = displacement(augment, seeing, normal, uniform)
             picked, base = self.motion.displaced(picked, base, values["proprio"], away, turned)
         if (augment.chunk_noise > 0 or augment.chunk_turn > 0) and picked:
             ramp = torch.linspace(0, 1, horizon, device=device)[None, :, None]
             offset = normal(n, 2, width)
-            places, turns = self._kinds["absolute"]
-            amount = (places * augment.chunk_noise + turns * augment.chunk_turn).view(horizon, width)
+            chunk = self.motion.columns[CHUNK]
+            amount = (chunk.lengths * augment.chunk_noise + chunk.turns * augment.chunk_turn).view(
+                horizon, width
+            )
             shift = amount * (offset[:, :1] + ramp * offset[:, 1:])  # (B, H, a)
             flat = shift.reshape(n, -1)
             base = base + flat
@@ -180,21 +173,12 @@ class BatchSource:
         """These rows of a table, and of each the k-th match where that is given."""
         return _taken(self._tables[name], rows).to(self.device)
 
-    def _flip(self, name: str, values: Tensor, mirrored: Tensor) -> Tensor:
-        sign, offset = self._flips[name]
-        return torch.where(mirrored[:, None], values * sign + offset, values)
-
-    def _turn(self, name: str, values: Tensor, angle: Tensor) -> Tensor:
-        """Everything turned about the middle of the world, by an angle (B,) each."""
-        middle = torch.full((len(values), 2), self.config.image.world / 2, device=self.device)
-        return self.motion.turned(name, values, angle, middle)
-
     def _shaken(
         self, name: str, values: Tensor, augment: AugmentConfig, normal: Callable[..., Tensor]
     ) -> Tensor:
         """With the noise of a measurement."""
-        places, turns = self._kinds[name]
-        amount = places * augment.state_noise + turns * augment.turn_noise
+        columns = self.motion.columns[name]
+        amount = columns.lengths * augment.state_noise + columns.turns * augment.turn_noise
         return values + amount * normal(*values.shape)
 
     def _pictures(
@@ -226,17 +210,6 @@ class BatchSource:
 
 def _taken(table: Tensor, rows: tuple[Tensor, ...]) -> Tensor:
     return table[tuple(row.to(table.device) for row in rows)]
-
-
-def _mirror_table(kinds: str, world: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Sign and offset of each number under a mirror that swaps left and right."""
-    sign = torch.tensor([-1.0 if kind in "XxSs" else 1.0 for kind in kinds], device=device)
-    offset = torch.tensor([world if kind == "X" else 0.0 for kind in kinds], device=device)
-    return sign, offset
-
-
-def _where(kinds: str, which: str, device: torch.device) -> Tensor:
-    return torch.tensor([float(kind in which) for kind in kinds], device=device)
 
 
 Drawn = tuple[Batch, dict[str, Tensor], Tensor]  # with its noise and noise levels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from recap.policies.policy import RetrievalStamp
 from recap.pool.content import content_id
 from recap.pool.importers.interventions import shown_by_person
 from recap.pool.importers.pairing import SCENE
-from recap.pool.memory import MemoryPool, MemoryView
+from recap.pool.memory import MemoryView
 from recap.pool.opening import open_demonstrations
 from recap.pool.view import PoolView
 from recap.retrieval.aligners import World
@@ -33,12 +33,12 @@ from recap.training.data_cache import SIDES, TrainingData, cache_folder, data_ke
 from recap.training.misalignment import leave_out, misalign
 from recap.training.motion import displaced_samples
 from recap.training.samples import (
-    Album,
     SampleBuilder,
     Samples,
     develop,
     from_tables,
     new_samples,
+    number_pictures,
     shown_by,
     take_rows,
     with_share,
@@ -46,7 +46,7 @@ from recap.training.samples import (
 from recap.training.stages import Stages
 from recap.training.statistics import action_units, statistics_of
 from recap.training.tables import new_table, read_tables, whole_folder
-from recap.types import F64, Episode
+from recap.types import Episode
 from recap.workers import run_in_workers
 
 
@@ -114,8 +114,9 @@ def build_data(
     check_data(target, pool, config)
     target = list(map(shown_by_person, target))  # what the policy did before a take-over is no example
     train, held_out = split(target, config.held_out)
+    around = MemoryView(pool)
     with stages("retrieval pairs"):
-        retrieval = training_retrieval(config, pool)
+        retrieval = training_retrieval(config, pool, around)
     describer, chosen_by = retrieval
     stamp = RetrievalStamp(
         chosen_by.name, describer.fingerprint, chosen_by.metric_fingerprint, dict(chosen_by.scales)
@@ -128,46 +129,33 @@ def build_data(
         numbers[episode.id] = known.get((episode.id, content_id(episode)), len(everyone))
         if numbers[episode.id] == len(everyone):
             everyone.append(episode)
-    rooms = {}
-    for name, side in zip(SIDES, (learned, held_out), strict=True):
+    sides = {}
+    for name, episodes in zip(SIDES, (learned, held_out), strict=True):
         k = config.pairs.k if policy.retrieval and name == SIDES[0] else 1
-        rooms[name] = new_samples(policy, sum(map(len, side)), k, None if folder is None else folder / name)
-    parts = _parts(learned, held_out, workers)
-    around = pool if policy.retrieval else []
-    given = rooms if workers == 1 else None  # another process opens the files itself
-    built: dict[int, _Built] = {}
-    work = partial(_build, around, config, retrieval, numbers, given, folder)
+        sides[name] = new_samples(policy, episodes, k, None if folder is None else folder / name)
+    # Another process opens the files itself.
+    given = sides if workers == 1 else {name: side.tasks for name, side in sides.items()}
+    around = around if policy.retrieval else MemoryView([])
+    work = partial(_fill, around, config, retrieval, numbers, given, folder)
+    done, pairs_s = 0, 0.0
     with stages("moments"):
-        for one in run_in_workers(work, parts, workers):
-            built[one.number] = one
-            done = sum(sum(map(len, parts[number].episodes)) for number in built)
-            stages.report("moments", done, sum(map(len, rooms.values())))
-    stages.move("moments", "retrieval pairs", sum(one.pairs_s for one in built.values()) / workers)
-    pictures: dict[Hashable, int] = {}
-    keys, frames = [np.zeros(0, np.int64)], []
-    for part in parts:
-        one, room = built[part.number], rooms[part.side]
-        # What a camera saw is one picture, whichever part needs it; of a top-down view each part has its own.
-        own = policy.image.view == "top-down"
-        names: list[Hashable] = [(part.number * own, key) for key in one.keys.tolist()]
-        new = np.array([name not in pictures for name in names], np.bool_)
-        called = np.array([pictures.setdefault(name, len(pictures)) for name in names], np.int64)
-        keys.append(one.keys[new])
-        frames += [one.frames[i] for i in np.flatnonzero(new)] if one.frames else []
-        rows = slice(part.first_row, part.first_row + sum(map(len, part.episodes)))
-        for table in room.images.values():
-            table[rows] = called[table[rows]]
-        tasks = tuple(dict.fromkeys([*room.tasks, *one.tasks]))
-        room.task[rows] = np.array([tasks.index(task) for task in one.tasks])[room.task[rows]]
-        rooms[part.side] = replace(room, tasks=tasks)
-    del pictures, built
+        for n, seconds in run_in_workers(work, _parts(learned, held_out, workers), workers):
+            done, pairs_s = done + n, pairs_s + seconds
+            stages.report("moments", done, sum(map(len, sides.values())))
+    stages.move("moments", "retrieval pairs", pairs_s / workers)
+    # What a camera saw is one picture, whoever needs it; of a top-down view each side has its own.
+    groups = [[side] for side in sides.values()]
+    keys: list[NDArray[np.int64]] = []
+    for group in groups if policy.image.view == "top-down" else [list(sides.values())]:
+        keys.append(number_pictures(group, sum(map(len, keys))))
     shown = np.concatenate(keys)
     with stages("pictures"):
-        album = develop(everyone, shown, frames, policy, folder, partial(stages.report, "pictures"))
+        report = partial(stages.report, "pictures")
+        pictures = develop(everyone, shown, chosen_by.aligner, policy, folder, report)
     owners = new_table(folder, "owners", shown.shape, np.int64)
     owners[:] = shown_by(shown)[0]
     left_out: tuple[str, ...] = ()
-    together = rooms[SIDES[0]]
+    together = sides[SIDES[0]]
     place = None if folder is None else folder / "chosen"
     if config.co_training:
         together = take_rows(together, with_share(together, sum(map(len, train)), config.own_share), place)
@@ -181,8 +169,8 @@ def build_data(
         drawn = displaced_samples(together, policy, config.augment)
     return TrainingData(
         together,
-        rooms[SIDES[1]],
-        album,
+        sides[SIDES[1]],
+        pictures,
         statistics_of(drawn, policy),
         stamp,
         (len(train), len(held_out), len(pool)),
@@ -197,22 +185,10 @@ def build_data(
 class _Part:
     """Demonstrations of one side of the split, for one worker at a time."""
 
-    number: int
     episodes: tuple[Episode, ...]
     side: str
     first_row: int  # of its side
     first: int  # of the episodes, among all
-
-
-@dataclass(frozen=True)
-class _Built:
-    """What a worker found besides the rows that it filled in."""
-
-    number: int  # of the part
-    tasks: tuple[str, ...]
-    keys: NDArray[np.int64]  # what the pictures show
-    frames: tuple[F64, ...]
-    pairs_s: float
 
 
 def _parts(train: Sequence[Episode], held_out: Sequence[Episode], workers: int) -> list[_Part]:
@@ -221,37 +197,40 @@ def _parts(train: Sequence[Episode], held_out: Sequence[Episode], workers: int) 
     for name, side, first in ((SIDES[0], train, 0), (SIDES[1], held_out, len(train))):
         size, row = len(side) if workers == 1 else -(-len(side) // (3 * workers)), 0
         for i in range(0, len(side), size):
-            parts.append(_Part(len(parts), tuple(side[i : i + size]), name, row, first + i))
+            parts.append(_Part(tuple(side[i : i + size]), name, row, first + i))
             row += sum(map(len, parts[-1].episodes))
     return parts
 
 
-def _build(
-    pool: Sequence[Episode],
+def _fill(
+    around: MemoryView,
     config: TrainConfig,
     retrieval: Retrieval,
     numbers: Mapping[str, int],
-    rooms: Mapping[str, Samples] | None,
+    sides: Mapping[str, Samples] | Mapping[str, tuple[str, ...]],
     folder: Path | None,
     parts: Iterator[_Part],
-) -> Iterator[_Built]:
-    """Fill in the samples of each part; returns what its pictures show."""
-    around = MemoryView(pool)
-    if rooms is None:
-        assert folder is not None
-        rooms = {side: from_tables(read_tables(folder / side, "r+"), ()) for side in SIDES}
+) -> Iterator[tuple[int, float]]:
+    """Fill in the samples of each part; yields how many, and the seconds that their pairs took.
+
+    Args:
+        sides: the samples, or their tasks where they are in the folder.
+    """
     for part in parts:
-        view, album, for_training = MemoryView(part.episodes), Album(config.policy), part.side == SIDES[0]
-        pairs, began = None, time.monotonic()
+        side = sides[part.side]
+        if not isinstance(side, Samples):
+            assert folder is not None
+            side = from_tables(read_tables(folder / part.side, "r+"), side)
+        view, pairs, began = MemoryView(part.episodes), None, time.monotonic()
+        for_training = part.side == SIDES[0]
         if config.policy.retrieval:
             pairs = pairs_for(view, around, config, for_training, retrieval)
         if pairs is not None and for_training and config.pairs.misaligned > 0:
             pairs = misalign(pairs, around, config.pairs.misaligned)
         pairs_s = time.monotonic() - began
-        room = rooms[part.side]
-        builder = SampleBuilder(view, around, pairs, config.policy, album, retrieval[1], room, numbers)
+        builder = SampleBuilder(view, around, pairs, config.policy, retrieval[1], side, numbers)
         builder.fill(part.first_row, part.first)
-        yield _Built(part.number, tuple(builder.tasks), album.keys, tuple(album.frames), pairs_s)
+        yield sum(map(len, part.episodes)), pairs_s
 
 
 def split(target: Sequence[Episode], held_out: float) -> tuple[list[Episode], list[Episode]]:
@@ -276,8 +255,14 @@ def shown_by_others(pool: Sequence[Episode], held_out: Sequence[Episode]) -> lis
     ]
 
 
-def training_retrieval(config: TrainConfig, pool: Sequence[Episode]) -> Retrieval:
-    """How the policy retrieves, with the scales of the training pool; what the data lack is refused."""
+def training_retrieval(
+    config: TrainConfig, pool: Sequence[Episode], view: MemoryView | None = None
+) -> Retrieval:
+    """How the policy retrieves, with the scales of the training pool; what the data lack is refused.
+
+    Args:
+        view: of the pool, which keeps what is described.
+    """
     policy = config.policy
     describer, retrieval = find_retrieval(policy.retrieval_name, policy.robot, config.pairs.n_candidates)
     retrieval = replace(retrieval, chunk_size=policy.chunk_size)
@@ -299,7 +284,7 @@ def training_retrieval(config: TrainConfig, pool: Sequence[Episode]) -> Retrieva
         if missing is not None:
             raise InputError(f"aligner '{retrieval.aligner.name}' needs {missing}, and the pool has none")
         if retrieval.auto_scale:
-            retrieval = with_scales(retrieval, MemoryView(pool).descriptors(describer))
+            retrieval = with_scales(retrieval, (view or MemoryView(pool)).descriptors(describer))
     return describer, retrieval
 
 
@@ -324,7 +309,7 @@ def check_layout(what: str, episodes: Sequence[Episode], config: TrainConfig) ->
 
 
 def pairs_for(
-    target: PoolView, pool: PoolView, config: TrainConfig, for_training: bool, retrieval: Retrieval
+    target: PoolView, pool: MemoryView, config: TrainConfig, for_training: bool, retrieval: Retrieval
 ) -> Pairs:
     """The pairs of some demonstrations.
 
@@ -335,8 +320,7 @@ def pairs_for(
     if for_training and chosen.action_weight > 0:
         weights = chosen.action_weight, chosen.step_weight
         describer, found_by = with_action_term(describer, found_by, config.policy.robot, *weights)
-    source = MemoryPool([pool.episode(i) for i in pool.episode_ids])
-    return find_pairs(target, Retriever(source, describer, found_by), chosen.k, chosen.allow_twin)
+    return find_pairs(target, Retriever(pool, describer, found_by), chosen.k, chosen.allow_twin)
 
 
 def demonstrations(names: str, robot: RobotSpec | None = None, pair_by: str = SCENE) -> list[Episode]:

@@ -1,44 +1,100 @@
-"""Scenes turned and moved as numbers: everything, or only what was retrieved."""
+"""Scenes mirrored, turned and moved as numbers: everything, or only what was retrieved."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from recap.body import RELATIVE_KINDS
 from recap.policies.config import PolicyConfig
-from recap.policies.encodings import OBJECT
-from recap.policies.vectors import letters_of, retrieved_letters
+from recap.policies.vectors import MARK, Numbers, numbers_of, spans, things_of, width_of
 from recap.training.config import AugmentConfig
 from recap.training.samples import Samples
 
-# Numbers that turn with the world, where they begin: a place or a direction of the plane, and in space a
-# place, a vector from one place to another, and each of a rotation's two axes.
-TURNING = re.compile(r"XY|CS|xyz|rrr")
+CHUNK = "absolute"  # actions as they are, beside the slots
+RETRIEVED = ("retrieved_proprio", "retrieved_action")
+TURNS = ("rotation6d", "angle", "direction")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How the numbers of one slot move."""
+
+    mirror: Tensor  # (width,) -1 of what a mirror that swaps left and right turns about
+    sideways: Tensor  # (2, width) 1 of the x and of the y of places
+    pairs: Tensor  # (n,) where two numbers begin that turn with the world
+    lengths: Tensor  # (width,) 1 of positions and joints
+    turns: Tensor  # (width,) 1 of rotations and directions
+    marks: Tensor  # (width,) which number says whether it is there; -1: none
+
+    @classmethod
+    def of(cls, parts: tuple[Numbers, ...], device: torch.device) -> Columns:
+        """Of a slot."""
+        width, begins = width_of(parts), things_of(parts)
+        mirror, sideways, lengths, turns = (torch.zeros(n, width) for n in (1, 2, 1, 1))
+        mirror += 1
+        marks, pairs = torch.full((width,), -1), []
+        for part, at in spans(parts):
+            x, y = at.start, at.start + 1
+            if part.kind == "position":
+                mirror[:, x] = -1
+                sideways[0, x] = sideways[1, y] = not part.relative
+            elif part.kind == "direction":
+                mirror[:, y] = -1
+            elif part.kind == "rotation6d":
+                pairs += [x, x + 3]
+            # What is relative is in the plane as an object sees it, in space along the axes of the world.
+            if part.kind in ("position", "direction") and (not part.relative or part.size == 3):
+                pairs.append(x)
+            lengths[:, at] = part.kind in RELATIVE_KINDS
+            turns[:, at] = part.kind in TURNS
+            if part.thing is not None:
+                marks[at] = begins[part.thing] + MARK
+        found = mirror[0], sideways, torch.tensor(pairs, dtype=torch.long), lengths[0], turns[0], marks
+        return cls(*(tensor.to(device) for tensor in found))
+
+    def turned(self, values: Tensor, angle: Tensor, about: Tensor) -> Tensor:
+        """Turned about a place (B, 2), by an angle (B,) each."""
+        places = self.sideways[0, self.pairs]
+        x, y = about[:, :1] * places, about[:, 1:] * places  # (B, n)
+        first, second = values[:, self.pairs] - x, values[:, self.pairs + 1] - y
+        cos, sin = angle.cos()[:, None], angle.sin()[:, None]
+        turned = values.clone()
+        turned[:, self.pairs] = cos * first - sin * second + x
+        turned[:, self.pairs + 1] = sin * first + cos * second + y
+        return turned
+
+    def moved(self, values: Tensor, about: Tensor, away: Tensor, angle: Tensor) -> Tensor:
+        """Turned, then moved; an object that is not there stays zeros."""
+        return (self.turned(values, angle, about) + away @ self.sideways) * self.known(values)
+
+    def known(self, values: Tensor) -> Tensor:
+        """1 for numbers of what is there, and of what needs no mark."""
+        return _at(values, self.marks, 1.0)
 
 
 class Motion:
-    """Turns and moves rows of numbers, each as what it is."""
+    """Mirrors, turns and moves rows of numbers, each as what it is."""
 
     def __init__(self, config: PolicyConfig, device: torch.device) -> None:
         self.config, self.device = config, device
-        kinds = letters_of(config)
-        body = config.robot.act.letters
-        kinds["absolute"] = body * config.chunk_size
-        self._tables = {name: self._table(text) for name, text in kinds.items()}
-        self._world = {name: self._table(text) for name, text in retrieved_letters(config).items()}
-        self._origins = {
-            name: self._origin_of(name, text) for name, text in retrieved_letters(config).items()
-        }
+        here, world = numbers_of(config), numbers_of(config, relative=False)
+        here[CHUNK] = tuple(Numbers(f.kind, f.size, config.robot.act.changes) for f in config.robot.action)
+        here[CHUNK] *= config.chunk_size
+        self.columns = {name: Columns.of(parts, device) for name, parts in here.items()}
+        self._world = {name: Columns.of(world[name], device) for name in RETRIEVED}
+        self._origins = {name: self._origin_of(name, here) for name in RETRIEVED}
 
-    def turned(self, name: str, values: Tensor, angle: Tensor, about: Tensor) -> Tensor:
-        """Everything turned about a place (B, 2), by an angle (B,) each."""
-        return _turned(self._tables[name], values, angle, about)
+    def mirrored(self, name: str, values: Tensor, which: Tensor) -> Tensor:
+        """Left and right swapped in some rows, in the frame of an object or in the world."""
+        columns, world = self.columns[name], 0.0 if self.config.canonical else self.config.image.world
+        return torch.where(which[:, None], values * columns.mirror + world * columns.sideways[0], values)
 
     def displaced(
         self, picked: dict[str, Tensor], base: Tensor, proprio: Tensor, away: Tensor, angle: Tensor
@@ -55,49 +111,36 @@ class Motion:
         about = world["retrieved_proprio"][:, first : first + 2].clone()
         moved = {}
         for name, values in world.items():
-            there = _moved(self._world[name], values, about, away, angle)
+            there = self._world[name].moved(values, about, away, angle)
             moved[name] = there - self._origin(name, there, proprio)
-        return moved, _moved(self._tables["absolute"], base, about, away, angle)
+        return moved, self.columns[CHUNK].moved(base, about, away, angle)
 
     def _origin(self, name: str, values: Tensor, proprio: Tensor) -> Tensor:
         """What these numbers are relative to: (B, width), zeros where nothing."""
         origin, mark = self._origins[name]
-        here = torch.nn.functional.pad(proprio, (1, 0))[:, origin + 1]
-        _, _, _, marks = self._world[name]
-        known = torch.nn.functional.pad(proprio, (1, 0), value=1.0)[:, mark + 1]
-        return here * known * _known(values, marks)
+        return _at(proprio, origin, 0.0) * _at(proprio, mark, 1.0) * self._world[name].known(values)
 
-    def _table(self, kinds: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Where pairs begin that turn, which are places, the sideways numbers, and each number's mark."""
-        pairs = [m.start() for m in TURNING.finditer(kinds)]
-        sides = [[float(kind == side) for kind in kinds] for side in "XY"]
-        marks = [-1] * len(kinds)
-        for found in OBJECT.finditer(kinds):
-            marks[found.start() : found.end()] = [found.start() + 9] * (found.end() - found.start())
-        device = self.device
-        return (
-            torch.tensor(pairs, dtype=torch.long, device=device),
-            torch.tensor([float(kinds[i] == "X") for i in pairs], device=device),
-            torch.tensor(sides, device=device),
-            torch.tensor(marks, dtype=torch.long, device=device),
-        )
-
-    def _origin_of(self, name: str, kinds: str) -> tuple[Tensor, Tensor]:
+    def _origin_of(self, name: str, here: dict[str, tuple[Numbers, ...]]) -> tuple[Tensor, Tensor]:
         """Each number's origin among those of slot `proprio`, and the origin's mark; -1: none."""
-        config, origin, mark = self.config, [-1] * len(kinds), [-1] * len(kinds)
-        here = letters_of(config)
-        width = config.action_dim if name == "retrieved_action" else config.proprio_dim
-        columns = config.robot.measured.tolist() if name == "retrieved_action" else range(width)
-        for i in range(config.chunk_size * width):
-            if kinds[i] != here[name][i]:
-                origin[i] = columns[i % width]
-        if config.relative_object_poses and name == "retrieved_proprio":
-            now = [m.start() for m in OBJECT.finditer(here["proprio"])]
-            for number, found in enumerate(OBJECT.finditer(kinds)):
-                begin, own = found.start(), now[number % len(now)]
-                origin[begin : begin + 9] = range(own, own + 9)
-                mark[begin : begin + 9] = [own + 9] * 9
-        return tuple(torch.tensor(x, dtype=torch.long, device=self.device) for x in (origin, mark))  # type: ignore[return-value]
+        config, robot, parts = self.config, self.config.robot, here[name]
+        body, columns = robot.body, np.arange(robot.body.size)
+        if name == "retrieved_action":
+            body, columns = robot.act, robot.measured
+        origin, mark = (torch.full((width_of(parts),), -1) for _ in range(2))
+        for part, at in spans(parts):
+            if part.relative and at.start < config.chunk_size * body.size and not body.changes:
+                origin[at] = torch.from_numpy(columns[np.arange(at.start, at.stop) % body.size])
+        if config.relative_object_poses:
+            now = things_of(here["proprio"])
+            for thing, begin in things_of(parts).items():
+                own, pose = now[thing % config.n_objects], slice(begin, begin + MARK)
+                origin[pose], mark[pose] = torch.arange(own, own + MARK), own + MARK
+        return origin.to(self.device), mark.to(self.device)
+
+
+def _at(values: Tensor, columns: Tensor, otherwise: float) -> Tensor:
+    """(B, n) of these columns; -1 stands for another value."""
+    return torch.nn.functional.pad(values, (1, 0), value=otherwise)[:, columns + 1]
 
 
 def displacement(
@@ -129,29 +172,3 @@ def displaced_samples(samples: Samples, config: PolicyConfig, augment: AugmentCo
             matched[name][:, k] = values.numpy()
         base[:, k] = based.numpy()
     return replace(samples, matched=matched, base=base)
-
-
-def _turned(
-    table: tuple[Tensor, Tensor, Tensor, Tensor], values: Tensor, angle: Tensor, about: Tensor
-) -> Tensor:
-    pairs, places, _, _ = table
-    x, y = about[:, :1] * places, about[:, 1:] * places  # (B, p)
-    first, second = values[:, pairs] - x, values[:, pairs + 1] - y
-    cos, sin = angle.cos()[:, None], angle.sin()[:, None]
-    turned = values.clone()
-    turned[:, pairs] = cos * first - sin * second + x
-    turned[:, pairs + 1] = sin * first + cos * second + y
-    return turned
-
-
-def _moved(
-    table: tuple[Tensor, Tensor, Tensor, Tensor], values: Tensor, about: Tensor, away: Tensor, angle: Tensor
-) -> Tensor:
-    """Turned, then moved; an object that is not there stays zeros."""
-    _, _, sides, marks = table
-    return (_turned(table, values, angle, about) + away @ sides) * _known(values, marks)
-
-
-def _known(values: Tensor, marks: Tensor) -> Tensor:
-    """1 for numbers of what is there, and of what needs no mark."""
-    return torch.nn.functional.pad(values, (1, 0), value=1.0)[:, marks + 1]

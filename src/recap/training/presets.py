@@ -9,9 +9,8 @@ from typing import Any
 from recap import config as configs
 from recap.errors import InputError, did_you_mean
 from recap.policies.config import ImageConfig, Pi05NetworkConfig, PolicyConfig, SamplingConfig
-from recap.policies.network import COSMOS_2B, COSMOS_HUB, NANO, TINY
-from recap.policies.pi0 import PI0_BASE, PI0_DEBUG
-from recap.policies.vectors import letters_of
+from recap.policies.sizes import COSMOS_2B, COSMOS_HUB, NANO, PI0_BASE, PI0_DEBUG, TINY
+from recap.policies.vectors import numbers_of, width_of
 from recap.robot import RobotSpec
 from recap.suites import suites
 from recap.training.config import AugmentConfig, PairsConfig, TrainConfig
@@ -69,7 +68,7 @@ def preset(name: str, changes: Sequence[str] = (), robot: RobotSpec | None = Non
 
 def _fitting(policy: PolicyConfig) -> PolicyConfig:
     """With images large enough that the widest vector of the robot fits a latent frame."""
-    widest = max(map(len, letters_of(policy).values()))
+    widest = max(map(width_of, numbers_of(policy).values()))
     image, step = policy.image, policy.image.scale * policy.network.patch
     while policy.sees and image.channels * image.latent_size**2 < widest:
         image = replace(image, size=image.size + step)

@@ -17,8 +17,10 @@ from recap.body import Body
 from recap.policies.canonical import canonical_image
 from recap.policies.config import PolicyConfig
 from recap.policies.layout import build_layout, frame_offsets, future_frames
-from recap.policies.vectors import letters_of, targets_of, vectors_of
+from recap.policies.vectors import numbers_of, targets_of, vectors_of, width_of
+from recap.pool.importers.source import MAX_FRAMES
 from recap.pool.view import PoolView
+from recap.retrieval.aligners import Aligner
 from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.pairs import Pairs
@@ -29,6 +31,7 @@ I64 = NDArray[np.int64]
 ROWS = 65_536  # that are in memory at once
 SPARSE = 8  # of a film of which fewer frames are wanted, each is looked up
 NOWHERE = np.zeros(3)
+MAX_CAMERAS = 32
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Samples:
     base: F32  # (n, k, H * a) what the residual is added to
     valid: F32  # (n, H * a) 1 where the demonstration had that action
     weight: F32  # (n, k) to draw a match by; a row of zeros has none
-    images: dict[str, I64]  # image slot -> (n,) or (n, k) numbers of pictures
+    images: dict[str, I64]  # image slot -> (n,) or (n, k) pictures: while it is filled keys, then numbers
     tasks: tuple[str, ...]  # the instructions
     task: I64  # (n,) which one
 
@@ -49,16 +52,17 @@ class Samples:
         return len(self.actions)
 
 
-def new_samples(config: PolicyConfig, n: int, k: int, folder: Path | None) -> Samples:
-    """Room for n moments with k matches each, to be filled in: in memory, or files of a folder."""
-    letters, layout, width = letters_of(config), build_layout(config), config.chunk_size * config.action_dim
+def new_samples(config: PolicyConfig, episodes: Sequence[Episode], k: int, folder: Path | None) -> Samples:
+    """Room for every moment of some demonstrations with k matches each: in memory, or files of a folder."""
+    n = sum(map(len, episodes))
+    numbers, layout, width = numbers_of(config), build_layout(config), config.chunk_size * config.action_dim
 
     def table(name: str, *shape: int, dtype: type = np.float32) -> NDArray[Any]:
         return new_table(folder, name, (n, *shape), dtype)
 
     slots = [slot for slot in layout.vectors if slot.retrieved]
     return Samples(
-        {name: table(f"fixed/{name}", len(letters[name])) for name in ("proprio", "future_proprio")},
+        {name: table(f"fixed/{name}", width_of(numbers[name])) for name in ("proprio", "future_proprio")},
         {slot.name: table(f"matched/{slot.name}", k, slot.width) for slot in slots},
         table("actions", width),
         table("base", k, width),
@@ -66,54 +70,45 @@ def new_samples(config: PolicyConfig, n: int, k: int, folder: Path | None) -> Sa
         table("weight", k),
         {
             slot.name: table(f"images/{slot.name}", *[k] if slot.retrieved else [], dtype=np.int64)
-            for slot in layout.images
+            for slot in sorted(layout.images, key=lambda slot: slot.retrieved)
         },
-        (),
+        tuple(dict.fromkeys(episode.task for episode in episodes)),
         table("task", dtype=np.int64),
     )
 
 
-class Album:
-    """Pictures by what they show, numbered as they are first asked for; nothing is decoded yet."""
-
-    def __init__(self, config: PolicyConfig) -> None:
-        self.config = config
-        self._numbers: dict[int, int] = {}
-        self.frames: list[F64] = []  # of each, where pictures are warped into it
-
-    def number(self, episode: int, t: int, camera: str, frame: F64, frame_t: int) -> int:
-        """Of the picture of frame t of an episode, in the canonical frame of frame_t."""
-        aligned = self.config.warps
-        key = picture_key(episode, t, self.config.image.cameras.index(camera), frame_t if aligned else -1)
-        if key not in self._numbers:
-            self._numbers[key] = len(self._numbers)
-            if aligned:
-                self.frames.append(frame)
-        return self._numbers[key]
-
-    @property
-    def keys(self) -> I64:
-        """(m,) what each picture shows, in order."""
-        return np.fromiter(self._numbers, np.int64, len(self._numbers))
+def picture_key(episode: int, t: int, frame_t: int, camera: int) -> int:
+    """What a picture shows, as one number: frame t through a camera, in the canonical frame of frame_t."""
+    return ((episode * MAX_FRAMES + t) * MAX_FRAMES + frame_t) * MAX_CAMERAS + camera
 
 
-_T, _CAMERA = 20, 5  # bits: an episode has at most a million frames (`importers.source.MAX_FRAMES`)
+def shown_by(keys: I64) -> tuple[I64, I64, I64, I64]:
+    """Episode, t, frame_t and camera of each picture."""
+    rest, camera = np.divmod(keys, MAX_CAMERAS)
+    rest, frame_t = np.divmod(rest, MAX_FRAMES)
+    episode, t = np.divmod(rest, MAX_FRAMES)
+    return episode, t, frame_t, camera
 
 
-def picture_key(episode: int, t: int, camera: int, frame_t: int) -> int:
-    """What a picture shows, as one number."""
-    return ((episode << _T | t) << _T | (frame_t + 1)) << _CAMERA | camera
-
-
-def shown_by(keys: I64) -> tuple[I64, I64, I64]:
-    """Episode, frame and camera of each picture."""
-    return keys >> (2 * _T + _CAMERA), keys >> (_T + _CAMERA) & (1 << _T) - 1, keys & (1 << _CAMERA) - 1
+def number_pictures(sides: Sequence[Samples], first: int = 0) -> I64:
+    """Put numbers in the place of keys, in the order in which moments need the pictures; returns the keys."""
+    asked = [np.zeros(0, np.int64)]
+    for side in sides if sides[0].images else ():
+        columns = [table.reshape(len(side), -1) for table in side.images.values()]
+        asked.append(np.concatenate(columns, axis=1).ravel())
+    keys, at = np.unique(np.concatenate(asked), return_index=True)
+    order = np.argsort(at)
+    numbers = first + np.argsort(order)
+    for side in sides:
+        for table in side.images.values():
+            table[:] = numbers[np.searchsorted(keys, table)]
+    return np.asarray(keys[order])
 
 
 def develop(
     episodes: Sequence[Episode],
     keys: I64,
-    frames: Sequence[F64],
+    aligner: Aligner,
     config: PolicyConfig,
     folder: Path | None,
     progress: Callable[[int, int], None] | None = None,
@@ -121,19 +116,19 @@ def develop(
     """The pictures (m, size, size, 3), each film decoded once and in order, several at a time.
 
     Args:
-        frames: into which each is warped; none where they are only made square.
+        aligner: into whose frames they are warped; those of other views are only made square.
     """
     size = config.image.size
     pictures: U8 = new_table(folder, "pictures", (len(keys), size, size, 3), np.uint8)
-    owner, at, camera = shown_by(keys)
+    owner, at, frame_at, camera = shown_by(keys)
     order = np.lexsort((at, camera, owner))
-    films = np.split(order, np.flatnonzero(np.diff(owner[order] << _CAMERA | camera[order])) + 1)
+    films = np.split(order, np.flatnonzero(np.diff(owner[order] * MAX_CAMERAS + camera[order])) + 1)
 
     def work(mine: I64) -> int:
         if not len(mine):
             return 0
-        name = config.image.cameras[camera[mine[0]]]
-        shown, fit = episodes[owner[mine[0]]].images[name], config.robot.cameras[name].fit
+        episode, name = episodes[owner[mine[0]]], config.image.cameras[camera[mine[0]]]
+        shown, fit = episode.images[name], config.robot.cameras[name].fit
         first, last = int(at[mine[0]]), int(at[mine[-1]])
         in_a_row = (last - first) < SPARSE * len(mine)
         walk, now, image = islice(iter(shown), first, None), first - 1, np.zeros(0, np.uint8)
@@ -142,7 +137,7 @@ def develop(
                 image = shown[int(at[number])]
             while in_a_row and now < at[number]:
                 image, now = next(walk), now + 1
-            where = frames[number] if len(frames) else NOWHERE
+            where = aligner.frame(episode, int(frame_at[number])) if config.warps else NOWHERE
             pictures[number] = canonical_image(image, where, config.image, config.warps, fit)
         return len(mine)
 
@@ -169,16 +164,14 @@ class SampleBuilder:
         pool: PoolView,
         pairs: Pairs | None,
         config: PolicyConfig,
-        album: Album,
         retrieval: RetrievalConfig,
         samples: Samples,
         numbers: Mapping[str, int],
     ) -> None:
-        self.target, self.pool, self.pairs, self.config, self.album = target, pool, pairs, config, album
+        self.target, self.pool, self.pairs, self.config = target, pool, pairs, config
         self.retrieval, self.samples, self.numbers = retrieval, samples, numbers
         self.k = samples.weight.shape[1]
         self.retrieved = [slot for slot in build_layout(config).vectors if slot.retrieved]
-        self.tasks: dict[str, int] = {}
 
     def fill(self, first: int, number: int) -> None:
         """Every moment of every demonstration, from a row on; the first one has this number."""
@@ -220,32 +213,29 @@ class SampleBuilder:
             found = [m.vectors[slot.name] for m in moments if slot.name in m.vectors]
             out.matched[slot.name][row] = self._padded(found or [np.zeros(slot.width, np.float32)])
         out.base[row] = self._padded([m.base.ravel() for m in moments])
-        out.task[row] = self.tasks.setdefault(episode.task, len(self.tasks))
+        out.task[row] = self.samples.tasks.index(episode.task)
         if config.sees:
-            self._fill_pictures(row, number, t, len(episode) - 1, frame, given)
+            self._fill_pictures(row, number, t, len(episode) - 1, given)
 
-    def _fill_pictures(
-        self, row: int, number: int, t: int, last: int, frame: F64, given: list[Conditioning]
-    ) -> None:
-        image, images = self.config.image, self.samples.images
-        for camera in image.cameras:
-            images[f"frame/{camera}"][row] = self.album.number(number, t, camera, frame, t)
-        for name, steps in future_frames(self.config).items() if self.config.future_image else ():
-            for camera in image.future:
-                then = min(t + steps, last)
-                images[f"{name}/{camera}"][row] = self.album.number(number, then, camera, frame, t)
-        for camera in image.retrieved if self.config.retrieval else ():
-            for i, offset in enumerate(frame_offsets(self.config)):
-                numbers = []
-                for one in given:
-                    if one.is_empty:
-                        numbers.append(0)  # any picture, never shown
-                        continue
-                    name, begin = one.refs[0].episode_id, one.refs[0].t
-                    at = min(begin + offset, len(self.pool.episode(name)) - 1)
-                    numbers.append(self.album.number(self.numbers[name], at, camera, one.frames[0], begin))
-                numbers += numbers[:1] * (self.k - len(numbers))
-                images[f"retrieved_frame_{i}/{camera}"][row] = numbers
+    def _fill_pictures(self, row: int, number: int, t: int, last: int, given: list[Conditioning]) -> None:
+        """Keys of what the slots show: of the moment, of what is to come, and of each match."""
+        config, images = self.config, self.samples.images
+
+        def key(episode: int, at: int, t: int, camera: str) -> int:
+            return picture_key(episode, at, t if config.warps else 0, config.image.cameras.index(camera))
+
+        for camera in config.image.cameras:
+            images[f"frame/{camera}"][row] = now = key(number, t, t, camera)
+        for name, steps in future_frames(config).items() if config.future_image else ():
+            for camera in config.image.future:
+                images[f"{name}/{camera}"][row] = key(number, min(t + steps, last), t, camera)
+        for camera in config.image.retrieved if config.retrieval else ():
+            for i, offset in enumerate(frame_offsets(config)):
+                shown = [now] * self.k  # where there is no match: any picture, never shown
+                for n, ref in enumerate(one.refs[0] for one in given if not one.is_empty):
+                    at = min(ref.t + offset, len(self.pool.episode(ref.episode_id)) - 1)
+                    shown[n] = key(self.numbers[ref.episode_id], at, ref.t, camera)
+                images[f"retrieved_frame_{i}/{camera}"][row] = shown
 
     def _into(self, body: Body, frame: F64, values: F64) -> F64:
         return values if self.retrieval.aligner.in_world else body.into(frame, values)

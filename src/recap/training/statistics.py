@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from recap.body import KINDS
 from recap.policies.config import PolicyConfig
 from recap.policies.policy import Statistics
-from recap.policies.vectors import letters_of
+from recap.policies.vectors import numbers_of, width_of
 from recap.training.samples import ROWS, Samples
 from recap.types import F32, F64
 
@@ -17,8 +18,9 @@ ACTION_SHARE = 0.1  # of the least deviation, for what is predicted: it may be s
 
 def action_units(config: PolicyConfig) -> F64 | None:
     """By what the numbers of an action are divided to be compared; None where they are of one kind."""
-    units = config.encoding.units
-    return np.array([units.get(letter, 1.0) for letter in config.robot.act.letters]) if units else None
+    if not config.robot.is_metric:
+        return None
+    return np.concatenate([np.full(f.size, KINDS[f.kind].scale) for f in config.robot.action])
 
 
 def units_of(config: PolicyConfig) -> F32:
@@ -35,7 +37,7 @@ def statistics_of(samples: Samples, config: PolicyConfig) -> Statistics:
         base = samples.base[part]
         if not config.residual:
             here = config.robot.hold(samples.fixed["proprio"][part, : config.proprio_dim]).astype(np.float32)
-            base = np.tile(config.encoding.origin(config.robot.act, here), config.chunk_size)[:, None]
+            base = np.tile(config.origin(config.robot.act, here), config.chunk_size)[:, None]
         return samples.actions[part][:, None] - base
 
     tables: dict[str, Callable[[slice], F32]] = {"action": action}
@@ -43,12 +45,13 @@ def statistics_of(samples: Samples, config: PolicyConfig) -> Statistics:
         tables[name] = values.__getitem__
     mean: dict[str, F32] = {}
     std: dict[str, F32] = {}
-    letters, least = letters_of(config), config.encoding.least
+    numbers = numbers_of(config)
     for name, rows in tables.items():
         middle, deviation = _moments(rows, len(samples))
-        assert len(deviation) == len(letters[name]), name
-        share = ACTION_SHARE if name == "action" else 1.0
-        floors = np.array([share * least.get(letter, 0.0) for letter in letters[name]])
+        assert len(deviation) == width_of(numbers[name]), name
+        # Where positions are in pixels, numbers are divided as they vary.
+        share = (ACTION_SHARE if name == "action" else 1.0) * config.robot.is_metric
+        floors = np.concatenate([np.full(part.size, share * part.least) for part in numbers[name]])
         mean[name] = middle.astype(np.float32)
         # A number without a floor that never varies keeps its scale.
         std[name] = np.where(

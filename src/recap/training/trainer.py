@@ -17,7 +17,6 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from recap.errors import InputError
-from recap.policies.backbones import build_policy
 from recap.policies.checkpoint import from_pretrained, save_pretrained
 from recap.policies.flow import draw_levels
 from recap.policies.model import SlotModel
@@ -152,7 +151,7 @@ class _Run:
 
     def _policy(self, model: SlotModel) -> TrainedPolicy:
         """The smoothed weights as a policy."""
-        return build_policy(model, self.data.statistics, self.data.stamp, self.encoder)
+        return TrainedPolicy(model, self.data.statistics, self.data.stamp, self.encoder)
 
     def _whole(self) -> SlotModel | None:
         """The smoothed weights for the main process, which alone uses them; None for the others.

@@ -79,6 +79,7 @@ class Part:
     damping: float = 0.1
     stiffness: float = 0.0  # of a spring that brings it back to 0
     friction: float = 0.0  # what holds it where it is
+    start: float = 0.0  # degrees or m at the start of an episode
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from recap.policies.config import ImageConfig, PolicyConfig, SamplingConfig
-from recap.policies.network import NANO, TINY
+from recap.policies.sizes import NANO, TINY
 from recap.training.config import AugmentConfig, PairsConfig, TrainConfig
 from recap.training.presets import DEBUG
 from recap_worlds.dualarm.robot import TWO_ARMS

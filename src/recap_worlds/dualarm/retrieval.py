@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from recap.body import ARM
 from recap.features.describer import TermDescriber
 from recap.features.language import make_text_encoder
-from recap.features.scene_terms import ARM
 from recap.features.terms import Instruction, Proprio, Time
 from recap.retrieval.aligners import Parts
 from recap.retrieval.config import RetrievalConfig

@@ -57,6 +57,10 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ),
 )
 
+# The paper's tasks for a real robot and a person's hand, with a microwave for its cabinet: a policy is
+# trained on the first alone, the other two are given by demonstrations.
+REAL_ROBOT = ("open_microwave", "close_microwave", "place_bottle_plasticbox")
+
 # Actions after which RoboTwin ends an evaluation episode.
 STEP_LIMITS: Mapping[str, int] = {
     "place_cans_plasticbox": 800,

@@ -99,6 +99,9 @@ def put(model: Any, data: Any, bodies: Sequence[Body], places: Mapping[str, Plac
             model.body(body.name).pos, model.body(body.name).quat = position, quaternion
         else:
             data.joint(body.name).qpos[:] = (*position, *quaternion)
+        for part in body.parts:
+            start = math.radians(part.start) if part.joint == "hinge" else part.start
+            data.joint(part.name).qpos[:] = start
 
 
 class Look:

@@ -11,11 +11,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from recap.body import body_of
+from recap.body import ARM, body_of
 from recap.errors import InputError
 from recap.features.language import HashedWords
-from recap.features.scene_terms import ARM, is_round
 from recap.geometry3 import quaternion_to_matrix
+from recap.retrieval.scenes import is_round
 from recap.types import F32, F64, Frames
 
 N_SLOTS = 4

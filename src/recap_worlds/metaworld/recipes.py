@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from recap.policies.config import ImageConfig, PolicyConfig, SamplingConfig
-from recap.policies.network import NANO, TINY
+from recap.policies.sizes import NANO, TINY
 from recap.robot import load_robot
 from recap.training.config import AugmentConfig, PairsConfig, TrainConfig
 from recap.training.presets import DEBUG

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from recap.pool.derived import assemble, describe
+from recap.pool.memory import EpisodeView
 from recap.pool.packed import PackedPool
-from recap.pool.view import Describer
-from recap.types import Descriptors, Episode
+from recap.types import Episode
 from recap_worlds.pusht.pushers import PUSHERS
 from recap_worlds.pusht.rendering import RenderedFrames
 from recap_worlds.pusht.robot import IMAGE_SIZE
@@ -22,15 +21,13 @@ STANDARD_POOLS = {
 ASSETS = Path(__file__).parents[1] / "assets"
 
 
-class StandardPool:
+class StandardPool(EpisodeView):
     """A packed pool of poses whose camera frames are drawn when they are looked at."""
 
     def __init__(self, packed: PackedPool) -> None:
+        super().__init__(packed.version, packed.episode_ids)
         self._packed = packed
-        self.version = packed.version
-        self.episode_ids = packed.episode_ids
         self._episodes: dict[str, Episode] = {}
-        self._descriptors: dict[str, Descriptors] = {}
 
     def view(self) -> StandardPool:
         """Itself: it never changes."""
@@ -42,14 +39,6 @@ class StandardPool:
             bare = self._packed.episode(episode_id)
             self._episodes[episode_id] = replace(bare, images={"top": RenderedFrames(bare, IMAGE_SIZE)})
         return self._episodes[episode_id]
-
-    def descriptors(self, describer: Describer) -> Descriptors:
-        """Every frame described, drawn for it where the describer looks at images."""
-        fingerprint = describer.fingerprint
-        if fingerprint not in self._descriptors:
-            rows = [describe(describer, self.episode(name)) for name in self.episode_ids]
-            self._descriptors[fingerprint] = assemble(describer, self.episode_ids, rows)
-        return self._descriptors[fingerprint]
 
 
 def open_standard(name: str) -> StandardPool:

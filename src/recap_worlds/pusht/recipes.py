@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from recap.policies.config import PolicyConfig, SamplingConfig
-from recap.policies.network import COSMOS_2B, COSMOS_HUB, NANO, TINY
-from recap.policies.pi0 import PI0_BASE, PI0_DEBUG, PI0_TINY
+from recap.policies.sizes import COSMOS_2B, COSMOS_HUB, NANO, PI0_BASE, PI0_DEBUG, PI0_TINY, TINY
 from recap.training.config import AugmentConfig, PairsConfig, TrainConfig
 from recap.training.presets import DEBUG
 from recap_worlds.pusht.robot import PUSHT, TOP_DOWN

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from recap.body import ARM
 from recap.features.describer import TermDescriber
 from recap.features.language import make_text_encoder
-from recap.features.scene_terms import ARM
 from recap.features.terms import Instruction
 from recap.retrieval.aligners import Parts, World
 from recap.retrieval.config import RetrievalConfig

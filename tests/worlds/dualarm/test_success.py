@@ -111,5 +111,5 @@ def test_nothing_is_done_at_first(key: str) -> None:
     for seed in range(20):
         places = task.arrange(np.random.default_rng(seed))
         objects = {name: standing(p.x, p.y, p.z, p.yaw) for name, p in places.items()}
-        parts = {part.name: 0.0 for body in task.bodies for part in body.parts}
+        parts = {part.name: part.start for body in task.bodies for part in body.parts}
         assert not done(key, {**objects, **dict.fromkeys(parts, standing(0, 0))}, joints=parts)

@@ -12,7 +12,7 @@ from recap.geometry3 import quaternion_to_matrix
 from recap_worlds.dualarm.collection import demonstrate
 from recap_worlds.dualarm.env import DualArmEnv
 from recap_worlds.dualarm.robots import ROBOTS
-from recap_worlds.dualarm.tasks import LEVELS, SEEN, TASKS, UNSEEN, task_named, tasks_named
+from recap_worlds.dualarm.tasks import LEVELS, REAL_ROBOT, SEEN, TASKS, UNSEEN, task_named, tasks_named
 from recap_worlds.dualarm.waypoints import (
     Hands,
     down,
@@ -98,12 +98,13 @@ def test_every_task_has_an_id_and_a_level() -> None:
     assert {level[0] for level in LEVELS[1:]} == set(UNSEEN)
     flat = [key for level in LEVELS for key in level]
     assert len(set(flat)) == len(flat)
-    assert list(TASKS) == flat, "every task of every level is here, in that order"
+    assert list(TASKS) == [*flat, *REAL_ROBOT[1:]], "every task of every level is here, in that order"
 
 
 def test_groups_of_tasks_have_names() -> None:
     assert tasks_named("seen") == tasks_named("level1") == SEEN
     assert tasks_named("level6") == LEVELS[5]
+    assert tasks_named("real-robot") == REAL_ROBOT
     assert tasks_named("lift_pot, move_can_pot,lift_pot") == ("lift_pot", "move_can_pot")
     with pytest.raises(InputError, match="did you mean 'lift_pot'"):
         tasks_named("lift_pots")

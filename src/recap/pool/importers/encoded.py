@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pyarrow.parquet as pq
+from PIL import Image
 
 from recap.errors import DatasetError
 from recap.lazy import LazySequence
@@ -22,17 +23,18 @@ _START_OF_FRAME = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # JPEG markers that
 
 
 def decode_image(data: bytes, what: str) -> U8:
-    """A picture as OpenCV decodes it: blue first, unless red and blue were swapped when it was encoded."""
+    """A JPEG or PNG picture as RGB (h, w, 3)."""
     height, width = _size(data, what)
     if height * width * 3 > MAX_FRAME_BYTES:
         raise DatasetError(f"{what} claims {width}x{height} pixels; check the file")
     try:
-        decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    except cv2.error:
-        decoded = None
-    if decoded is None:
-        raise DatasetError(f"{what} is a damaged picture; restore the file or leave it out")
-    return np.asarray(decoded, dtype=np.uint8)
+        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as picture:
+            if picture.mode.startswith("I"):  # 16 bits of grey; Pillow would cut them off above 255
+                grey = np.asarray(picture, np.uint16) >> 8
+                return np.repeat(grey.astype(np.uint8)[..., None], 3, axis=2)
+            return np.asarray(picture.convert("RGB"), np.uint8)
+    except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises for damaged bytes
+        raise DatasetError(f"{what} is a damaged picture; restore the file or leave it out") from error
 
 
 def _size(data: bytes, what: str) -> tuple[int, int]:
@@ -67,7 +69,7 @@ class ParquetFrames(LazySequence[U8]):
             starts = _starts(self.file, changed)
             group = bisect_right(starts, row) - 1
             record = _group(self.file, changed, self.key, group)[row - starts[group]].as_py() or {}
-            return np.ascontiguousarray(decode_image(record.get("bytes") or b"", what)[:, :, ::-1])
+            return decode_image(record.get("bytes") or b"", what)
 
     def __iter__(self) -> Iterator[U8]:
         return (self._item(i) for i in range(self.length))

@@ -243,7 +243,7 @@ class Pictures(LazySequence[U8]):
     def _item(self, number: int) -> U8:
         file = self._files[number]
         with as_dataset_error(file):
-            return np.ascontiguousarray(decode_image(file.read_bytes(), file.name)[..., ::-1])
+            return decode_image(file.read_bytes(), file.name)
 
 
 class ZarrPictures(LazySequence[U8]):
@@ -258,7 +258,7 @@ class ZarrPictures(LazySequence[U8]):
     def _item(self, number: int) -> U8:
         with as_dataset_error(self._store, self._key):
             data = bytes(_zarr(self._store)[self._key][number : number + 1][0])
-            return np.ascontiguousarray(decode_image(data, self._key)[..., ::-1])
+            return decode_image(data, self._key)
 
 
 def _zarr(path: Path) -> Any:

@@ -248,4 +248,5 @@ def _frame(value: Any, what: str) -> U8:
         return np.ascontiguousarray(image, dtype=np.uint8)
     data = bytes(value)
     image = decode_image(data, what)
-    return np.ascontiguousarray(image[:, :, ::-1]) if _PLAIN_RGB in data[:4096] else image
+    # OpenCV took RGB for BGR when it wrote these: red and blue are swapped in the file.
+    return image if _PLAIN_RGB in data[:4096] else np.ascontiguousarray(image[:, :, ::-1])

@@ -137,6 +137,11 @@ class Source(LazySequence[Episode]):
     def __len__(self) -> int:
         return len(self._reader)
 
+    def lengths(self) -> Sequence[int]:
+        """Frames of each episode, found without reading them."""
+        with as_dataset_error(self.path):
+            return self._reader.lengths()
+
     @property
     def damage(self) -> list[Damage]:
         """What headers show, and what a walk that skips has found on the way."""
@@ -190,8 +195,8 @@ class Source(LazySequence[Episode]):
         first = next(sound, None)
         if first is None:
             raise DatasetError(f"no episode can be read, the first because of: {self.damage[0]}")
+        lengths = tuple(self.lengths())
         with as_dataset_error(self.path):
-            lengths = tuple(self._reader.lengths())
             keys = tuple(self._reader.keys.values())
         return SourceReport(keys, tuple(_reports(first, self.plan)), lengths, first)
 

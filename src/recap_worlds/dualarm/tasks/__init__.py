@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from recap.errors import InputError, one_of
-from recap_worlds.dualarm.robotwin_tasks import LEVELS, SEEN, UNSEEN
+from recap_worlds.dualarm.robotwin_tasks import LEVELS, REAL_ROBOT, SEEN, UNSEEN
 from recap_worlds.dualarm.tasks.cans import MOVE_CAN_POT, PLACE_CANS_PLASTICBOX
-from recap_worlds.dualarm.tasks.doors import OPEN_MICROWAVE
+from recap_worlds.dualarm.tasks.doors import CLOSE_MICROWAVE, OPEN_MICROWAVE
 from recap_worlds.dualarm.tasks.grasps import GRAB_ROLLER, PICK_DUAL_BOTTLES
 from recap_worlds.dualarm.tasks.handovers import HANDOVER_BLOCK, HANDOVER_MIC
-from recap_worlds.dualarm.tasks.household import PLACEMENTS
+from recap_worlds.dualarm.tasks.household import PLACE_BOTTLE_PLASTICBOX, PLACEMENTS
 from recap_worlds.dualarm.tasks.mugs import HANGING_MUG
 from recap_worlds.dualarm.tasks.pairs import PAIRS
 from recap_worlds.dualarm.tasks.placements import MOVE_PILLBOTTLE_PAD
@@ -22,6 +22,7 @@ from recap_worlds.dualarm.tasks.vessels import ADJUST_BOTTLE, DUMP_BIN_BIGBIN, S
 __all__ = (
     "FIRST_COLLECTION_SEED",
     "LEVELS",
+    "REAL_ROBOT",
     "SEEN",
     "TASKS",
     "UNSEEN",
@@ -53,10 +54,14 @@ _WRITTEN: tuple[Task, ...] = (
     SHAKE_BOTTLE,
     HANGING_MUG,
     MOVE_PLAYINGCARD_AWAY,
+    CLOSE_MICROWAVE,
+    PLACE_BOTTLE_PLASTICBOX,
 )
 _BY_KEY = {task.key: task for task in _WRITTEN}
-# In the order in which the levels of the pool bring them.
-TASKS: dict[str, Task] = {key: _BY_KEY[key] for level in LEVELS for key in level if key in _BY_KEY}
+# In the order in which the levels of the pool bring them; then what the real robot was taught.
+TASKS: dict[str, Task] = {
+    key: _BY_KEY[key] for level in (*LEVELS, REAL_ROBOT) for key in level if key in _BY_KEY
+}
 FIRST_COLLECTION_SEED = 100_000
 
 
@@ -66,11 +71,11 @@ def task_named(key: str) -> Task:
 
 
 def tasks_named(text: str) -> tuple[str, ...]:
-    """Keys from `move_can_pot,lift_pot`, or from a group: seen, unseen, all, level1 … level6.
+    """Keys from `move_can_pot,lift_pot`, or from a group: seen, unseen, real-robot, all, level1 … level6.
 
     A level's group is what that level adds to the pool, as far as it is written here.
     """
-    groups = {"seen": SEEN, "unseen": UNSEEN, "all": tuple(TASKS)}
+    groups = {"seen": SEEN, "unseen": UNSEEN, "real-robot": REAL_ROBOT, "all": tuple(TASKS)}
     for n, level in enumerate(LEVELS, start=1):
         groups[f"level{n}"] = tuple(key for key in level if key in TASKS)
     keys = [key for name in text.split(",") for key in groups.get(name.strip(), (name.strip(),))]

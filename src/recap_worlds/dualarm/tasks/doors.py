@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from recap_worlds.dualarm.objects import Body, Part, box, cylinder
 from recap_worlds.dualarm.tasks.task import Area, State, Task, scattered
 from recap_worlds.dualarm.waypoints import Hands, Script, grip, point
@@ -68,5 +70,38 @@ OPEN_MICROWAVE = Task(
         "swing the microwave door open",
     ),
     unseen=("get the oven door open with the right arm", "make the inside of the microwave accessible"),
+    objects=("microwave", "door"),
+)
+
+AJAR = 75.0  # degrees
+OPEN_ONE = replace(MICROWAVE, parts=tuple(replace(part, start=AJAR) for part in MICROWAVE.parts))
+
+
+def _closed(state: State) -> bool:
+    return state.joints["door"] < 4
+
+
+def _push_door(hands: Hands) -> Script:
+    pose = grip(hands.objects["door"], (0.14, -0.06, 0.1))  # outside, between hinge and handle
+    yield hands.approach("right", pose, opening=0.0)
+    yield hands.reach("right", pose)
+    yield from hands.arc("right", point(hands.objects["microwave"], *HINGE), AJAR + 16, n=12, speed=0.16)
+    yield hands.wait(0.5)
+    yield hands.retreat("right")
+
+
+CLOSE_MICROWAVE = Task(
+    key="close_microwave",
+    bodies=(OPEN_ONE,),
+    arrange=OPEN_MICROWAVE.arrange,
+    success=_closed,
+    script=_push_door,
+    seen=(
+        "close the microwave",
+        "push the door of the microwave shut",
+        "shut the microwave",
+        "swing the microwave door closed",
+    ),
+    unseen=("get the oven door shut with the right arm", "make sure that the microwave is closed"),
     objects=("microwave", "door"),
 )

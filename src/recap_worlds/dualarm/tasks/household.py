@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from recap_worlds.dualarm.objects import Body, Colour, Geom, box, cylinder, ring, tray
-from recap_worlds.dualarm.tasks.cans import can
+from recap_worlds.dualarm.tasks.cans import BOX, can
+from recap_worlds.dualarm.tasks.grasps import bottle
 from recap_worlds.dualarm.tasks.placements import BLACK, FAR, MIDDLE, NEAR, WHITE, pad, putting
 from recap_worlds.dualarm.tasks.skillets import BREAD
 from recap_worlds.dualarm.tasks.task import Area, Task
@@ -272,4 +273,17 @@ PLACEMENTS: tuple[Task, ...] = (
             ("make the code readable from the front", "the code should look towards the viewer"),
         ),
     ),
+)
+
+PLACE_BOTTLE_PLASTICBOX = putting(
+    "place_bottle_plasticbox",
+    bottle("bottle", (0.2, 0.55, 0.35)),
+    BOX,
+    hold=(0, 0, 0.09),
+    at=(0, 0, 0.008),
+    within=(0.085, 0.055, 0.035),
+    areas=(FAR, MIDDLE_TURNED),
+    apart=0.19,
+    drop=0.02,
+    words=worded("bottle", "in", "plastic box"),
 )

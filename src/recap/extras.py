@@ -1,0 +1,68 @@
+"""Which extra of this distribution brings a package that is not installed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution, requires
+
+from recap.errors import InputError
+
+DISTRIBUTION = "recap-robot"
+NAMED_OTHERWISE = {"cv2": "opencv-python"}  # module -> what it is installed as
+
+
+def extra_of(module: str) -> str | None:
+    """The extra that brings a module, with the fewest others; None where none does."""
+    top = module.partition(".")[0]
+    name = NAMED_OTHERWISE.get(top, top).replace("_", "-").lower()
+    extras = _extras()
+    bringing = [extra for extra, names in extras.items() if name in names]
+    return min(bringing, key=lambda extra: len(extras[extra]), default=None)
+
+
+def require_extra(extra: str, what: str) -> None:
+    """Refuse in one line where a package of an extra is not installed."""
+    lacking = [name for name in _packages(extra) if not _installed(name)]
+    if lacking:
+        shown = ", ".join(lacking)
+        raise InputError(
+            f"{what} needs packages that are not installed ({shown}): pip install '{DISTRIBUTION}[{extra}]'",
+            code="not-installed",
+        )
+
+
+def _packages(extra: str) -> Iterator[str]:
+    """Those of an extra and of the extras that it includes."""
+    for name in _extras().get(extra, []):
+        inner = re.fullmatch(rf"{DISTRIBUTION}\[([\w,-]+)\]", name)
+        if inner is None:
+            yield name
+        else:
+            for each in inner[1].split(","):
+                yield from _packages(each)
+
+
+def _extras() -> dict[str, list[str]]:
+    """Extra -> its packages, and the extras that it includes as `recap-robot[name]`."""
+    try:
+        needed = requires(DISTRIBUTION) or []
+    except PackageNotFoundError:
+        return {}
+    extras: dict[str, list[str]] = {}
+    for line in needed:
+        found = re.match(r"([\w.-]+(?:\[[\w,-]+\])?).*extra == ['\"]([\w-]+)['\"]", line)
+        if found:
+            extras.setdefault(found[2], []).append(found[1].lower())
+    return extras
+
+
+def _installed(name: str) -> bool:
+    names = (name, "opencv-python-headless") if name == "opencv-python" else (name,)
+    for each in names:
+        try:
+            distribution(each)
+        except PackageNotFoundError:
+            continue
+        return True
+    return False

@@ -1,0 +1,81 @@
+"""Work spread over the nodes of a Ray cluster; Ray is an extra, and imported only here."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from recap.errors import InputError
+from recap.workers import WorkerLostError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+MAX_RETRIES = 10  # a lost node costs a part one; what always crashes must not go on for ever
+
+
+def run_on_ray(
+    work: Callable[[list[Item]], Result], items: Sequence[Item], most: int, address: str
+) -> Iterator[Result]:
+    """Yield what `work` makes of parts of the items, in the order in which they end; close it to stop.
+
+    Args:
+        work: sent to each node, so it must be a function of a module, or a `functools.partial` of one.
+        most: items of a part.
+    """
+    ray = _connect(address)
+    try:
+        n_cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        size = max(1, min(most, math.ceil(len(items) / (4 * n_cpus))))
+        task = ray.remote(num_cpus=1, max_retries=MAX_RETRIES)(_call)
+        pending = [task.remote(work, list(items[i : i + size])) for i in range(0, len(items), size)]
+        while pending:
+            ready, pending = ray.wait(pending)
+            for reference in ready:
+                yield ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None  # as it would be raised here
+    except ray.exceptions.RayError as error:
+        line = str(error).strip().splitlines()[0]
+        raise WorkerLostError(f"Ray gave up on a part of the work ({line})") from error
+    finally:
+        ray.shutdown()  # also cancels what is still running
+
+
+def _call(work: Callable[[list[Item]], Result], part: list[Item]) -> Result:
+    """Ray takes no partial function."""
+    return work(part)
+
+
+def _connect(address: str) -> Any:
+    """Join the cluster, or say in one line why not."""
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise InputError("--ray needs Ray: pip install 'recap-robot[ray]'") from error
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    _check_reachable(address)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+    except Exception as error:  # Ray raises what it likes here: ConnectionError, RuntimeError, its own…
+        line = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"cannot join the Ray cluster at '{address}': {line}") from error
+    return ray
+
+
+def _check_reachable(address: str) -> None:
+    """Fail at once where nobody listens: Ray itself would try for a minute."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host:
+        return  # "auto", "local": Ray finds it
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"cannot reach a Ray cluster at '{address}' ({error}): give host:port as `ray start` printed it"
+        ) from error

@@ -1,0 +1,91 @@
+"""Descriptors of a pool built before they are needed: here, or by the nodes of a Ray cluster."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+from recap.errors import DatasetError, InputError, RecapError
+from recap.on_ray import run_on_ray
+from recap.pool.derived import N_TOGETHER, describe_some
+from recap.pool.store import Pool
+from recap.retrieval.presets import find_retrieval
+from recap.robot import RobotSpec
+
+N_PART = 32  # episodes of a part: what is lost when the command is stopped
+
+
+@dataclass(frozen=True)
+class Description:
+    """What is to be described, and how; small enough to be sent to every node."""
+
+    uri: str
+    retrieval: str
+    robot: RobotSpec | None
+    fingerprint: str
+
+
+def build_descriptors(
+    pool: Pool,
+    retrieval: str,
+    robot: RobotSpec | None,
+    ray_address: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> int:
+    """Describe what no file describes yet, and return how many episodes that were.
+
+    What is written stays when it is interrupted, and every node writes the same bytes as this one would.
+    """
+    describer, _ = find_retrieval(retrieval, robot)
+    view = pool.view()
+    missing = view.undescribed(describer)
+    if not missing:
+        return 0
+    work = partial(_describe_part, Description(pool.uri, retrieval, robot, describer.fingerprint))
+    done: Iterable[int]
+    if ray_address is None:
+        done = (work(missing[i : i + N_PART]) for i in range(0, len(missing), N_PART))
+    else:
+        done = run_on_ray(work, missing, N_TOGETHER, ray_address)
+    n = 0
+    progress(0, len(missing))
+    for part in done:
+        n += part
+        progress(n, len(missing))
+    left = view.undescribed(describer)
+    if len(left) + n > len(missing):
+        raise DatasetError(
+            f"{len(left)} of {len(missing)} episodes have no descriptors that can be read: "
+            f"are all nodes at work on the same {pool.uri}?"
+        )
+    return n
+
+
+def _describe_part(wanted: Description, keys: Sequence[tuple[str, str]]) -> int:
+    """Describe some episodes and write that down; how many still are what they were."""
+    try:
+        pool, (describer, _) = _opened(wanted.uri), find_retrieval(wanted.retrieval, wanted.robot)
+        there = pool.index().by_id
+    except (RecapError, OSError) as error:
+        raise InputError(
+            f"node {socket.gethostname()} cannot read {wanted.uri} ({error}): put the pool where every node "
+            "sees it by the same path, or start each node with the AWS_ variables of the store"
+        ) from None
+    if describer.fingerprint != wanted.fingerprint:
+        raise InputError(
+            f"node {socket.gethostname()} describes by {describer.fingerprint}, not {wanted.fingerprint}: "
+            "install the same version and the same weights there"
+        )
+    same = [key for key in keys if key[0] in there and there[key[0]].sha256 == key[1]]
+    if same:
+        name, data, _ = describe_some(describer, same, [pool.get(name) for name, _ in same])
+        pool.files.write(name, data)
+    return len(same)
+
+
+@lru_cache(maxsize=1)
+def _opened(uri: str) -> Pool:
+    """One a process, kept from part to part."""
+    return Pool.open(uri)

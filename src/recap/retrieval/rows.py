@@ -1,0 +1,283 @@
+"""Demonstrations as retrieval compares them, row after row as they came; none is laid out twice.
+
+A version of a pool is an index of some of these rows: an append lays out what is new, and what was removed or
+changed leaves rows that no index names. A large pool's rows are kept beside its descriptors, and mapped from
+there by the next process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.lazy import LazySequence
+from recap.pool.view import Describer, PoolView
+from recap.retrieval.coarse import I64, Coarse, coarse_index, is_many
+from recap.retrieval.config import RetrievalConfig
+from recap.retrieval.index import Index, make_layout
+from recap.retrieval.paths import Paths
+from recap.types import F32, F64, Episode
+
+if TYPE_CHECKING:
+    from recap.pool.derived import Derived
+
+MAX_GONE = 0.25  # of the rows that no index names; with more they are laid out anew
+MAX_NEW = 0.05  # of the rows that were not kept by the last process; with more they are kept anew
+N_TOGETHER = 16_384  # episodes that are described before they are laid out
+SPARE = 1.25  # times the rows: space for more
+REVISION = 1
+log = logging.getLogger("recap.retrieval")
+
+
+class Rows:
+    """Every demonstration that was ever seen, by what tells it from others.
+
+    Args:
+        problem: why an episode cannot be used; None where it can.
+        salt: whatever else that depends on.
+    """
+
+    def __init__(
+        self,
+        describer: Describer,
+        config: RetrievalConfig,
+        problem: Callable[[Episode], str | None],
+        salt: Sequence[Any] = (),
+    ) -> None:
+        self.describer, self.config, self.problem = describer, config, problem
+        self.scene_layout = make_layout(config.scene_weights, config.scales, describer.dims)
+        self.frame_layout = make_layout(config.weights, config.scales, describer.dims)
+        parts = [REVISION, describer.fingerprint, config.metric_fingerprint, dict(config.scene_weights)]
+        text = json.dumps([*parts, *salt], sort_keys=True)
+        self.fingerprint = hashlib.sha256(text.encode()).hexdigest()[:16]
+        self.number_of: dict[Hashable, int] = {}
+        self.scene_ids: list[str] = []
+        self.origins: list[str] = []
+        self.starts = np.zeros(1, np.int64)
+        self.firsts = np.zeros(0, np.int64)  # frames, from the start of each
+        self.goals = np.zeros((0, 3))
+        self.scenes: F32 = np.zeros((0, max(self.scene_layout.width, 1)), np.float32)
+        self.coarse: Coarse | None = None
+        self.is_new = True  # a running process keeps the cells it has
+        self.n_kept = 0  # rows, by an earlier process
+        self.calibrated: F64 | None = None  # distances, of the pool that was kept, of so many episodes
+        self.n_calibrated = 0
+        self._space: F32 = np.zeros((0, self.frame_layout.width), np.float32)
+        self._last: _Last | None = None
+
+    @property
+    def frames(self) -> F32:
+        """(n, D2)."""
+        return self._space[: self.starts[-1]]
+
+    def index(self, view: PoolView) -> Index:
+        """A version of a pool; only what is new in it is described."""
+        keys, ids = keys_of(view), view.episode_ids
+        last, n = self._last, 0
+        if last is not None and keys[: len(last.keys)] == last.keys:  # what is new came at the end
+            n = len(last.keys)
+        new = [i for i in range(n, len(keys)) if keys[i] not in self.number_of]
+        for first in range(0, len(new), N_TOGETHER):
+            part = new[first : first + N_TOGETHER]
+            self._add(view, [ids[i] for i in part], [keys[i] for i in part])
+            if len(new) > N_TOGETHER:
+                log.info("%d of %d demonstrations are laid out", min(first + N_TOGETHER, len(new)), len(new))
+        if self.coarse is None or (self.is_new and self.coarse.is_outgrown(len(self.frames))):
+            self.coarse = coarse_index(self.frames)
+        elif len(self.coarse) < len(self.frames):
+            self.coarse.add(self.frames[len(self.coarse) :])
+        self.is_new = False
+        numbers = np.array([self.number_of[key] for key in keys[n:]], np.int64)
+        usable = self.starts[numbers + 1] > self.starts[numbers]
+        names: tuple[str, ...] = ids[n:]
+        lost: tuple[str, ...] = ()
+        if not usable.all():
+            lost = tuple(name for name, fits in zip(ids[n:], usable, strict=True) if not fits)
+            names = tuple(name for name, fits in zip(ids[n:], usable, strict=True) if fits)
+            numbers = numbers[usable]
+        scene_ids = tuple(self.scene_ids[i] for i in numbers.tolist())
+        origins = tuple(self.origins[i] for i in numbers.tolist())
+        rows_of: dict[str, int] = {}
+        if n and last is not None:
+            numbers, old = np.concatenate([last.numbers, numbers]), last.index
+            names, lost = old.episode_ids + names, old.unusable + lost
+            scene_ids, origins, rows_of = old.scene_ids + scene_ids, old.origins + origins, dict(old.rows_of)
+        rows_of.update((names[i], i) for i in range(len(rows_of), len(names)))
+        begins, pasts = self.starts[numbers], self.starts[numbers + 1]
+        firsts = begins + self.firsts[numbers]
+        ends = np.maximum(pasts - self.config.trim, firsts + 1)  # one frame always stays
+        scenes = self.scenes[numbers]
+        index = Index(
+            view.version,
+            names,
+            scene_ids,
+            origins,
+            rows_of,
+            begins,
+            firsts,
+            np.minimum(ends, pasts),
+            pasts,
+            scenes,
+            self.frames,
+            self.goals[numbers],
+            self.scene_layout,
+            self.frame_layout,
+            Paths(_Episodes(names, view), scenes),
+            self.coarse,
+            lost,
+        )
+        self._last = _Last(keys, numbers, index)
+        return index
+
+    def restore(self, store: Derived, keys: Sequence[Hashable]) -> None:
+        """Take over what an earlier process has kept; `keys` are of a version of the same pool."""
+        found = store.map_arrays(f"rows-{self.fingerprint}")
+        if found is None:
+            return
+        hashes = found["keys"].view("S64").ravel()
+        same = np.array(keys[: len(hashes)], "S64")
+        known = keys if np.array_equal(same, hashes) else [key.decode() for key in hashes.tolist()]
+        self.number_of = {key: i for i, key in zip(range(len(hashes)), known, strict=False)}
+        self.scene_ids, self.origins = _texts(found["scene_ids"]), _texts(found["origins"])
+        self.starts, self.firsts, self.goals = found["starts"], found["firsts"], found["goals"]
+        self.scenes, self._space, self.n_kept = found["scenes"], found["frames"], int(self.starts[-1])
+        if _texts(found["calibrated_for"]) == [self.config.fingerprint]:
+            self.calibrated, self.n_calibrated = found["calibrated"], int(found["n_calibrated"][0])
+        if "coarse" in found:
+            self.coarse = Coarse.of_bytes(found["coarse"])
+        store.let_go(self.describer.fingerprint, _texts(found["files"]))
+
+    def keep(self, store: Derived, calibrated: F64, n_calibrated: int) -> None:
+        """Leave what is laid out to later processes, and drop what it was made from."""
+        files = store.let_go(self.describer.fingerprint)
+        self.n_kept = n = len(self.frames)
+        spare = int(n * (1 + MAX_NEW))  # what the next process may append before it has to copy all
+        if len(self._space) < spare:
+            self._reserve(spare, n)
+        self._space[n:spare] = 0
+        arrays: dict[str, NDArray[Any]] = {
+            "keys": np.array(list(self.number_of), "S64").view(np.uint8),
+            "scene_ids": _bytes(self.scene_ids),
+            "origins": _bytes(self.origins),
+            "files": _bytes(files),
+            "starts": self.starts,
+            "firsts": self.firsts,
+            "goals": self.goals,
+            "scenes": self.scenes,
+            "frames": self._space[:spare],
+            "calibrated_for": _bytes([self.config.fingerprint]),
+            "calibrated": calibrated,
+            "n_calibrated": np.array([n_calibrated]),
+        }
+        if self.coarse is not None:
+            arrays["coarse"] = self.coarse.to_bytes()
+        store.keep_arrays(f"rows-{self.fingerprint}", arrays)
+
+    def is_worth_keeping(self) -> bool:
+        """Whether another process would lay out many rows that this one has."""
+        new = len(self.frames) - self.n_kept
+        return is_many(len(self.frames)) and new > MAX_NEW * len(self.frames)
+
+    def is_mostly_gone(self, index: Index) -> bool:
+        """Whether too many rows are of no episode of a version any more."""
+        named = int((index.pasts - index.begins).sum())
+        return len(self.frames) - named > MAX_GONE * max(len(self.frames), 1)
+
+    def _add(self, view: PoolView, ids: Sequence[str], keys: Sequence[Hashable]) -> None:
+        every = len(ids) == len(view.episode_ids)
+        described = view.descriptors(self.describer, None if every else ids)
+        n, used = len(self.number_of), int(self.starts[-1])
+        episodes = [view.episode(name) for name in ids]
+        self.number_of.update({key: n + i for i, key in enumerate(keys)})
+        self.scene_ids += [episode.scene_id for episode in episodes]
+        self.origins += [e.id if e.cut_from is None else e.cut_from.episode_id for e in episodes]
+        goals = np.full((len(ids), 3), np.nan)
+        for i, episode in enumerate(episodes):
+            if episode.goal is not None and len(episode.goal) == 3:
+                goals[i] = episode.goal
+        self.goals = np.concatenate([self.goals, goals])
+        self.firsts = np.append(self.firsts, [episode.first_match for episode in episodes]).astype(np.int64)
+        lengths = np.diff(described.starts)
+        usable = np.array([self.problem(episode) is None for episode in episodes], np.bool_) & (lengths > 0)
+        rows = described.terms
+        if not usable.all():
+            rows = {name: values[np.repeat(usable, lengths)] for name, values in rows.items()}
+        begins = used + np.concatenate([[0], np.cumsum(lengths * usable)])
+        self.starts = np.concatenate([self.starts, begins[1:]])
+        if len(self._space) < self.starts[-1]:
+            self._reserve(int(self.starts[-1] * (SPARE if used else 1.0)), used)
+        self._space[used : self.starts[-1]] = self.frame_layout.lay_out(rows)
+        scenes: F32 = np.zeros((len(ids), self.scenes.shape[1]), np.float32)
+        if self.scene_layout.factors:
+            first = {name: values[begins[:-1][usable] - used] for name, values in rows.items()}
+            scenes[usable] = self.scene_layout.lay_out(first)
+        self.scenes = np.concatenate([self.scenes, scenes])
+
+    def _reserve(self, n_rows: int, used: int) -> None:
+        larger = np.empty((n_rows, self.frame_layout.width), np.float32)
+        larger[:used] = self._space[:used]
+        self._space = larger
+
+
+@dataclass(frozen=True)
+class _Last:
+    """The version that was indexed last."""
+
+    keys: list[Hashable]
+    numbers: I64  # of those that are used
+    index: Index
+
+
+class _Episodes(LazySequence[Episode]):
+    """Episodes of a view by number."""
+
+    def __init__(self, ids: Sequence[str], view: PoolView) -> None:
+        self.ids, self.view = ids, view
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def _item(self, number: int) -> Episode:
+        return self.view.episode(self.ids[number])
+
+
+def keys_of(view: PoolView) -> list[Hashable]:
+    """What tells each episode of a view from every other there was: a hash of it, or the object itself."""
+    digests = getattr(view, "digests", None)
+    if digests is not None and tuple(digests) == view.episode_ids:
+        return list(digests.values())
+    if digests is not None:
+        return [digests[name] for name in view.episode_ids]
+    return [_Same(view.episode(name)) for name in view.episode_ids]
+
+
+def _bytes(texts: Sequence[str]) -> NDArray[np.uint8]:
+    """Texts without line breaks as one array."""
+    return np.frombuffer("\n".join(texts).encode(), np.uint8)
+
+
+def _texts(data: NDArray[np.uint8]) -> list[str]:
+    """The inverse of `_bytes`."""
+    return data.tobytes().decode().split("\n") if len(data) else []
+
+
+class _Same:
+    """An episode that equals none but itself; it is held, so that no other takes its place."""
+
+    __slots__ = ("episode",)
+
+    def __init__(self, episode: Episode) -> None:
+        self.episode = episode
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.episode is self.episode
+
+    def __hash__(self) -> int:
+        return id(self.episode)

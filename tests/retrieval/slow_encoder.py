@@ -1,0 +1,25 @@
+"""An image encoder of another package: the one without weights, only slower, and it notes who used it."""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from recap.features.vision import PatchEncoder
+from recap.types import F32, U8
+
+
+class SlowPatches(PatchEncoder):
+    """Args: delay: seconds an episode."""
+
+    def __init__(self, delay: str) -> None:
+        super().__init__(colour_cells=2)
+        self.delay_s = float(delay)
+
+    def encode(self, images: Sequence[U8] | U8) -> F32:
+        """(n, dim)."""
+        if "TOY_LOG" in os.environ:
+            with Path(os.environ["TOY_LOG"]).open("a") as log:
+                log.write(f"{os.getpid()}\n")
+        time.sleep(self.delay_s)
+        return super().encode(images)

@@ -1,0 +1,85 @@
+"""The base install needs no torch: what is missing is said in one line with the extra that brings it."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import recap
+from recap import extras
+from recap.errors import InputError
+from recap.extras import extra_of, require_extra
+
+PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+WITHOUT_TORCH = """
+import sys
+from importlib.abc import MetaPathFinder
+class Missing(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in {"torch", "diffusers", "accelerate", "transformers", "numba", "cv2"}:
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+sys.meta_path.insert(0, Missing())
+"""
+
+
+@pytest.fixture(autouse=True)
+def _of_this_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As pyproject.toml has the extras, whatever was installed."""
+    lines = [
+        f"{name} ; extra == '{extra}'"
+        for extra, names in PROJECT["optional-dependencies"].items()
+        for name in names
+    ]
+    monkeypatch.setattr(extras, "requires", lambda distribution: lines)
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [
+        ("torch", "policy"),
+        ("diffusers.models", "policy"),
+        ("accelerate", "train"),
+        ("cv2", "opencv"),
+        ("mujoco.viewer", "kinematics"),
+        ("gym_pusht", "pusht"),
+        ("aiohttp", "serve"),
+        ("no_such_module", None),
+    ],
+)
+def test_a_missing_package_names_the_extra_that_brings_it(module: str, extra: str | None) -> None:
+    assert extra_of(module) == extra
+
+
+def test_an_extra_that_lacks_a_package_of_one_it_includes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "_installed", lambda name: name != "torch")
+    with pytest.raises(InputError, match=r"torch.*recap-robot\[train\]") as refused:
+        require_extra("train", "training")
+    assert refused.value.code == "not-installed"
+    monkeypatch.setattr(extras, "_installed", lambda name: name != "aiohttp")
+    require_extra("train", "training")
+
+
+def test_the_base_has_neither_torch_nor_what_is_as_large() -> None:
+    named = " ".join(PROJECT["dependencies"])
+    assert not [name for name in ("torch", "diffusers", "numba", "opencv", "mujoco") if name in named]
+
+
+def test_pools_retrieval_replay_and_serving_are_imported_without_torch() -> None:
+    parts = ["agent", "api", "assembly", "pool", "hands", "features", "retrieval", "evaluation", "serving"]
+    lines = f"""
+import importlib, pkgutil, recap
+for part in {parts}:
+    module = importlib.import_module("recap." + part)
+    for found in pkgutil.walk_packages(getattr(module, "__path__", []), module.__name__ + "."):
+        importlib.import_module(found.name)
+"""
+    subprocess.run([sys.executable, "-c", WITHOUT_TORCH + lines], check=True)
+
+
+def test_without_torch_a_policy_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "_installed", lambda name: name != "torch")
+    with pytest.raises(InputError, match=r"recap-robot\[policy\]") as refused:
+        recap.load_policy("runs/mine/best")
+    assert refused.value.code == "not-installed"
