@@ -17,8 +17,9 @@ RAY = {
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": "only-for-this-test-0123456789abcdef",
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_health_check_period_ms": "300",  # so that a dead node is noticed within a second
-    "RAY_health_check_timeout_ms": "300",
+    # A dead node refuses at once and is noticed within a second; a busy one has half a minute to answer.
+    "RAY_health_check_period_ms": "300",
+    "RAY_health_check_timeout_ms": "10000",
     "RAY_health_check_failure_threshold": "3",
 }
 
@@ -49,7 +50,7 @@ def two_nodes(folder: Path, **environment: str) -> Iterator[tuple[subprocess.Pop
             yield process, address
         finally:
             process.stdin.close()
-            process.wait(timeout=20)
+            process.wait(timeout=120)
 
 
 def kill_the_second(nodes: subprocess.Popen[str]) -> None:

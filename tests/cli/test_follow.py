@@ -128,7 +128,7 @@ def test_it_waits_for_the_dataset_and_for_what_is_half_written_and_ends_by_ctrl_
     pool, data, log = Pool.create(tmp_path / "pool"), tmp_path / "data", tmp_path / "log"
 
     def wait(text: str, n: int = 1) -> None:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while log.read_text().count(text) < n and time.monotonic() < until:
             time.sleep(0.05)
         assert log.read_text().count(text) >= n, log.read_text()

@@ -50,10 +50,10 @@ def test_it_says_where_it_is_answers_and_ends_cleanly(tmp_path: Path, stop: sign
             assert "Next" in shown
             port = re.match(r"ws://127\.0\.0\.1:(\d+)", shown["Robots"])
             assert port is not None
-            with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/healthz", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/healthz", timeout=60) as answer:
                 assert answer.read() == b"ok\n"
             server.send_signal(stop)
-            rest, errors = server.communicate(timeout=20)
+            rest, errors = server.communicate(timeout=120)
         finally:
             server.kill()
     assert (server.returncode, rest) == (0, "Stopped.\n")

@@ -96,7 +96,7 @@ class Robot:
 
 
 def settled(person: Person) -> Person:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while person.settle() and time.monotonic() < until:
         time.sleep(0.01)
     return person

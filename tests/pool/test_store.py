@@ -230,7 +230,7 @@ def test_a_view_follows_other_processes_and_reads_only_what_is_new(pool: Pool) -
     view = pool.view()
     assert pool.view() is view
     process = writer(pool.uri, "theirs", 2)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=120)
     assert words(output, "added") == ["theirs0", "theirs1"]
     loaded: list[str] = []
     read = pool.table.fragment_rows
@@ -250,7 +250,7 @@ def test_writers_race_and_no_episode_is_lost_or_doubled(pool: Pool) -> None:
         writer(pool.uri, "same", 10),
         writer(pool.uri, "own", 10),
     ]
-    outputs = [process.communicate(timeout=60)[0] for process in racers]
+    outputs = [process.communicate(timeout=300)[0] for process in racers]
     added = [name for output in outputs for name in words(output, "added")]
     removed = {name for output in outputs for name in words(output, "removed")}
     ids = Pool.open(pool.uri).ids()
@@ -321,7 +321,7 @@ def test_a_disk_that_fills_while_writing_leaves_the_pool_as_it_was(pool: Pool) -
     )
     for limit in (20_000, 3_000, 1):  # inside the data file, a record, and at once
         command = [sys.executable, "-c", code, pool.uri, str(WRITER.parent), str(limit)]
-        process = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=300)
         assert process.returncode != 0
         assert "Error" in process.stderr.splitlines()[-1]
         again = Pool.open(pool.uri)
@@ -371,7 +371,7 @@ def test_the_same_on_an_object_store(s3: dict[str, str]) -> None:
     pool.add([toy_episode("a", images=True), toy_episode("b")])
     environment = {key.upper().replace("ALLOW", "AWS_ALLOW"): value for key, value in s3.items()}
     racers = [writer(uri, "same", 4, **environment) for _ in range(2)]
-    outputs = [process.communicate(timeout=60)[0] for process in racers]
+    outputs = [process.communicate(timeout=300)[0] for process in racers]
     added = sorted(name for output in outputs for name in words(output, "added"))
     assert added == [f"same{i}" for i in range(4)], "each exactly once"
     assert set(pool.view().episode_ids) == {"a", "b", *added}

@@ -173,17 +173,17 @@ def test_two_nodes_build_what_one_machine_builds_though_one_dies(
             )
 
         with index(store) as process:
-            out, err = process.communicate(timeout=120)
+            out, err = process.communicate(timeout=600)
         assert f"Described {N} episodes" in out, err
         log.unlink()
         with index(pool.uri) as process:
-            end = time.monotonic() + 60
+            end = time.monotonic() + 300
             while not log.exists() or len(set(log.read_text().split())) < 2:  # one on each node
                 assert process.poll() is None, process.communicate()
                 assert time.monotonic() < end
                 time.sleep(0.02)
             kill_the_second(nodes)
-            out, err = process.communicate(timeout=120)
+            out, err = process.communicate(timeout=600)
         assert f"Described {N} episodes" in out, err
     assert len(log.read_text().split()) > N, "what the dead node had begun was done again"
     once = Counter({f"e{i}": 1 for i in range(N)})

@@ -54,4 +54,4 @@ def run_with_openpi(code: str, *arguments: str) -> subprocess.CompletedProcess[s
     """Run code that sees that client and nothing of ours."""
     start = f"import sys; sys.path.insert(0, {str(openpi_folder())!r})\n"
     command = [sys.executable, "-I", "-S", "-c", start + code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)

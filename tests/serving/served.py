@@ -53,7 +53,7 @@ class Served:
         url = f"http://127.0.0.1:{self.port}{path}"
         request = urllib.request.Request(url, data, dict(headers or {}), method=method)
         try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
+            with urllib.request.urlopen(request, timeout=120) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             with error:

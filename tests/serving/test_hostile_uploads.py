@@ -152,7 +152,7 @@ def test_a_script_that_serves_is_not_run_again_for_each_upload(tmp_path: Path) -
         "except Exception as error:\n"
         "    print(error)\n"
     )
-    told = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    told = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
     assert told.stdout.splitlines() == ["once", "the zip cannot be read (BadZipFile): pack it again"], (
         told.stderr
     )

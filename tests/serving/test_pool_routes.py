@@ -350,7 +350,7 @@ def test_an_upload_has_its_size_its_kind_and_its_time(server: Served) -> None:
         f"POST /api/pool HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Type: application/zip\r\n"
         "Content-Length: 1000\r\n\r\nPK"
     )
-    with closing(socket.create_connection(("127.0.0.1", server.port), timeout=5)) as stalled:
+    with closing(socket.create_connection(("127.0.0.1", server.port), timeout=60)) as stalled:
         stalled.sendall(head.encode())
         assert b"408" in stalled.recv(4096)
 

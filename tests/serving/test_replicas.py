@@ -50,7 +50,7 @@ def free_ports(n: int) -> list[int]:
         return ports
 
 
-def until(what: Callable[[], bool], timeout_s: float = 60.0) -> None:
+def until(what: Callable[[], bool], timeout_s: float = 300.0) -> None:
     end = time.monotonic() + timeout_s
     while not what():
         assert time.monotonic() < end
@@ -59,7 +59,7 @@ def until(what: Callable[[], bool], timeout_s: float = 60.0) -> None:
 
 def is_ready(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

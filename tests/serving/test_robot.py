@@ -279,7 +279,7 @@ def test_a_server_that_restarts_is_used_again_and_the_robot_holds_meanwhile(demo
     server.stop()
 
 
-def wait_until(is_so: Callable[[], bool], timeout_s: float = 15.0) -> None:
+def wait_until(is_so: Callable[[], bool], timeout_s: float = 60.0) -> None:
     end = time.monotonic() + timeout_s
     while not is_so():
         assert time.monotonic() < end

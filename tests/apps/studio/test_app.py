@@ -38,7 +38,7 @@ def talk(studio: Opened, work: Talk) -> Any:
 async def hear(socket: aiohttp.ClientWebSocketResponse, *kinds: str) -> dict[str, Any]:
     """The next message of one of these kinds."""
     while True:
-        message = json.loads(await socket.receive_str(timeout=20))
+        message = json.loads(await socket.receive_str(timeout=120))
         if message["type"] in kinds:
             return message  # type: ignore[no-any-return]
 
@@ -99,7 +99,7 @@ def test_a_demonstration_goes_from_the_socket_into_the_pool(studio: Opened) -> N
             session.ws_connect(f"{url}api/studio/events") as events,
             session.ws_connect(f"{url}api/studio/teach") as socket,
         ):
-            first = json.loads(await events.receive_str(timeout=20))
+            first = json.loads(await events.receive_str(timeout=120))
             await socket.send_json({"type": "begin", **TASK})
             scene = await hear(socket, "scene")
             assert scene["t"] == 0
@@ -115,7 +115,7 @@ def test_a_demonstration_goes_from_the_socket_into_the_pool(studio: Opened) -> N
             added = await hear(socket, "added", "error")
             assert added["type"] == "added", added
             assert added["version"] == added["before"] + 1
-            now = json.loads(await events.receive_str(timeout=20))
+            now = json.loads(await events.receive_str(timeout=120))
             assert now["version"] == added["version"]
             assert now["n_episodes"] == first["n_episodes"] + 1
             await socket.send_json({"type": "add", "name": "twice", "first": 0, "last": stopped["n"]})

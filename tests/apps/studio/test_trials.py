@@ -85,12 +85,12 @@ def test_a_page_tries_starts_over_its_socket_and_stops(tmp_path: Path) -> None:
                 session.ws_connect(f"{opened.url}api/studio/trials") as socket,
             ):
                 await socket.send_json({"type": "begin", "block": "tee", "angle": 30, "start": 5, "n": 0})
-                refused = json.loads(await socket.receive_str(timeout=20))
+                refused = json.loads(await socket.receive_str(timeout=120))
                 await socket.send_json({"type": "begin", "block": "tee", "angle": 30, "start": 5, "n": 2})
-                told = [json.loads(await socket.receive_str(timeout=60)) for _ in range(3)]
+                told = [json.loads(await socket.receive_str(timeout=300)) for _ in range(3)]
                 await socket.send_json({"type": "stop"})
                 while not told[-1].get("over"):
-                    told.append(json.loads(await socket.receive_str(timeout=60)))
+                    told.append(json.loads(await socket.receive_str(timeout=300)))
                 return refused, told
 
         refused, told = asyncio.run(main())

@@ -96,7 +96,7 @@ def test_where_nothing_can_draw_one_line_says_what_to_install() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program],
         check=True,
-        timeout=60,
+        timeout=300,
         capture_output=True,
         text=True,
         env=environment,
