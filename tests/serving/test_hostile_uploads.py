@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import errno
+import io
 import json
 import resource
 import subprocess
@@ -20,10 +20,12 @@ import pytest
 from served import Served, message_of, replay_spec, served
 
 from episodes import observation_of, random_episode
+from recap.errors import InputError
 from recap.pool.lerobot import assemble, stage_episode
 from recap.pool.store import Pool
 from recap.serving.service import Service
 from recap.serving.spec import Limits
+from recap.serving.upload_reading import _lacks_memory
 from recap_client.client import PolicyClient
 
 ZIP = {"Content-Type": "application/zip"}
