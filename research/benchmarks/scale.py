@@ -5,8 +5,11 @@ python research/benchmarks/scale.py --json docs/results/scale.json
 Made-up trajectories of 10 and of 100 frames, poses only, described by 23 numbers. A first process describes
 them, lays them out and keeps the rows; a second one maps these, as a server does when it starts again. It
 asks with 5, with 100 and with all candidates; what it finds among all is compared with looking at every
-frame. faiss alone and Lance's index search the same rows. Demonstrations are read when they are asked for, so
+frame. faiss alone and Lance's index search the same rows. Demonstrations are made when they are asked for, so
 that the reading of a pool is not in these numbers. Times are of the CPU, for others may use the machine.
+
+`--live` measures the reading: a pool on the disk is filled and described, another process opens it and
+retrieves, a third adds a demonstration, and the second retrieves that.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from report import arguments, finish, plot
 from recap.cli.one_line import run_script
 from recap.pool.derived import Derived, assemble
 from recap.pool.files import Files
+from recap.pool.store import Pool
 from recap.pool.view import Describer
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.explain import query_at
@@ -42,6 +46,7 @@ from retrieval import TERMS, WEIGHTS, episode, median_us
 CONFIG = RetrievalConfig("benchmark", {"object": 1.0}, WEIGHTS)
 N_STEPS = 200
 N_RECALLED = 100  # moments that are also looked for in every frame
+N_ADDED = 10_000  # demonstrations of a commit
 MAX_LANCE = 2_000_000  # frames; more take Lance too long to index for a benchmark
 
 
@@ -189,15 +194,64 @@ def lance(frames: NDArray[np.float32], queries: Sequence[Any], truth: Sequence[f
     }
 
 
-def measure(n_episodes: int, n_frames: int) -> dict[str, Any]:
-    """Both processes, one after the other."""
+def numbered(numbers: Sequence[int], n_frames: int) -> list[Episode]:
+    """The episodes of a made-up pool."""
+    made = [(k, episode(k, n_frames, np.random.default_rng(k))) for k in numbers]
+    return [replace(one, id=f"{k:07d}") for k, one in made]
+
+
+def fill(root: Path, n_episodes: int, n_frames: int) -> dict[str, Any]:
+    """The first process of a pool on the disk: demonstrations, descriptions, what is laid out."""
+    pool = Pool.create(root / "pool")
+    for first in range(0, n_episodes, N_ADDED):
+        pool.add(numbered(range(first, min(first + N_ADDED, n_episodes)), n_frames))
+    Retriever(pool, TERMS, CONFIG).index()
+    return {}
+
+
+def add(root: Path, n_episodes: int, n_frames: int) -> dict[str, Any]:
+    """The third process: one more."""
+    pool = Pool.open(root / "pool")
+    return {"add_s": round(spent(partial(pool.add, numbered([n_episodes], n_frames))), 3)}
+
+
+def live(root: Path, n_episodes: int, n_frames: int) -> dict[str, Any]:
+    """The second process: a server that starts, and another adds a demonstration."""
+    made = numbered(range(n_episodes, n_episodes + 50), n_frames)
+    asked = [query_at(one, min(8, n_frames - 1)) for one in made]
+    warm_up(made)
+    before = memory_mb()[0]
+    opened: list[Pool] = []
+    out: dict[str, Any] = {"open_s": spent(lambda: opened.append(Pool.open(root / "pool")))}
+    out["open_s"] += spent(opened[0].view)
+    out["memory_open_mb"] = memory_mb()[0] - before
+    retriever = Retriever(opened[0], TERMS, CONFIG)
+    out["first_retrieve_s"] = spent(partial(retriever.retrieve, asked[1]))
+    out["memory_mb"] = memory_mb()[0] - before
+    out |= one_process("add", root, n_episodes, n_frames)
+    out["append_to_visible_s"] = spent(partial(retriever.retrieve, asked[0]))
+    assert retriever.retrieve(asked[0]).matches[0].ref.episode_id == made[0].id
+    view = opened[0].view()
+    names = np.random.default_rng(0).permutation(view.episode_ids)[:1000].tolist()
+    out["episode_ms"] = spent(lambda: [view.episode(name) for name in names])
+    return {name: round(value, 3) for name, value in out.items()}
+
+
+def one_process(part: str, *given: object) -> dict[str, Any]:
+    """What a part of this script prints."""
+    command = [sys.executable, __file__, part, *map(str, given)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def measure(n_episodes: int, n_frames: int, parts: Sequence[str] = ("build", "ask")) -> dict[str, Any]:
+    """The processes, one after the other."""
     root = Path(tempfile.mkdtemp(prefix="recap-scale-"))
     found: dict[str, Any] = {"trajectories": n_episodes, "frames": n_episodes * n_frames}
     try:
-        for part in ("build", "ask"):
-            command = [sys.executable, __file__, part, str(root), str(n_episodes), str(n_frames)]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            found |= json.loads(done.stdout.splitlines()[-1])
+        for part in parts:
+            found |= one_process(part, root, n_episodes, n_frames)
         found["disk_mb"] = sum(p.stat().st_size for p in root.rglob("*") if p.is_file()) // 2**20
     finally:
         shutil.rmtree(root)
@@ -206,11 +260,20 @@ def measure(n_episodes: int, n_frames: int) -> dict[str, Any]:
 
 def main() -> None:
     """Over sizes."""
-    if sys.argv[1:2] in (["build"], ["ask"]):
-        part, root, n_episodes, n_frames = sys.argv[1:5]
-        print(json.dumps({"build": build, "ask": ask}[part](Path(root), int(n_episodes), int(n_frames))))
+    parts = {"build": build, "ask": ask, "fill": fill, "live": live, "add": add}
+    if len(sys.argv) == 5 and sys.argv[1] in parts:
+        part, root, n_episodes, n_frames = sys.argv[1:]
+        print(json.dumps(parts[part](Path(root), int(n_episodes), int(n_frames))))
         return
-    options = arguments((__doc__ or "").splitlines()[0]).parse_args()
+    parser = arguments((__doc__ or "").splitlines()[0])
+    parser.add_argument("--live", action="store_true", help="the reading of a pool on the disk alone")
+    options = parser.parse_args()
+    known = json.loads(options.json.read_text()) if options.json is not None and options.json.exists() else {}
+    if options.live:
+        found = [measure(n, 10, ("fill", "live")) for n in (10_000, 100_000)[: 1 if options.quick else 2]]
+        print(*found, sep="\n")
+        finish({"rows": known.get("rows", []), "live": found}, options.json)
+        return
     sizes = [
         (1000, 10),
         (10_000, 10),
@@ -225,7 +288,7 @@ def main() -> None:
         rows.append(measure(n_episodes, n_frames))
         print(rows[-1], flush=True)
         if options.json is not None:
-            finish({"rows": rows}, options.json)
+            finish({"rows": rows, "live": known.get("live", [])}, options.json)
     if options.json is not None:
         short = [row for row in rows if row["frames"] == 10 * row["trajectories"]]
         lines = {

@@ -9,6 +9,7 @@ import pytest
 from toy_pool import ToyDescriber, same_episode, toy_episode
 
 from recap.errors import DatasetError
+from recap.pool.seals import seal_name
 from recap.pool.store import Pool
 from recap.pool.table import manifest_name
 from recap.pool.verify import HINT
@@ -115,6 +116,22 @@ def test_what_was_compacted_is_found_in_older_files(pool: Pool) -> None:
     assert pool.repair().lost == ()
     assert set(pool.ids()) == ALL
     assert same_episode(pool.get("d"), toy_episode("d"))
+
+
+def test_a_changed_row_that_no_seal_vouches_for_is_left_out(
+    pool: Pool, caplog: pytest.LogCaptureFixture
+) -> None:
+    seal = seal_name(int(pool.table.head().get_fragments()[-1].fragment_id))
+    name = newest_data(pool)
+    place = Path(pool.uri) / name
+    numbers = toy_episode("h").actions.tobytes()
+    assert place.read_bytes().count(numbers) == 1
+    flip(pool, name, place.read_bytes().index(numbers))
+    (Path(pool.uri) / seal).unlink()  # its writer died before it was written
+    pool = Pool.open(pool.uri)
+    assert {episode.id for episode in pool} == ALL - {"h"}
+    assert same_episode(pool.view().episode("j"), toy_episode("j"))
+    assert "left out 'h'" in caplog.text
 
 
 @pytest.mark.parametrize("how", ["flipped", "emptied", "cut"])

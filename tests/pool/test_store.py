@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from hypothesis.extra import numpy as hnp
 from toy_pool import same_episode, toy_episode
 
 from recap.errors import DatasetError, InputError
+from recap.pool.schema import Row
 from recap.pool.store import Pool
 from recap.types import Episode
 
@@ -212,7 +214,7 @@ def test_compaction_changes_files_and_nothing_else(pool: Pool) -> None:
     assert pool.stats()["n_fragments"] == 1
     assert pool.ids() == view.episode_ids
     assert pool.view() is not view
-    assert all(pool.view().episode(name) is view.episode(name) for name in view.episode_ids)
+    assert all(same_episode(pool.view().episode(name), view.episode(name)) for name in view.episode_ids)
     assert pool.compact() == pool.version
     assert pool.verify().ok
 
@@ -225,23 +227,55 @@ def test_many_small_adds_are_compacted_on_the_way(pool: Pool, monkeypatch: pytes
     assert pool.ids() == tuple(f"e{i}" for i in range(10))
 
 
-def test_a_view_follows_other_processes_and_reads_only_what_is_new(pool: Pool) -> None:
-    pool.add([toy_episode("mine")])
+def test_a_view_follows_other_processes_and_reads_only_what_is_new(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool.add([toy_episode("mine"), toy_episode("more")])
     view = pool.view()
     assert pool.view() is view
     process = writer(pool.uri, "theirs", 2)
     output, _ = process.communicate(timeout=120)
     assert words(output, "added") == ["theirs0", "theirs1"]
     loaded: list[str] = []
-    read = pool.table.fragment_rows
-    pool.table.fragment_rows = lambda *a: [loaded.append(r.id) or r for r in read(*a)]  # type: ignore
+    read = pool.table.stored_rows
+
+    def reading(name: str) -> Any:
+        found = read(name)
+        loaded.extend(row.id for row in found[0])
+        return found
+
+    monkeypatch.setattr(pool.table, "stored_rows", reading)
     now = pool.view()
-    assert now.episode_ids == ("mine", "theirs0", "theirs1")
+    assert now.episode_ids == ("mine", "more", "theirs0", "theirs1")
     assert loaded == ["theirs0", "theirs1"]
     assert now.episode("mine") is view.episode("mine")
-    assert view.episode_ids == ("mine",), "an old view never changes"
+    assert view.episode_ids == ("mine", "more"), "an old view never changes"
     assert pool.view() is now
+    pool.remove(["mine"])
+    assert pool.view().episode_ids == ("more", "theirs0", "theirs1")
+    assert same_episode(pool.view().episode("more"), toy_episode("more"))
+    pool.rollback(now.version)
+    assert same_episode(pool.view().episode("mine"), toy_episode("mine"))
     assert loaded == ["theirs0", "theirs1"], "nothing is read where nothing is new"
+
+
+def test_a_view_holds_few_episodes_and_makes_the_others_again(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    make = Row.episode
+    monkeypatch.setattr("recap.pool.live.N_MADE", 2)
+    monkeypatch.setattr(Row, "episode", lambda row, files: made.append(row.id) or make(row, files))
+    pool.add([toy_episode(name, t=3 + i) for i, name in enumerate("abcd")])
+    pool = Pool.open(pool.uri)
+    view = pool.view()
+    assert view.episode_ids == tuple("abcd")
+    assert made == [], "nothing is made before it is asked for"
+    for name in "abacadda":
+        assert same_episode(view.episode(name), toy_episode(name, t=3 + "abcd".index(name)))
+    assert made == list("abcd"), "the one that is asked for again and again is kept"
+    view.episode("b")
+    assert made == list("abcdb"), "two are kept"
 
 
 def test_writers_race_and_no_episode_is_lost_or_doubled(pool: Pool) -> None:

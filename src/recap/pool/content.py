@@ -18,6 +18,8 @@ MAX_NUMBER = 1e9  # of a measurement or an action, in any unit; more is an error
 MAX_SYMMETRY = 360  # turns of an object that look alike; a round one is no finer than that
 TEXTS = ("id", "scene_id", "task", "embodiment", "action_space", "source")
 
+_to_text = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
 
 def arrays_of(episode: Episode) -> dict[str, NDArray[Any]]:
     """The low-dimensional data as flat arrays of fixed types, object after object; no goal is no array."""
@@ -54,7 +56,7 @@ def meta_of(episode: Episode, cameras: Mapping[str, str]) -> dict[str, Any]:
 
 def digest_of(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
     """One hash of an episode: metadata, every bit of every array, and the hashes of its videos."""
-    text = json.dumps(meta, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = _to_text(meta)
     shapes = [[name, len(array)] for name, array in sorted(arrays.items())]
     whole = sha256(json.dumps([text, shapes], ensure_ascii=False).encode("utf-8"))
     for _, array in sorted(arrays.items()):

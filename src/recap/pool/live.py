@@ -1,39 +1,52 @@
-"""The live view: one version in memory, built from the last one by reading only what is new."""
+"""The live view: rows of one version as Arrow has them, taken from the last view where that has them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from recap.errors import DatasetError
+from recap.errors import DatasetError, InputError
 from recap.pool.derived import Derived
 from recap.pool.files import Files
-from recap.pool.memory import MemoryView
+from recap.pool.memory import EpisodeView
 from recap.pool.salvage import find_rows
+from recap.pool.schema import Row
 from recap.pool.seals import logical_state, read_seals
-from recap.pool.table import Damage, Table, log
+from recap.pool.table import Damage, Index, Table, fragment_files, log, reading
 from recap.pool.view import Describer
 from recap.robot import RobotSpec, read_robot
 from recap.types import Descriptors, Episode
 
+N_MADE = 1024  # episodes that are kept as they were made, of all views of a pool
 
-class LiveView(MemoryView):
-    """One version of a pool, low-dimensional data in memory; it never changes."""
+
+class LiveView(EpisodeView):
+    """One version of a pool; its rows are in memory, episodes are made when asked for; it never changes."""
 
     def __init__(
         self,
         version: int,
-        episodes: Mapping[str, Episode],
         digests: Mapping[str, str],
+        row: Callable[[str], tuple[Sequence[Row], int]],
+        make: Callable[[Sequence[Row], int], Episode],
         derived: Derived,
         robot: RobotSpec | None = None,
     ) -> None:
-        super().__init__(tuple(episodes.values()), version)
+        super().__init__(version, tuple(digests))
         self.robot = robot  # what its numbers mean, where the pool was created with a description
         self.digests = digests
         self.derived = derived
+        self._row, self._make = row, make
+
+    def episode(self, episode_id: str) -> Episode:
+        """One of them; two calls may give two objects."""
+        if episode_id not in self.digests:
+            raise InputError(f"version {self.version} has no episode {episode_id!a}")
+        return self._make(*self._row(episode_id))
 
     def descriptors(self, describer: Describer, ids: Sequence[str] | None = None) -> Descriptors:
         """Every frame described, of some episodes or of all; what is missing is computed and kept."""
@@ -65,68 +78,89 @@ class Loader:
     def __init__(self, files: Files, table: Table) -> None:
         self.files, self.table = files, table
         self.derived = Derived(files)
-        self._view: LiveView | None = None
         self.robot = read_description(files)
+        self._view: LiveView | None = None
+        self._parts: dict[str, _Part] = {}  # of the newest view, by data file
+        self._rescued: dict[str, Row] = {}  # by hash, where the file of a row is damaged
+        self._make = lru_cache(N_MADE)(lambda rows, number: rows[number].episode(files))
 
     def view(self) -> LiveView:
         """The newest version."""
         dataset = self.table.head()
         if self._view is None or self._view.version != dataset.version:
-            self._view = self.view_at(dataset)
+            self._view, self._parts = self._made(dataset)
         return self._view
 
     def view_at(self, dataset: Any) -> LiveView:
-        """Any version; what the last view has of it is not read again."""
-        last = self._view
-        index = self.table.index(dataset)
-        old = last.digests if last is not None else {}
-        digests = {key.id: key.sha256 for key in index.keys}
-        missing: dict[int, set[str]] = {}
-        for key in index.keys:
-            if old.get(key.id) != key.sha256:
-                missing.setdefault(key.fragment, set()).add(key.id)
-        new: dict[str, Episode] = {}
-        for fragment, names in missing.items():
-            new.update(self._load(dataset, fragment, names, digests))
-        if index.unreadable or len(new) < sum(map(len, missing.values())):
-            digests = self._rescue(int(dataset.version), index.unreadable, digests, old, new)
-        known = last._episodes if last is not None else {}
-        found = {name: new[name] if name in new else known[name] for name in digests}
-        return LiveView(int(dataset.version), found, digests, self.derived, self.robot)
+        """Any version; what the newest view has of it is not read again."""
+        return self._made(dataset)[0]
 
     def forget(self) -> None:
         """Forget everything read."""
         self._view = None
+        self._parts, self._rescued = {}, {}
+        self._make.cache_clear()
         self.derived.forget()
 
-    def _load(
-        self, dataset: Any, fragment: int, names: set[str], digests: Mapping[str, str]
-    ) -> dict[str, Episode]:
-        """The episodes of a fragment that can be read from it."""
-        found = {}
-        with suppress(Damage):
-            for row in self.table.fragment_rows(dataset, fragment):
-                if row.id in names and row.sha256 == digests[row.id]:
-                    with suppress(DatasetError):
-                        found[row.id] = row.episode(self.files)
-        return found
+    def _made(self, dataset: Any) -> tuple[LiveView, dict[str, _Part]]:
+        index = self.table.index(dataset)
+        files = {f.fragment_id: fragment_files(f.metadata)[0] for f in dataset.get_fragments()}
+        parts: dict[str, _Part] = {}
+        for fragment, name in files.items():
+            if fragment not in index.unreadable:
+                with suppress(Damage):
+                    parts[name] = self._parts.get(name) or self._read(index, fragment, name)
+        held = {number: parts[name] for number, name in files.items() if name in parts}
+        digests = {key.id: key.sha256 for key in index.keys}
+        rescued: dict[str, Row] = {}
+        if len(held) < len(files) or any(part.bad for part in held.values()):
+            usable = (k for k in index.keys if k.fragment in held and k.offset not in held[k.fragment].bad)
+            good = {key.id: key.sha256 for key in usable}
+            digests, rescued = self._rescue(int(dataset.version), index.unreadable, digests, good)
+
+        def row(name: str) -> tuple[Sequence[Row], int]:
+            if name in rescued:
+                return (rescued[name],), 0
+            key = index.by_id[name]
+            return held[key.fragment].rows, key.offset
+
+        return LiveView(int(dataset.version), digests, row, self._make, self.derived, self.robot), parts
+
+    def _read(self, index: Index, fragment: int, name: str) -> _Part:
+        """The rows of a fragment, each compared with its hash where no seal vouches for their file."""
+        rows, is_sealed = self.table.stored_rows(name)
+        if is_sealed:
+            return _Part(rows)
+        bad = set()
+        for key in index.keys:
+            if key.fragment == fragment:
+                row = None
+                with suppress(Damage), reading(f"episode {key.id!a}"):
+                    row = rows[key.offset]
+                if row is None or row.sha256 != key.sha256 or not row.intact:
+                    bad.add(key.offset)
+        return _Part(rows, frozenset(bad))
 
     def _rescue(
-        self,
-        version: int,
-        unreadable: Mapping[int, str],
-        digests: Mapping[str, str],
-        old: Mapping[str, str],
-        new: dict[str, Episode],
-    ) -> dict[str, str]:
-        """Fill `new` from other files where some are damaged; warns of what is left out; returns the rest."""
+        self, version: int, unreadable: Mapping[int, str], digests: Mapping[str, str], good: Mapping[str, str]
+    ) -> tuple[dict[str, str], dict[str, Row]]:
+        """Find rows in other files where some are damaged; warns of what is left out; returns the rest."""
         seals = read_seals(self.files)
         state = logical_state(seals, version) or dict(digests)
-        missing = {i: d for i, d in state.items() if i not in new and old.get(i) != d}
-        rows = find_rows(self.files, seals, missing)
-        new.update({name: row.episode(self.files) for name, (row, _) in rows.items()})
+        missing = {name: digest for name, digest in state.items() if good.get(name) != digest}
+        sought = {name: digest for name, digest in missing.items() if digest not in self._rescued}
+        self._rescued |= {row.sha256: row for row, _ in find_rows(self.files, seals, sought).values()}
+        rows = {name: self._rescued[digest] for name, digest in missing.items() if digest in self._rescued}
         lost = [name for name in missing if name not in rows]
         why = "; ".join(unreadable.values()) or "some data have changed"
         what = f"left out {', '.join(map(ascii, lost))}" if lost else "every episode was found elsewhere"
         log.warning("pool %s: %s; %s: run recap pool verify --repair", self.files.uri, why, what)
-        return {name: digest for name, digest in state.items() if name not in lost}
+        return {name: digest for name, digest in state.items() if name not in lost}, rows
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The rows of a data file by their offsets."""
+
+    rows: Sequence[Row]
+    bad: frozenset[int] = frozenset()

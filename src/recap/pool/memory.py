@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Self
 
 import numpy as np
 
@@ -27,6 +28,10 @@ class EpisodeView(ABC):
     def __iter__(self) -> Iterator[Episode]:
         return map(self.episode, self.episode_ids)
 
+    def view(self) -> Self:
+        """It is its own newest version."""
+        return self
+
     @abstractmethod
     def episode(self, episode_id: str) -> Episode:
         """One of them, images decoded only when asked for."""
@@ -46,10 +51,6 @@ class MemoryView(EpisodeView):
     def __init__(self, episodes: Sequence[Episode], version: int = 1) -> None:
         self._episodes = {episode.id: episode for episode in episodes}
         super().__init__(version, tuple(self._episodes))
-
-    def view(self) -> MemoryView:
-        """It is its own newest version."""
-        return self
 
     def episode(self, episode_id: str) -> Episode:
         """One of them."""

@@ -140,10 +140,6 @@ class PackedPool(EpisodeView):
         except (SafetensorError, OSError) as error:
             raise DatasetError(_damaged(path, str(error).splitlines()[0])) from error
 
-    def view(self) -> PackedPool:
-        """Itself."""
-        return self
-
     def episode(self, episode_id: str) -> Episode:
         """One of them, images decoded only when asked for."""
         if episode_id not in self._episodes:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recap.pool.files import Files, open_files, sha256
-from recap.pool.schema import Row, rows_of
+from recap.pool.schema import ArrowRows, Row
 from recap.pool.seals import Seal, rows_by_file
 from recap.pool.table import Damage, reading, stored
 
@@ -57,7 +57,7 @@ def _stored_rows(files: Files, name: str, intact: bool) -> list[tuple[Row, int]]
         tables = [stored(files, name).read_all().to_table()]
     elif files.exists(name):
         tables = _read_apart(files, name)
-    return [pair for t in tables for pair in zip(rows_of(t), t["seq"].to_pylist(), strict=True)]
+    return [pair for t in tables for pair in zip(ArrowRows(t), t["seq"].to_pylist(), strict=True)]
 
 
 def _read_apart(files: Files, name: str) -> list[Any]:
@@ -90,7 +90,7 @@ def _read_here(folder: Path, name: str, start: int) -> None:
         (folder / "begun").write_text(str(row))
         with suppress(Damage), reading(name):
             table = stored(files, name).take_rows([row]).to_table()
-            if rows_of(table)[0].intact:
+            if ArrowRows(table)[0].intact:
                 partial = folder / f".{row:08d}"
                 with pa.ipc.new_file(partial, table.schema) as out:
                     out.write_table(table)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from recap.errors import DatasetError, InputError
+from recap.lazy import LazySequence
 from recap.pool.blobs import BlobFrames, blob_name, encode, put_blob
 from recap.pool.content import TEXTS, arrays_of, check_episode, digest_of, episode_of, meta_of
 from recap.pool.files import Files
@@ -45,7 +46,7 @@ _PAIRS = {"objects": ("object_names", "object_dims"), "cameras": ("camera_names"
 _PLAIN = (*TEXTS, "attributes", "fps", "success", "n_frames")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Row:
     """One episode as metadata and arrays, with its hash."""
 
@@ -127,15 +128,22 @@ def table_of(rows: Sequence[Row], seqs: Sequence[int]) -> Any:
     return pa.Table.from_pydict(columns, SCHEMA)
 
 
-def rows_of(table: Any) -> list[Row]:
-    """The rows of an Arrow table; arrays share its buffers and cannot be written to."""
-    keys = [*_PLAIN, "sha256", *(name for names in _PAIRS.values() for name in names)]
-    rows = []
-    for i, plain in enumerate(table.select(keys).to_pylist()):
-        meta = {key: plain[key] for key in _PLAIN}
+class ArrowRows(LazySequence[Row]):
+    """The rows of an Arrow table, made when asked for; arrays share its buffers and cannot be written to."""
+
+    def __init__(self, table: Any) -> None:
+        table = table.combine_chunks()  # one piece, in which a row is found at once
+        self._columns, self._n = {name: table[name] for name in SCHEMA.names if name != "seq"}, len(table)
+
+    def __len__(self) -> int:
+        return self._n
+
+    def _item(self, number: int) -> Row:
+        cells = {name: column[number] for name, column in self._columns.items()}
+        meta = {key: cells[key].as_py() for key in _PLAIN}
         for key, (names, values) in _PAIRS.items():
-            meta[key] = [list(pair) for pair in zip(plain[names], plain[values], strict=True)]
-        lists = {key: table[key][i] for key in _ARRAYS}
+            pairs = zip(cells[names].as_py(), cells[values].as_py(), strict=True)
+            meta[key] = [list(pair) for pair in pairs]
+        lists = {key: cells[key] for key in _ARRAYS}
         arrays = {k: v.values.to_numpy(zero_copy_only=False) for k, v in lists.items() if v.is_valid}
-        rows.append(Row(plain["sha256"], meta, arrays))
-    return rows
+        return Row(cells["sha256"].as_py(), meta, arrays)

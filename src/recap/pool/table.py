@@ -23,7 +23,7 @@ from typing import Any
 
 from recap.errors import DatasetError
 from recap.pool.files import Files, sealed, sha256
-from recap.pool.schema import KEYS, SCHEMA, Row, rows_of
+from recap.pool.schema import KEYS, SCHEMA, ArrowRows, Row
 from recap.pool.seals import Seal, pruned_up_to, read_seal, seal_name
 
 with warnings.catch_warnings():
@@ -112,6 +112,7 @@ class Table:
         self.damaged: tuple[int, ...] = ()  # versions newer than the head that cannot be read
         self._fragments: dict[tuple[str, ...], tuple[Key, ...]] = {}  # by files, which never change
         self._indices: dict[int, Index] = {}
+        self._whole: set[str] = set()  # files that were compared with their seals
 
     @classmethod
     def create(cls, files: Files) -> Table:
@@ -185,8 +186,8 @@ class Table:
     def forget(self) -> None:
         """Forget everything read; files are read anew, as in a new process."""
         self._head, self.damaged, self._session = None, (), _lance.Session()
-        self._fragments.clear()
-        self._indices.clear()
+        for known in (self._fragments, self._indices, self._whole):
+            known.clear()
 
     def index(self, dataset: Any) -> Index:
         """The live rows of a version; only fragments not seen before are read."""
@@ -233,18 +234,25 @@ class Table:
             seal = read_seal(self.files, written_in(name, meta.id))
             if seal is not None and seal.files.get(name, "") != sha256(self.files.read(name)):
                 raise Damage(f"fragment {meta.id}: {name} has changed")
+            if seal is not None:
+                self._whole.add(name)
+
+    def stored_rows(self, data_file: str) -> tuple[ArrowRows, bool]:
+        """Every row of a data file by its offset, deleted ones too; and whether a seal vouches for them."""
+        with reading(data_file):
+            return ArrowRows(stored(self.files, data_file).read_all().to_table()), data_file in self._whole
 
     def fragment_rows(self, dataset: Any, fragment: int) -> list[Row]:
         """All live rows of one fragment."""
         with reading(f"fragment {fragment}"):
-            return rows_of(dataset.get_fragment(fragment).to_table(columns=SCHEMA.names))
+            return list(ArrowRows(dataset.get_fragment(fragment).to_table(columns=SCHEMA.names)))
 
     def row(self, dataset: Any, key: Key) -> Row:
         """One row."""
         with reading(f"episode {key.id!a}"):
             fragment = dataset.get_fragment(key.fragment)
             number = self._fragments[tuple(fragment_files(fragment.metadata))].index(key)  # among live rows
-            (row,) = rows_of(fragment.take([number], columns=SCHEMA.names))
+            (row,) = ArrowRows(fragment.take([number], columns=SCHEMA.names))
             if (row.id, row.sha256) != (key.id, key.sha256):
                 raise Damage(f"episode {key.id!a}: another episode is in its place")
             return row

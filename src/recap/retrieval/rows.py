@@ -194,18 +194,23 @@ class Rows:
         every = len(ids) == len(view.episode_ids)
         described = view.descriptors(self.describer, None if every else ids)
         n, used = len(self.number_of), int(self.starts[-1])
-        episodes = [view.episode(name) for name in ids]
-        self.number_of.update({key: n + i for i, key in enumerate(keys)})
-        self.scene_ids += [episode.scene_id for episode in episodes]
-        self.origins += [e.id if e.cut_from is None else e.cut_from.episode_id for e in episodes]
+        scene_ids, origins = [], []
         goals = np.full((len(ids), 3), np.nan)
-        for i, episode in enumerate(episodes):
+        lengths = np.diff(described.starts)
+        firsts, usable = np.zeros(len(ids), np.int64), lengths > 0
+        for i, name in enumerate(ids):
+            episode = view.episode(name)
+            scene_ids.append(episode.scene_id)
+            origins.append(episode.id if episode.cut_from is None else episode.cut_from.episode_id)
             if episode.goal is not None and len(episode.goal) == 3:
                 goals[i] = episode.goal
+            firsts[i] = episode.first_match
+            usable[i] &= self.problem(episode) is None
+        self.number_of.update({key: n + i for i, key in enumerate(keys)})
+        self.scene_ids += scene_ids
+        self.origins += origins
         self.goals = np.concatenate([self.goals, goals])
-        self.firsts = np.append(self.firsts, [episode.first_match for episode in episodes]).astype(np.int64)
-        lengths = np.diff(described.starts)
-        usable = np.array([self.problem(episode) is None for episode in episodes], np.bool_) & (lengths > 0)
+        self.firsts = np.concatenate([self.firsts, firsts])
         rows = described.terms
         if not usable.all():
             rows = {name: values[np.repeat(usable, lengths)] for name, values in rows.items()}

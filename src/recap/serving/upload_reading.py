@@ -29,7 +29,7 @@ from recap.pool.content import TEXTS, check_episode
 from recap.pool.files import Files
 from recap.pool.importers import open_source
 from recap.pool.importers.checks import check_dataset
-from recap.pool.schema import rows_of, table_of, take_apart
+from recap.pool.schema import ArrowRows, table_of, take_apart
 from recap.serving.spec import Limits
 from recap.types import Episode
 from recap.video import video_size
@@ -77,7 +77,7 @@ def read_upload(folder: Path, zip_name: str | None, is_zip: bool, limits: Limits
         raise InputError(why)
     with pa.OSFile(str(folder / READ)) as file:
         table = pa.ipc.open_file(file).read_all()
-    episodes = [row.episode(Files(folder)) for row in rows_of(table)]
+    episodes = [row.episode(Files(folder)) for row in ArrowRows(table)]
     if is_zip:
         return episodes
     names = json.loads((folder / NAMES).read_text("utf-8"))
