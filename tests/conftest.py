@@ -1,7 +1,10 @@
 """Settings that every test shares."""
 
+import logging
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("recap", max_examples=25, deadline=None)
@@ -10,3 +13,23 @@ settings.load_profile("recap")
 # In the background of a script interrupts are ignored, and by every command too that a test starts and stops.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A server of tests logs every request, which would hide why a test failed.
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
+
+
+@pytest.fixture
+def object_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A bucket on this machine; its keys are in the environment, of the processes that a test starts too."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    endpoint = "http://{}:{}".format(*server.get_host_and_port())
+    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
+    for key, value in {**keys, "AWS_ENDPOINT": endpoint, "AWS_ALLOW_HTTP": "true"}.items():
+        monkeypatch.setenv(key, value)
+    boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="demos")
+    yield "s3://demos"
+    server.stop()

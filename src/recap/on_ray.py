@@ -51,8 +51,8 @@ def _call(work: Callable[[list[Item]], Result], part: list[Item]) -> Result:
     return work(part)
 
 
-def _connect(address: str) -> Any:
-    """Join the cluster, or say in one line why not."""
+def check_cluster(address: str) -> Any:
+    """Ray itself, or one line that says why it is not there, or nobody at the address."""
     try:
         import ray
         import ray.exceptions
@@ -60,6 +60,12 @@ def _connect(address: str) -> Any:
         raise InputError("--ray needs Ray: pip install 'recap-robot[ray]'") from error
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     _check_reachable(address)
+    return ray
+
+
+def _connect(address: str) -> Any:
+    """Join the cluster, or say in one line why not."""
+    ray = check_cluster(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:  # Ray raises what it likes here: ConnectionError, RuntimeError, its own…

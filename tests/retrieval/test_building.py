@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -134,31 +133,14 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path / "slow.yaml")
 
 
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A place for a pool on an object store; its keys are in the environment, of the nodes too."""
-    import boto3
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    endpoint = "http://{}:{}".format(*server.get_host_and_port())
-    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
-    for key, value in {**keys, "AWS_ENDPOINT": endpoint, "AWS_ALLOW_HTTP": "true"}.items():
-        monkeypatch.setenv(key, value)
-    boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="demos")
-    yield "s3://demos/pool"
-    server.stop()
-
-
 @pytest.mark.long
 def test_two_nodes_build_what_one_machine_builds_though_one_dies(
-    pool: Pool, filled: Path, slow: str, store: str, tmp_path: Path
+    pool: Pool, filled: Path, slow: str, object_store: str, tmp_path: Path
 ) -> None:
     here = Pool.open(shutil.copytree(filled, tmp_path / "here"))
     build_descriptors(here, full_name(slow), robot_of(here))
     log = tmp_path / "log"
-    remote = Pool.create(store)
+    remote = Pool.create(f"{object_store}/pool")
     remote.add([filmed(i) for i in range(N)])
     with two_nodes(tmp_path, TOY_LOG=str(log)) as (nodes, address):
 
@@ -172,7 +154,7 @@ def test_two_nodes_build_what_one_machine_builds_though_one_dies(
                 stderr=subprocess.PIPE,
             )
 
-        with index(store) as process:
+        with index(remote.uri) as process:
             out, err = process.communicate(timeout=600)
         assert f"Described {N} episodes" in out, err
         log.unlink()

@@ -202,24 +202,11 @@ def test_a_trap_that_is_in_the_pool_already_stops_nobody(retrieval: str) -> None
 
 
 @pytest.fixture(params=["on a disk", "on an object store"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a pool may be, with what the environment needs to reach it."""
     if request.param == "on a disk":
-        yield str(tmp_path / "pool")
-        return
-    import boto3
-    from moto.server import ThreadedMotoServer
-
-    store = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    store.start()
-    endpoint = "http://{}:{}".format(*store.get_host_and_port())
-    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
-    with pytest.MonkeyPatch.context() as patch:
-        for key, value in {**keys, "AWS_ENDPOINT": endpoint, "AWS_ALLOW_HTTP": "true"}.items():
-            patch.setenv(key, value)
-        boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="demos")
-        yield "s3://demos/pool"
-    store.stop()
+        return str(tmp_path / "pool")
+    return f"{request.getfixturevalue('object_store')}/pool"
 
 
 def test_traps_over_http_and_the_command_line_stop_none_of_eight_clients(place: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,7 @@ def create(uri: str, robot: str | None) -> None:
 @click.option("--image-size", type=int, metavar="PX", help="Square pictures.  [default: as they are]")
 @click.option("--pair-by", default="scene", show_default=True, metavar="RULE", help="See below.")
 @click.option("--skip-damaged", is_flag=True, help="Leave out, and name, episodes that cannot be read.")
+@click.option("--ray", "ray_address", metavar="ADDRESS", help="Encode films on a Ray cluster.")
 def add(
     uri: str,
     datasets: Sequence[Path],
@@ -85,6 +87,7 @@ def add(
     image_size: int | None,
     pair_by: str,
     skip_damaged: bool,
+    ray_address: str | None,
 ) -> None:
     """Add the demonstrations of datasets that the pool does not have.
 
@@ -97,20 +100,29 @@ def add(
     RULE says which demonstrations are of the same scene: scene (their own ids), order (the i-th of a task),
     column:NAME (equal values) or FILE.csv (a table episode,scene).
 
+    With --ray the nodes of a cluster encode the films, which is most of the work; numbers are read and
+    checked here. Every node must reach the pool and DATASET by the same path or address, and have the same
+    version of recap. Keys of an object store are not sent: start each node (`ray start`) with the AWS_
+    variables that it needs.
+
     \b
     Example:
       recap pool add pools/mine data/disc
       recap pool add pools/mine data/tasks/*
       recap pool add pools/mine data/other_arm --robot other_arm.yaml
       recap pool add pools/mine data/arm --pair-by order --skip-damaged
+      recap pool add s3://bucket/pool /shared/arm --ray 10.0.0.1:6379
     """
     from recap.cli.terminal import progress_bar
     from recap.errors import InputError
-    from recap.pool.importers import open_source
+    from recap.on_ray import check_cluster
+    from recap.pool.importers import local_path, open_source
     from recap.pool.importers.checks import check_dataset, damage_findings
     from recap.pool.importers.pairing import check_rule, column_of, paired
     from recap.pool.importers.resample import resample, resize
 
+    if ray_address is not None:
+        check_cluster(ray_address)  # before anything is read
     column, store, mapping = column_of(check_rule(pair_by)), opened(uri), parse_mapping(maps)
     for dataset in datasets:
         with progress_bar("reading") as progress:
@@ -138,13 +150,24 @@ def add(
         episodes = list(paired(episodes, pair_by))
         wanted = rate or next((episode.fps for episode in store), None)
         n_other = sum(wanted is not None and episode.fps != wanted for episode in episodes)
-        if wanted is not None and n_other:
+        wanted = wanted if n_other else None
+        if wanted is not None:
             episodes = [resample(episode, wanted) for episode in episodes]
             click.echo(f"Resampled {n_other} episodes to {wanted:g} frames a second")
         if image_size is not None:
             episodes = [resize(episode, image_size) for episode in episodes]
+        encode = None
+        if ray_address is not None:
+            from recap.pool.importers.on_nodes import Reading, films_by_nodes
+
+            place = store.uri, local_path(dataset).resolve(), source.format
+            how = Reading(*place, mapping, fps, wanted, image_size)
+            damaged = {damage.episode for damage in source.damage}
+            sound = (number for number in range(len(source)) if number not in damaged)
+            numbers = {episode.id: number for episode, number in zip(episodes, sound, strict=True)}
+            encode = partial(films_by_nodes, store.files, how, numbers, ray_address)
         with progress_bar("episodes") as progress:
-            n_added = store.add_missing(episodes, progress)
+            n_added = store.add_missing(episodes, progress, encode)
         there = f" ({len(episodes) - n_added} were there)" if n_added < len(episodes) else ""
         click.echo(f"Added {n_added} episodes{there}: version {store.version} has {len(store)}")
         if source.damage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -44,6 +44,9 @@ SCHEMA = pa.schema(
 _ARRAYS = ("timestamps", "proprio", "actions", "goal", "objects")
 _PAIRS = {"objects": ("object_names", "object_dims"), "cameras": ("camera_names", "camera_sha256")}
 _PLAIN = (*TEXTS, "attributes", "fps", "success", "n_frames")
+
+Films: TypeAlias = Mapping[str, Mapping[str, str]]  # episode -> camera -> hash of its video, which is kept
+NO_FILMS: Films = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +93,9 @@ def with_attribute(row: Row, name: str, value: Scalar | None) -> Row:
     return Row(digest_of(meta, row.arrays), meta, row.arrays)
 
 
-def take_apart(files: Files, episodes: Sequence[Episode], progress: Callable[[int, int], None]) -> list[Row]:
+def take_apart(
+    files: Files, episodes: Sequence[Episode], progress: Callable[[int, int], None], films: Films = NO_FILMS
+) -> list[Row]:
     """Check and hash episodes and keep their videos; videos of a failed add are harmless."""
     for episode in episodes:
         check_episode(episode)
@@ -100,8 +105,10 @@ def take_apart(files: Files, episodes: Sequence[Episode], progress: Callable[[in
         raise InputError(f"episode {twice!a} is given twice: give each one a name of its own")
     rows = []
     for episode in episodes:
+        known = films.get(episode.id, {})
         cameras = {
-            camera: put_blob(files, encode(frames, episode.fps)) for camera, frames in episode.images.items()
+            camera: known.get(camera) or put_blob(files, encode(frames, episode.fps))
+            for camera, frames in episode.images.items()
         }
         meta, arrays = meta_of(episode, cameras), arrays_of(episode)
         rows.append(Row(digest_of(meta, arrays), meta, arrays))

@@ -22,16 +22,18 @@ from __future__ import annotations
 
 import json
 import random
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recap import config as configs
-from recap.errors import DatasetError, InputError, did_you_mean
+from recap.errors import DatasetError, InputError, RecapError, did_you_mean
 from recap.kinematics import tool_space
 from recap.pool.compaction import compact, is_due, set_attribute
 from recap.pool.content import check_episode, same_content
@@ -40,7 +42,7 @@ from recap.pool.history import Diff, Version, counts, difference, history, refus
 from recap.pool.layout import refuse_other_layout
 from recap.pool.live import ROBOT, LiveView, Loader
 from recap.pool.memory import MemoryPool
-from recap.pool.schema import keep_films, table_of, take_apart
+from recap.pool.schema import NO_FILMS, Films, keep_films, table_of, take_apart
 from recap.pool.table import Conflict, Damage, Index, Key, Table
 from recap.robot import RobotSpec
 from recap.types import QUARANTINE, Episode
@@ -161,6 +163,7 @@ class Pool:
         *,
         skip_existing: bool = False,
         progress: Callable[[int, int], None] | None = None,
+        films: Films = NO_FILMS,
     ) -> int:
         """Add all of them or none and return the version that has them.
 
@@ -168,6 +171,7 @@ class Pool:
             episodes: or a dataset by its path.
             skip_existing: leave out an episode that is there already, if it is equal to the last byte.
             progress: called with (done, total) episodes whose videos are kept.
+            films: that are in the pool already, and are not encoded.
         """
         if isinstance(episodes, (str, Path)):
             from recap.pool.importers import open_source
@@ -177,7 +181,7 @@ class Pool:
         convert = tool_space(view.robot)
         episodes = episodes if convert is None else [convert(episode) for episode in episodes]
         refuse_other_layout(view, episodes)
-        rows = take_apart(self.files, episodes, progress or (lambda done, total: None))
+        rows = take_apart(self.files, episodes, progress or (lambda done, total: None), films)
 
         def step(dataset: Any) -> Any:
             index = self.table.index(dataset)
@@ -207,12 +211,19 @@ class Pool:
         return version
 
     def add_missing(
-        self, episodes: Sequence[Episode], progress: Callable[[int, int], None] = lambda done, total: None
+        self,
+        episodes: Sequence[Episode],
+        progress: Callable[[int, int], None] = lambda done, total: None,
+        encode: Callable[[Sequence[Episode]], Iterable[Films]] | None = None,
     ) -> int:
         """Add those that are not there, a few at a time, and return how many; one that differs is refused.
 
         All are checked before the first is written. What was added stays when the rest is interrupted, so
         that the same call goes on where it stopped.
+
+        Args:
+            encode: of episodes, keeps their films in this pool, in parts as it likes; by default they are
+                encoded here.
         """
         view = self.view()
         there = set(view.episode_ids)
@@ -224,9 +235,14 @@ class Pool:
                 )
         new = [episode for episode in episodes if episode.id not in there]
         refuse_other_layout(view if there else MemoryPool(new[:N_AT_ONCE]).view(), new)
+        films: dict[str, Mapping[str, str]] = {}
+        parts = iter(() if encode is None else encode(new))
         for first in range(0, len(new), N_AT_ONCE):
             part = new[first : first + N_AT_ONCE]
-            self.add(part, skip_existing=True, progress=lambda n, _: progress(first + n, len(new)))  # noqa: B023
+            while encode is not None and any(e.images and e.id not in films for e in part):
+                films |= next(parts)
+            told = partial(_told, progress, first, len(new))
+            self.add(part, skip_existing=True, progress=told, films=films)
         return len(new)
 
     def remove(self, ids: Sequence[str], *, expect: int | None = None) -> int:
@@ -397,3 +413,21 @@ class Pool:
         ids = self.ids()
         near = did_you_mean(episode_id, ids) if 0 < len(ids) <= 20 else "recap pool ls shows what it has"
         return InputError(f"pool {self.uri} has no episode {episode_id!a}: {near}")
+
+
+def _told(progress: Callable[[int, int], None], before: int, total: int, done: int, of_part: int) -> None:
+    progress(before + done, total)
+
+
+@lru_cache(maxsize=1)
+def on_this_node(uri: str) -> Pool:
+    """The pool as a node of a cluster reaches it, kept from task to task."""
+    try:
+        pool = Pool.open(uri)
+        pool.index()
+    except (RecapError, OSError) as error:
+        raise InputError(
+            f"node {socket.gethostname()} cannot read {uri} ({error}): put the pool where every node "
+            "sees it by the same path, or start each node with the AWS_ variables of the store"
+        ) from None
+    return pool

@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 
-from recap.errors import DatasetError, InputError, RecapError
+from recap.errors import DatasetError, InputError
 from recap.on_ray import run_on_ray
 from recap.pool.derived import N_TOGETHER, describe_some
-from recap.pool.store import Pool
+from recap.pool.store import Pool, on_this_node
 from recap.retrieval.presets import find_retrieval
 from recap.robot import RobotSpec
 
@@ -65,14 +65,8 @@ def build_descriptors(
 
 def _describe_part(wanted: Description, keys: Sequence[tuple[str, str]]) -> int:
     """Describe some episodes and write that down; how many still are what they were."""
-    try:
-        pool, (describer, _) = _opened(wanted.uri), find_retrieval(wanted.retrieval, wanted.robot)
-        there = pool.index().by_id
-    except (RecapError, OSError) as error:
-        raise InputError(
-            f"node {socket.gethostname()} cannot read {wanted.uri} ({error}): put the pool where every node "
-            "sees it by the same path, or start each node with the AWS_ variables of the store"
-        ) from None
+    pool, (describer, _) = on_this_node(wanted.uri), find_retrieval(wanted.retrieval, wanted.robot)
+    there = pool.index().by_id
     if describer.fingerprint != wanted.fingerprint:
         raise InputError(
             f"node {socket.gethostname()} describes by {describer.fingerprint}, not {wanted.fingerprint}: "
@@ -83,9 +77,3 @@ def _describe_part(wanted: Description, keys: Sequence[tuple[str, str]]) -> int:
         name, data, _ = describe_some(describer, same, [pool.get(name) for name, _ in same])
         pool.files.write(name, data)
     return len(same)
-
-
-@lru_cache(maxsize=1)
-def _opened(uri: str) -> Pool:
-    """One a process, kept from part to part."""
-    return Pool.open(uri)
