@@ -1,6 +1,7 @@
 """Settings that every test shares."""
 
 import logging
+import secrets
 import signal
 from collections.abc import Iterator
 
@@ -30,6 +31,7 @@ def object_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
     for key, value in {**keys, "AWS_ENDPOINT": endpoint, "AWS_ALLOW_HTTP": "true"}.items():
         monkeypatch.setenv(key, value)
-    boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="demos")
-    yield "s3://demos"
+    bucket = f"demos-{secrets.token_hex(4)}"  # moto keeps those of other tests
+    boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket=bucket)
+    yield f"s3://{bucket}"
     server.stop()

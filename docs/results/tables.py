@@ -167,6 +167,24 @@ def scale() -> str:
     return table(["trajectories × frames", *looks, *rest], rows)
 
 
+def live_scale() -> str:
+    """Reading a pool on the disk, by what its view keeps."""
+    keys = {
+        "open_s": "open, s",
+        "first_retrieve_s": "first retrieval, s",
+        "memory_open_mb": "memory, opened, MB",
+        "memory_mb": "memory, retrieved, MB",
+        "add_s": "another process adds one, s",
+        "append_to_visible_s": "append to visible, s",
+        "episode_ms": "an episode, ms",
+    }
+    rows = [
+        (f"{row['trajectories']:,} × 10", row["build"], *(f"{row[key]:g}" for key in keys))
+        for row in sorted(load("scale")["live"], key=lambda row: row["trajectories"])
+    ]
+    return table(["trajectories × frames", "a view keeps", *keys.values()], rows)
+
+
 def pairs() -> str:
     """Residuals of training pairs."""
     rows = [
@@ -883,6 +901,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "stage-2": stage_2,
     "stage-1": stage_1,
     "scale": scale,
+    "scale-live": live_scale,
     "confidence": confidence,
     "pairs": pairs,
     "live": live,

@@ -8,8 +8,9 @@ asks with 5, with 100 and with all candidates; what it finds among all is compar
 frame. faiss alone and Lance's index search the same rows. Demonstrations are made when they are asked for, so
 that the reading of a pool is not in these numbers. Times are of the CPU, for others may use the machine.
 
-`--live` measures the reading: a pool on the disk is filled and described, another process opens it and
-retrieves, a third adds a demonstration, and the second retrieves that.
+`--live BUILD` measures the reading: a pool on the disk is filled and described, another process opens it and
+retrieves, a third adds a demonstration, and the second retrieves that. To compare two builds give the
+sources of each in PYTHONPATH, and each a name.
 """
 
 from __future__ import annotations
@@ -266,13 +267,17 @@ def main() -> None:
         print(json.dumps(parts[part](Path(root), int(n_episodes), int(n_frames))))
         return
     parser = arguments((__doc__ or "").splitlines()[0])
-    parser.add_argument("--live", action="store_true", help="the reading of a pool on the disk alone")
+    parser.add_argument(
+        "--live", metavar="BUILD", help="the reading of a pool on the disk alone, as this row"
+    )
     options = parser.parse_args()
     known = json.loads(options.json.read_text()) if options.json is not None and options.json.exists() else {}
-    if options.live:
-        found = [measure(n, 10, ("fill", "live")) for n in (10_000, 100_000)[: 1 if options.quick else 2]]
-        print(*found, sep="\n")
-        finish({"rows": known.get("rows", []), "live": found}, options.json)
+    if options.live is not None:
+        before = [row for row in known.get("live", []) if row["build"] != options.live]
+        for n in (10_000, 100_000)[: 1 if options.quick else 2]:
+            before.append({"build": options.live, **measure(n, 10, ("fill", "live"))})
+            print(before[-1], flush=True)
+        finish({"rows": known.get("rows", []), "live": before}, options.json)
         return
     sizes = [
         (1000, 10),

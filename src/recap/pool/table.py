@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from recap.errors import DatasetError
 from recap.pool.files import Files, sealed, sha256
@@ -52,8 +52,7 @@ def new_op(name: str, **details: int) -> dict[str, Any]:
     return {"op": name, **details, "time": now, "token": secrets.token_hex(8)}
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """One live row: what it holds and where it is."""
 
     id: str
@@ -226,7 +225,8 @@ class Table:
             rows = list(zip(*columns, offsets, strict=True))
             if len(rows) != fragment.metadata.num_rows or any(None in row for row in rows):
                 raise Damage(f"fragment {fragment.fragment_id}: rows are missing")
-            return tuple(Key(name, sha, seq, fragment.fragment_id, at) for name, sha, seq, at in rows)
+            number = fragment.fragment_id
+            return tuple(Key(name, sha, seq, number, at) for name, sha, seq, at in rows)
 
     def _check(self, meta: Any) -> None:
         """Keep Lance from reading changed files: some damage makes it abort the whole process."""
