@@ -31,8 +31,7 @@ class LiveView(EpisodeView):
         self,
         version: int,
         digests: Mapping[str, str],
-        row: Callable[[str], tuple[Sequence[Row], int]],
-        make: Callable[[Sequence[Row], int], Episode],
+        make: Callable[[str], Episode],
         derived: Derived,
         robot: RobotSpec | None = None,
     ) -> None:
@@ -40,13 +39,13 @@ class LiveView(EpisodeView):
         self.robot = robot  # what its numbers mean, where the pool was created with a description
         self.digests = digests
         self.derived = derived
-        self._row, self._make = row, make
+        self._make = make
 
     def episode(self, episode_id: str) -> Episode:
         """One of them; two calls may give two objects."""
         if episode_id not in self.digests:
             raise InputError(f"version {self.version} has no episode {episode_id!a}")
-        return self._make(*self._row(episode_id))
+        return self._make(episode_id)
 
     def descriptors(self, describer: Describer, ids: Sequence[str] | None = None) -> Descriptors:
         """Every frame described, of some episodes or of all; what is missing is computed and kept."""
@@ -88,7 +87,10 @@ class Loader:
         """The newest version."""
         dataset = self.table.head()
         if self._view is None or self._view.version != dataset.version:
-            self._view, self._parts = self._made(dataset)
+            self._view, parts = self._made(dataset)
+            if not self._parts.keys() <= parts.keys():
+                self._make.cache_clear()  # an episode would keep all rows of a file that is no longer used
+            self._parts = parts
         return self._view
 
     def view_at(self, dataset: Any) -> LiveView:
@@ -118,13 +120,15 @@ class Loader:
             good = {key.id: key.sha256 for key in usable}
             digests, rescued = self._rescue(int(dataset.version), index.unreadable, digests, good)
 
-        def row(name: str) -> tuple[Sequence[Row], int]:
-            if name in rescued:
-                return (rescued[name],), 0
-            key = index.by_id[name]
-            return held[key.fragment].rows, key.offset
+        make = self._make
 
-        return LiveView(int(dataset.version), digests, row, self._make, self.derived, self.robot), parts
+        def made(name: str) -> Episode:
+            if name in rescued:
+                return make((rescued[name],), 0)
+            key = index.by_id[name]
+            return make(held[key.fragment].rows, key.offset)
+
+        return LiveView(int(dataset.version), digests, made, self.derived, self.robot), parts
 
     def _read(self, index: Index, fragment: int, name: str) -> _Part:
         """The rows of a fragment, each compared with its hash where no seal vouches for their file."""
@@ -151,7 +155,7 @@ class Loader:
         sought = {name: digest for name, digest in missing.items() if digest not in self._rescued}
         self._rescued |= {row.sha256: row for row, _ in find_rows(self.files, seals, sought).values()}
         rows = {name: self._rescued[digest] for name, digest in missing.items() if digest in self._rescued}
-        lost = [name for name in missing if name not in rows]
+        lost = dict.fromkeys(name for name in missing if name not in rows)
         why = "; ".join(unreadable.values()) or "some data have changed"
         what = f"left out {', '.join(map(ascii, lost))}" if lost else "every episode was found elsewhere"
         log.warning("pool %s: %s; %s: run recap pool verify --repair", self.files.uri, why, what)

@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -241,7 +241,10 @@ class Pool:
             part = new[first : first + N_AT_ONCE]
             while encode is not None and any(e.images and e.id not in films for e in part):
                 films |= next(parts)
-            told = partial(_told, progress, first, len(new))
+
+            def told(done: int, _: int, before: int = first) -> None:
+                progress(before + done, len(new))
+
             self.add(part, skip_existing=True, progress=told, films=films)
         return len(new)
 
@@ -413,10 +416,6 @@ class Pool:
         ids = self.ids()
         near = did_you_mean(episode_id, ids) if 0 < len(ids) <= 20 else "recap pool ls shows what it has"
         return InputError(f"pool {self.uri} has no episode {episode_id!a}: {near}")
-
-
-def _told(progress: Callable[[int, int], None], before: int, total: int, done: int, of_part: int) -> None:
-    progress(before + done, total)
 
 
 @lru_cache(maxsize=1)

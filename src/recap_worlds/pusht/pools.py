@@ -29,10 +29,6 @@ class StandardPool(EpisodeView):
         self._packed = packed
         self._episodes: dict[str, Episode] = {}
 
-    def view(self) -> StandardPool:
-        """Itself: it never changes."""
-        return self
-
     def episode(self, episode_id: str) -> Episode:
         """One of them."""
         if episode_id not in self._episodes:
