@@ -81,7 +81,12 @@ class Loader:
         self._view: LiveView | None = None
         self._parts: dict[str, _Part] = {}  # of the newest view, by data file
         self._rescued: dict[str, Row] = {}  # by hash, where the file of a row is damaged
-        self._make = lru_cache(N_MADE)(lambda rows, number: rows[number].episode(files))
+
+        @lru_cache(N_MADE)
+        def make(rows: Sequence[Row], number: int) -> Episode:
+            return rows[number].episode(files)
+
+        self._make = make
 
     def view(self) -> LiveView:
         """The newest version."""
