@@ -135,7 +135,7 @@ def lift(
         camera.for_size(image.shape[0], image.shape[1], str(film))
     landmarks = _landmarks(films, files, n_hands, model)
     images = None if depth is None else _depth_images(depth, len(landmarks[0].times))
-    lifted = lift_films(landmarks, cameras, wanted, films, images)
+    lifted = lift_films(landmarks, cameras, wanted, [str(film) for film in films], images)
     why = ""
     if given is None:
         given, why = _relative(lifted, spec, shown)

@@ -55,7 +55,7 @@ def lift(
     films: Sequence[Landmarks],
     cameras: Sequence[Camera],
     settings: LiftSettings,
-    names: Sequence[object] = (),
+    names: Sequence[str] = (),
     depth: Sequence[NDArray[Any]] | None = None,
 ) -> Lifted:
     """A demonstration from what an estimator found in one film, or in several of the same motion.
@@ -64,7 +64,7 @@ def lift(
         names: of the films, for what is said about them.
         depth: an image a frame of the film, as `from_one_camera` takes them.
     """
-    names = [str(name) for name in names] or ["the film"] * len(films)
+    names = names or ["the film"] * len(films)
     what = names[0]
     cameras = [c.for_size(*film.size, name) for c, film, name in zip(cameras, films, names, strict=True)]
     if depth is not None and len(films) > 1:
@@ -88,11 +88,7 @@ def lift(
     for camera, film in zip(cameras[1:], seen[1:], strict=True):
         offsets.append(find_offset((cameras[0], camera), (seen[0], film), wanted[0]))
     chosen = [at_times(film, times + shift) for film, shift in zip(seen, offsets, strict=True)]
-    if depth is not None:  # those of the frames that are nearest
-        from recap.pool.importers.source import PickedFrames
-
-        middles = (films[0].times[1:] + films[0].times[:-1]) / 2
-        depth = PickedFrames(depth, np.searchsorted(middles, times))
+    nearest = np.searchsorted((films[0].times[1:] + films[0].times[:-1]) / 2, times)  # frame of the film
     tool = _tool(settings.tool)
     hands = {}
     for side in wanted:
@@ -100,7 +96,7 @@ def lift(
         if len(films) > 1:
             found = from_cameras(cameras, views)
         else:
-            found = from_one_camera(cameras[0], views[0], settings.hand_size, depth)
+            found = from_one_camera(cameras[0], views[0], settings.hand_size, depth, nearest)
         points, filled = bridged(found.points, times, settings.bridge, settings.finger)
         path = tool_path(points, settings.finger, settings.opening, tool)
         share = openness(path)

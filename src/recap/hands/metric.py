@@ -29,7 +29,11 @@ class Points:
 
 
 def from_one_camera(
-    camera: Camera, hand: Hand, size_m: float | None = None, depth: Sequence[NDArray[Any]] | None = None
+    camera: Camera,
+    hand: Hand,
+    size_m: float | None = None,
+    depth: Sequence[NDArray[Any]] | None = None,
+    numbers: Sequence[int] | NDArray[np.int64] | None = None,
 ) -> Points:
     """By the pose in which the hand's shape is seen at its pixels.
 
@@ -38,7 +42,8 @@ def from_one_camera(
 
     Args:
         size_m: from the wrist to the knuckle of the middle finger; by default as the estimator has it.
-        depth: an image (h, w) a frame, in metres along the camera's axis, 0 where nothing is known.
+        depth: images (h, w) in metres along the camera's axis, 0 where nothing is known.
+        numbers: which of them is of each frame; by default one after the other.
     """
     if hand.points is not None:
         error = np.full(len(hand.points), np.nan)
@@ -67,7 +72,9 @@ def from_one_camera(
         if found is None:
             continue
         if depth is not None:
-            ratio = _depth_ratio(depth[number], hand.pixels[number], found)
+            ratio = _depth_ratio(
+                depth[number if numbers is None else numbers[number]], hand.pixels[number], found
+            )
             if ratio is None:
                 continue  # no depth at the hand: a gap
             found = found * ratio
