@@ -3,7 +3,7 @@ FROM python:3.11-slim
 RUN apt-get update \
  && apt-get install -y --no-install-recommends libgl1 libglib2.0-0 libegl1 libegl-mesa0 libosmesa6 \
  && rm -rf /var/lib/apt/lists/*
-COPY constraints.txt pyproject.toml README.md LICENSE /build/
+COPY constraints.txt pyproject.toml hatch_build.py README.md LICENSE /build/
 COPY src /build/src
 COPY client /build/client
 COPY apps /build/apps

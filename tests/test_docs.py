@@ -87,14 +87,14 @@ def test_intervals_of_the_short_pages_stand_in_the_long_ones() -> None:
         for page in (ROOT / "docs" / part).glob("*.md")
     ]
     long = [page.relative_to(ROOT).as_posix() for page in found]
-    measured = plain("docs/log.md", "docs/results/hands.md", *long)
+    measured = plain("docs/log.md", *long)
     short = [
         "README.md",
         "docs/start/demo.md",
         "docs/concepts/alignment.md",
         *(
             f"docs/results/{name}.md"
-            for name in ("index", "pusht", "two-arms", "other-worlds", "seeing-ahead", "speed")
+            for name in ("index", "hands", "pusht", "two-arms", "other-worlds", "seeing-ahead", "speed")
         ),
     ]
     quoted = {page: re.findall(r"[+-]?\d+(?:\.\d+)? \[[^\]\[]*\d\]", plain(page)) for page in short}
@@ -102,6 +102,14 @@ def test_intervals_of_the_short_pages_stand_in_the_long_ones() -> None:
     assert [
         (page, figure) for page, all_ in quoted.items() for figure in all_ if figure not in measured
     ] == []
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/results").glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_of_results_is_short(page: Path) -> None:
+    """Two screens of 1440 by 900, about; the long tables are in docs/results/measured."""
+    lines = [line for line in page.read_text("utf-8").splitlines() if not line.startswith("|--")]
+    assert sum(line.startswith("|") for line in lines) <= 20
+    assert len(re.findall(r"\w+", " ".join(lines))) <= 800
 
 
 @pytest.mark.parametrize("listing", ["results/measured/index.md", "decisions/README.md"])

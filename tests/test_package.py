@@ -1,8 +1,10 @@
 """What is installed outside the repository: wheels, and the image of the Dockerfile."""
 
+import email
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -152,6 +154,52 @@ def test_every_wheel_holds_its_package_and_its_types(dist: Path) -> None:
         assert any(path.endswith("py.typed") for path in inside), name
         assert name == "recap_client" or not any(path.startswith("recap_client/") for path in inside)
         assert not any(path.startswith(("tests/", "research/", "recap_research/")) for path in inside)
+
+
+def description(wheel: Path) -> str:
+    """What a package index shows of it."""
+    inside = zipfile.ZipFile(wheel)
+    (name,) = (path for path in inside.namelist() if path.endswith(".dist-info/METADATA"))
+    message = email.message_from_bytes(inside.read(name))
+    assert message["Description-Content-Type"] == "text/markdown"
+    text: bytes = message.get_payload(decode=True)
+    return text.decode()
+
+
+@pytest.mark.long
+def test_no_link_of_the_long_description_leads_to_a_file_that_is_not_there(
+    tmp_path: Path, dist: Path
+) -> None:
+    """Pages and pictures at the repository, where the project says where it is; else their words alone."""
+    (wheel,) = dist.glob("recap_robot-*.whl")
+    text = description(wheel)
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert "# ReCAP" in text
+    assert "How it works" in text
+    assert "](https://github.com/huggingface/lerobot)" in text
+    assert "[How to]" not in text
+    known = "Repository" in PROJECT.get("urls", {})
+    assert known or "The frozen triangle fails" in text  # the words of its first picture
+    assert [link for link in links if not link.startswith("https://")] == []
+    # The same of a project that has a place; one folder of its code is enough.
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    packages = re.compile(r"^packages = \[.*?^\]", re.MULTILINE | re.DOTALL)
+    project = packages.sub('packages = ["src/recap"]', project)
+    if not known:
+        project += '\n[project.urls]\nRepository = "https://example.org/recap"\n'
+    for name in ("README.md", "LICENSE", "hatch_build.py", "src/recap/__init__.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "pyproject.toml").write_text(project, "utf-8")
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps")
+    subprocess.run([*pip, "--wheel-dir", str(tmp_path / "dist"), str(tmp_path)], check=True, timeout=600)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    text = description(wheel)
+    assert "/raw/HEAD/docs/images/before-after.gif)" in text
+    assert "/blob/HEAD/docs/start/install.md)" in text
+    assert all(link.startswith("https://") for link in re.findall(r"\]\(([^)\s]+)\)", text))
+    for target in re.findall(r"/HEAD/([^)#\s]+)", text):
+        assert (ROOT / target).exists(), target
 
 
 @pytest.mark.long

@@ -214,11 +214,16 @@ class JointSpace:
 
     def can_reach(self, targets: F64, now: F64) -> NDArray[np.bool_]:
         """Which targets (n, a) are within the tolerance, each sought from the one before, first `now`."""
-        found = np.zeros(len(targets), bool)
+        return self.follow(targets, now)[1]
+
+    def follow(self, targets: F64, now: F64) -> tuple[F64, NDArray[np.bool_]]:
+        """Joints (n, j) for targets (n, a), rad or m, and which are within the tolerance."""
+        joints, found = np.zeros((len(targets), len(now))), np.zeros(len(targets), bool)
         for number, row in enumerate(np.asarray(targets, np.float64)):
             now, errors = self._sought(row, now, self._action)
+            joints[number] = now
             found[number] = (np.array(errors) <= self._kinematics.tolerance).all()
-        return found
+        return joints, found
 
     def command(self, chunk: F64, sent: NDArray[Any]) -> tuple[F64, Reach]:
         """What to send (H, n) so that the tools go to a chunk of targets (H, a).

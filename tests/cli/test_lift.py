@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from hand_films import calibration, film, landmarks, take
-from made_hands import FRONT, motion
+from made_hands import FRONT, looking_at, motion
 
+from recap.body import arm_features
 from recap.cli import cli
+from recap.config import save_file
 from recap.errors import RecapError
+from recap.hands.film import film_frames, record_webcam
 from recap.hands.landmarks import Hand, Landmarks, save_landmarks
+from recap.hands.live import COLOUR, live_view
+from recap.hands.mediapipe import Found
+from recap.pool.importers import open_source
+from recap.pool.store import Pool
+from recap.robot import RobotSpec
+from recap.types import U8
 
 
 def run(*words: object) -> str:
@@ -75,6 +85,7 @@ def test_what_is_wrong_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
             "--camera": calibration(tmp_path / "tall", front=FRONT.__class__((640, 480), FRONT.intrinsics))
         },
         "input": {"--speed": "fast"},
+        "hands.landmarks": {"--landmarks": landmarks(tmp_path / "longer.npz", *motion(90))},
     }
     for code, changed in cases.items():
         options = [word for pair in {**base, **changed}.items() for word in pair]
@@ -104,6 +115,199 @@ def test_a_webcam_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(RecapError, match="no webcam 0"):
         run("webcam:0", "--camera", files["calibration"], "--task", "x", "--out", tmp_path / "out")
     assert not list(tmp_path.glob("out*"))
+
+
+def test_landmarks_of_another_film_are_refused(tmp_path: Path) -> None:
+    files = take(tmp_path)
+    times, points = motion(60)
+    base = (files["film"], "--camera", files["calibration"], "--task", "x", "--out", tmp_path / "out")
+    half = landmarks(tmp_path / "half.npz", times / 2, points)  # as many frames, in half the time
+    upright = replace(FRONT, size=(640, 480))
+    turned = landmarks(tmp_path / "turned.npz", times, points, upright)
+    for file, words in (
+        (landmarks(tmp_path / "more.npz", *motion(70)), "it has 70 frames in 2.30 s, the film 60 in 1.97 s"),
+        (half, "it has 60 frames in 0.98 s, the film 60 in 1.97 s"),
+        (turned, "its size is 480x640, the film is of another shape"),
+    ):
+        with pytest.raises(RecapError, match=words) as error:
+            run(*base, "--landmarks", file)
+        assert error.value.code == "hands.landmarks"
+    two = ("--view", "front", "--view", "side", "--landmarks", files["front"], "--landmarks", half)
+    with pytest.raises(RecapError, match=r"half\.npz is of another film"):  # each film with its own
+        run(files["film"], *base, *two)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("size", "of_camera"), [((2160, 3840), (1080, 1920)), ((640, 360), (1280, 720))], ids=["4K", "portrait"]
+)
+def test_films_of_any_size_fit_a_calibration_of_their_shape(
+    tmp_path: Path, size: tuple[int, int], of_camera: tuple[int, int]
+) -> None:
+    times, points = motion(12)
+    camera = looking_at(FRONT.position, np.array([0, 0, 0.12]), of_camera, 0.9 * max(of_camera))
+    shot = film(tmp_path / "film.mp4", times, size)
+    marks = landmarks(tmp_path / "marks.npz", times, points, camera)
+    words = (shot, "--landmarks", marks, "--camera", calibration(tmp_path, front=camera), "--task", "x")
+    assert "Written" in run(*words, "--out", tmp_path / "out", "--preview")
+    high, wide, *_ = next(iter(film_frames(tmp_path / "out/preview.mp4")))[1].shape
+    assert wide / high == pytest.approx(size[1] / size[0], rel=0.01)
+
+
+def test_a_film_of_changing_rate_becomes_one_of_an_even_rate(tmp_path: Path) -> None:
+    times, points = motion(60)
+    kept = np.delete(np.arange(60), [5, 11, 12, 30, 41])
+    shot = film(tmp_path / "film.mp4", times[kept])
+    marks = landmarks(tmp_path / "marks.npz", times[kept], points[kept])
+    words = (shot, "--landmarks", marks, "--camera", calibration(tmp_path), "--task", "x")
+    assert "60 frames at 30 a second" in run(*words, "--view", "front", "--out", tmp_path / "out")
+    (a, b) = open_source(tmp_path / "out")  # two frames on end that are not there are a gap
+    assert (len(a), len(b)) == (11, 47)
+
+
+def test_a_film_that_is_of_no_use_is_refused_before_hands_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The size at once; a film that ends early when its end is there."""
+    looked = []
+    monkeypatch.setattr(
+        "recap.hands.mediapipe.Landmarker", lambda *a, **k: looked.append(a) or (lambda image: [])
+    )
+    files = take(tmp_path)
+    wide = film(tmp_path / "wide.mp4", np.arange(10) / 30, (90, 160))
+    whole = files["film"].read_bytes()
+    (tmp_path / "cut.mp4").write_bytes(whole[: len(whole) * 6 // 10])  # its index was at its end
+    for shot, code in ((wide, "hands.camera"), (tmp_path / "cut.mp4", "hands.film")):
+        with pytest.raises(RecapError) as error:
+            run(shot, "--camera", files["calibration"], "--task", "x", "--out", tmp_path / "out")
+        assert (error.value.code, looked) == (code, [])
+        assert shot.name in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_each_film_has_a_camera_of_its_own(tmp_path: Path) -> None:
+    files = take(tmp_path)
+    with pytest.raises(RecapError, match="two films are of the camera 'front'"):
+        run(
+            files["film"], files["film"], "--camera", files["calibration"], "--view", "front", "--view",
+            "front", "--task", "x", "--out", tmp_path / "out",
+        )  # fmt: skip
+
+
+def test_the_speed_is_of_the_robots_demonstrations_else_of_its_limits(tmp_path: Path) -> None:
+    files = take(tmp_path)
+    robot = RobotSpec("arm", 10.0, arm_features("tool"), max_step={"tool.position": 0.01})
+    save_file(tmp_path / "robot.yaml", robot)
+    words = (
+        files["film"], "--camera", files["calibration"], "--landmarks", files["front"], "--task", "lift it",
+        "--robot", tmp_path / "robot.yaml",
+    )  # fmt: skip
+    text = run(*words, "--out", tmp_path / "a")
+    assert "Too fast: " in text
+    text = run(*words, "--speed", "auto", "--out", tmp_path / "b")
+    assert "times the robot's by the largest step of 'tool.position'; times are stretched" in text
+    assert "Too fast" not in text
+    (own,) = open_source(tmp_path / "a")
+    slow = replace(own, id="0", embodiment="arm", fps=10.0, timestamps=own.timestamps * 3)
+    pool = Pool.create(tmp_path / "pool")
+    pool.add([slow, replace(own, id="1")])  # that of the hand says nothing of the robot
+    text = run(*words, "--speed", "auto", "--paired", pool.uri, "--out", tmp_path / "c")
+    assert "Speed: 3.00 times the robot's by 1 demonstrations of 'arm'" in text
+    assert open_source(tmp_path / "c")[0].fps == pytest.approx(10, rel=0.01)
+    for changed, message in (
+        (("--task", "lift"), "is of the task 'lift'"),
+        (("--speed", "2"), "--paired is for --speed auto"),
+    ):
+        with pytest.raises(RecapError, match=message):
+            run(*words, "--speed", "auto", "--paired", pool.uri, *changed, "--out", tmp_path / "d")
+    save_file(tmp_path / "robot.yaml", replace(robot, max_step={}))
+    with pytest.raises(RecapError, match="nothing says how fast 'arm' is"):
+        run(*words, "--speed", "auto", "--out", tmp_path / "d")
+    assert not (tmp_path / "d").exists()
+
+
+class Webcam:
+    """One that shows a grey image."""
+
+    def __init__(self, number: int) -> None:
+        pass
+
+    def isOpened(self) -> bool:  # noqa: N802
+        return True
+
+    def read(self) -> tuple[bool, object]:
+        return True, np.full((48, 64, 3), 90, np.uint8)
+
+    def release(self) -> None:
+        pass
+
+
+def test_a_film_of_a_webcam_is_never_written_over_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cv2.VideoCapture", Webcam)
+    files = take(tmp_path)
+    words = ("--camera", files["calibration"], "--task", "x", "--out", tmp_path / "out")
+    (tmp_path / "out.mp4").write_bytes(b"dear to somebody")
+    with pytest.raises(RecapError, match=r"out\.mp4 is there already"):
+        run("webcam:0", *words)
+    assert (tmp_path / "out.mp4").read_bytes() == b"dear to somebody"
+    for films in (("webcam:0", "webcam:1"), ("webcam:0", "--landmarks", files["front"])):
+        with pytest.raises(RecapError, match="one webcam is filmed at a time"):
+            run(*films, *words)
+    (tmp_path / "out.mp4").unlink()
+    for wrong in (("--camera", tmp_path / "none.yaml"), ("--speed", "fast")):  # before anything is filmed
+        with pytest.raises(RecapError):
+            run("webcam:0", *words, *wrong)
+    assert not list(tmp_path.glob("*out*"))
+
+
+def test_a_webcam_is_shown_where_there_is_a_display(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The window itself is OpenCV's: here it is noted what it is given."""
+    shown: list[tuple[int, ...]] = []
+    pressed = iter([255, 255, 27])
+    marks = Found("right", 1.0, np.tile([[32.0, 24.0]], (21, 1)), np.zeros((21, 3)))
+
+    class Finder:
+        def __init__(self, n_hands: int, model: str) -> None:
+            assert (n_hands, model) == (1, "lite")
+
+        def __call__(self, image: U8) -> list[Found]:
+            return [marks]
+
+        def close(self) -> None:
+            shown.append(())
+
+    def imshow(title: str, image: U8) -> None:
+        shown.append(tuple(image[24, 32].tolist()))
+
+    monkeypatch.setattr("cv2.VideoCapture", Webcam)
+    for name in ("namedWindow", "destroyWindow"):
+        monkeypatch.setattr(f"cv2.{name}", lambda title: None)
+    monkeypatch.setattr("cv2.imshow", imshow)
+    monkeypatch.setattr("cv2.waitKey", lambda wait: next(pressed))
+    monkeypatch.setattr("recap.hands.live.Landmarker", Finder)
+    files = take(tmp_path)
+    words = (
+        "webcam:0",
+        "--camera",
+        files["calibration"],
+        "--task",
+        "x",
+        "--out",
+        tmp_path / "out",
+        "--preview",
+    )
+    monkeypatch.delenv("DISPLAY", raising=False)
+    with pytest.raises(RecapError, match="no display to show the webcam on") as error:
+        run(*words)
+    assert error.value.code == "hands.display"
+    assert not list(tmp_path.glob("*out*"))
+    monkeypatch.setattr("recap.hands.live.PROBE", "")
+    with live_view(1) as show:
+        film = record_webcam(0, tmp_path / "seen.mp4", 60.0, show)  # Esc ends it
+    assert shown == [COLOUR[::-1]] * 3 + [()]
+    assert [image[24, 32].max() < 120 for _, image in film_frames(film)] == [True] * 3  # nothing drawn in it
 
 
 @pytest.mark.parametrize(

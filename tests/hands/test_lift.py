@@ -11,17 +11,20 @@ import pytest
 from hand_films import film
 from made_hands import FRONT, SIDE, motion, seen_by
 
+from jointed import HOME, arm
 from recap.body import arm_features
 from recap.errors import InputError
-from recap.geometry3 import quaternion_to_matrix
+from recap.geometry3 import quaternion_to_matrix, rotation6_to_matrix
 from recap.hands.landmarks import Landmarks
-from recap.hands.lift import lift, poses_of, runs, stretched, write_demonstration
+from recap.hands.lift import Lifted, LiftedHand, lift, poses_of, runs, stretched, write_demonstration
 from recap.hands.robot_fit import out_of_reach, relative_speed
 from recap.hands.settings import LiftSettings
-from recap.hands.tool import tool_path
+from recap.hands.tool import PALM, ToolPath, tool_path
+from recap.kinematics import joint_space
 from recap.pool.importers import open_source
 from recap.pool.importers.checks import check_dataset
 from recap.robot import RobotSpec
+from recap.types import F64, Episode
 
 
 def found(n: int = 60, noise_px: float = 0.0) -> tuple[Landmarks, Landmarks]:
@@ -131,17 +134,59 @@ def test_a_tool_and_a_speed_are_carried_along(tmp_path: Path) -> None:
         lift(found()[:1], [FRONT], LiftSettings(tool=(1.0,)))
 
 
+def shown_by(robot: RobotSpec, positions: F64) -> Episode:
+    """A demonstration of the robot along positions."""
+    rows = np.zeros((len(positions), robot.body.size), np.float32)
+    rows[:, :3] = positions
+    times = np.arange(len(rows)) / 30
+    return Episode("0", "0", "lift it", robot.name, 30.0, times, rows, rows)
+
+
+def test_the_limits_of_joints_say_how_much_too_fast_a_hand_is() -> None:
+    """A hand that goes where a robot's joints go at a known speed."""
+    robot = replace(arm(), max_step={})
+    space = joint_space(robot)
+    assert space is not None
+    joints = np.tile([*HOME, 1.0], (60, 1)).astype(np.float32)
+    joints[:, 0] += np.arange(60) / 30 * 1.5  # rad/s, about the vertical
+    rows = np.array([space.tool(row) for row in joints])
+    seen = np.ones(60, bool)
+    path = ToolPath(
+        seen, rows[:, :3].astype(float), rotation6_to_matrix(rows[:, 3:9]), np.zeros(60), (0, 1), False
+    )
+    quality = lift(found()[:1], [FRONT], LiftSettings()).hands["right"].quality
+    lifted = Lifted(np.arange(60) / 30, 30.0, 1.0, {"right": LiftedHand(path, np.ones(60), quality)}, ())
+    assert robot.kinematics is not None
+    for most, factor in ((0.5, 3.0), (3.0, 1.0)):
+        slow = replace(robot, kinematics=replace(robot.kinematics, max_speed=most))
+        assert relative_speed(lifted, slow) == (
+            pytest.approx(factor, rel=0.02),
+            "how fast the joints of 'arm' may be",
+        )
+
+
 def test_a_robot_says_what_it_cannot_follow() -> None:
     lifted = lift(found()[:1], [FRONT], LiftSettings())
     features = arm_features("tool")
     quick = RobotSpec("arm", 10.0, features, max_step={"tool.position": 1.0})
-    assert relative_speed(lifted, quick) == 1
+    assert relative_speed(lifted, quick) == (1, "the largest step of 'tool.position'")
+    assert relative_speed(lifted, replace(quick, max_step={})) is None
     assert out_of_reach(lifted, quick) == []
     slow = replace(quick, max_step={"tool.position": 0.001})
-    factor = relative_speed(lifted, slow)
-    assert factor > 5
+    assert (relative_speed(lifted, slow) or (0, ""))[0] > 5
+    deltas = (replace(features[0], limits=(-0.001, 0.001)), *features[1:])
+    assert relative_speed(lifted, replace(slow, max_step={}, action=deltas, action_mode="delta")) == (
+        pytest.approx((relative_speed(lifted, slow) or (0, ""))[0]),
+        "the limits of 'tool.position'",
+    )
     truth = lifted.hands["right"].path.position
-    assert relative_speed(lifted, slow, [(truth, 15.0)]) == pytest.approx(2)  # the same path at half the rate
+    # Its demonstrations count before its limits: the same path at half the rate.
+    paired = replace(shown_by(quick, truth), fps=15.0)
+    assert relative_speed(lifted, slow, [paired]) == (pytest.approx(2), "1 demonstrations of 'arm'")
+    with pytest.raises(InputError, match="does not move"):
+        relative_speed(lifted, slow, [shown_by(quick, np.tile(truth[:1], (60, 1)))])
+    with pytest.raises(InputError, match="has 10 numbers, 'tool' has 3"):
+        relative_speed(lifted, RobotSpec("tool", 10.0, features[:1]), [paired])
     low = replace(features[0], limits=((-1.0, -1.0, 0.0), (1.0, 1.0, float(np.median(truth[:, 2])))))
     lines = out_of_reach(lifted, RobotSpec("low", 10.0, (low, *features[1:])))
     assert lines
@@ -165,6 +210,50 @@ def test_films_that_do_not_begin_together_are_put_in_step(late: float) -> None:
     path, truth = lifted.hands["right"].path, tool_path(points)
     off = np.linalg.norm(path.position - truth.position, axis=1)[path.seen]
     assert np.median(off) < 0.004
+
+
+def test_all_hands_that_are_asked_for_must_be_seen_by_all_cameras() -> None:
+    front, side = found()
+    (hand,) = front.hands.values()
+    nothing = replace(hand, pixels=np.full_like(hand.pixels, np.nan))
+    unseen = replace(side, hands={"right": nothing})
+    for films, which, words in (
+        ([front], "both", "a.mp4: no left hand is seen: film both"),
+        ([replace(front, hands={"hand": hand})], "both", "a.mp4: no left hand is seen"),
+        ([replace(front, hands={"left": hand, "right": nothing})], "both", "a.mp4: no right hand is seen"),
+        ([front, unseen], "one", "b.mp4: no hand is seen: film it closer"),
+        ([front, replace(side, hands={"left": hand})], "right", "b.mp4: no right hand is seen"),
+        ([front, side], "both", "a.mp4: no left hand is seen"),
+    ):
+        with pytest.raises(InputError, match=words) as error:
+            lift(
+                films,
+                [FRONT, SIDE][: len(films)],
+                LiftSettings(hands=which),
+                ["a.mp4", "b.mp4"][: len(films)],
+            )  # type: ignore[arg-type]
+        assert error.value.code == "hands.none"
+    metric = replace(side, hands={"right": replace(nothing, points=np.zeros((60, 21, 3)))})
+    with pytest.raises(InputError, match=r"b.mp4: several films need pixels"):
+        lift([front, metric], [FRONT, SIDE], LiftSettings(), ["a.mp4", "b.mp4"])
+    with pytest.raises(InputError, match="depth goes with one film"):
+        lift([front, side], [FRONT, SIDE], LiftSettings(), depth=[])
+
+
+def test_depth_of_a_film_of_changing_rate_is_that_of_the_nearest_frame() -> None:
+    """A depth image that is only right for its own frame: a hand that comes nearer."""
+    times, points = motion(60)
+    kept = np.delete(np.arange(60), np.arange(10, 50, 3))
+    here = FRONT.seen_from(points[kept])
+    film = Landmarks(times[kept], FRONT.size, {"right": seen_by(FRONT, points[kept])})
+    depth = [np.full(FRONT.size, float(hand[PALM, 2].mean())) for hand in here]
+    lifted = lift(
+        [film], [FRONT], LiftSettings(hand_size=0.11), depth=depth
+    )  # the size is wrong, the depth not
+    path, truth = lifted.hands["right"].path, tool_path(points)
+    off = np.linalg.norm(path.position - truth.position, axis=1)
+    assert np.nanmax(off) < 0.04
+    assert len(lifted.times) == 60
 
 
 def test_a_hand_at_rest_says_nothing_about_the_offset() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hand_films import film
 
 from recap.cli import cli
 from recap.errors import InputError
@@ -93,6 +96,20 @@ def test_a_film_without_a_hand_is_refused() -> None:
     with pytest.raises(InputError) as error:
         find_hands(some(10, np.zeros_like), 1)
     assert error.value.code == "hands.none"
+
+
+def test_what_is_wrong_is_the_only_line_that_is_said(tmp_path: Path) -> None:
+    """MediaPipe's own messages are kept from the terminal, whichever of its threads writes them."""
+    grey = film(tmp_path / "grey.mp4", np.arange(20) / 30, (180, 320))
+    program = "from recap.cli import main; main()"
+    words = ["lift", grey, "--camera", DATA / "calibration.yaml", "--task", "x", "--out", tmp_path / "out"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, words)], capture_output=True, text=True, timeout=120
+    )
+    (line,) = done.stderr.splitlines()
+    assert line == (f"recap: {grey}: no hand is seen: film it closer, whole and in better light [hands.none]")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_turned_hand_is_found_where_it_is() -> None:

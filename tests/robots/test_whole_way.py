@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,6 +18,7 @@ import pytest
 import recap
 from recap.testing import check_robot
 from robots import joint_arm, one_arm
+from robots.following import environment, follow, follow_lines
 from robots.recording import record_many, to_lerobot
 
 ROOT = Path(__file__).parents[2]
@@ -50,11 +47,6 @@ proprio:
   - {name: gripper, kind: gripper}
 cameras: {cam: {}}
 """
-
-
-def environment() -> dict[str, str]:
-    """In which a command finds the robots of the tests."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *sys.path])}
 
 
 def run(folder: Path, *words: str) -> str:
@@ -307,6 +299,9 @@ def test_the_commands_of_the_readme_are_followed_with_a_network_that_learns_noth
     subprocess.run([sys.executable, "my_robot.py", "data"], cwd=place, env=environment(), check=True)
     shutil.copytree(place / "data" / "robot", place / "data" / "new_task")
     follow(ROOT / "README.md", place, {"make demo": "", "make test": "", "--size small": "--size debug"})
+    beside = re.findall(r"`(recap [^`]*)`", (ROOT / "README.md").read_text("utf-8"))
+    assert sorted(beside) == ["recap check data/robot pools/mine", "recap studio", "recap studio data/robot"]
+    follow_lines(beside[:1], place)  # tests/apps/studio has the others
 
 
 @pytest.mark.long
@@ -322,44 +317,3 @@ def test_a_tutorial_is_followed_literally_with_less_of_everything(
     tutorial: str, less: Mapping[str, str], tmp_path: Path
 ) -> None:
     follow(ROOT / "docs" / "tutorials" / f"{tutorial}.md", tmp_path, less)
-
-
-def follow(page: Path, place: Path, changes: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Run the shell commands of a page in a folder, some words replaced; a server beside the rest."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    text = "".join(re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
-    served = {"8000": str(port)} if " serve " in text else {}
-    for old, new in {**changes, **served}.items():
-        assert old in text, f"{page.name} has no '{old}' any more"
-        text = text.replace(old, new)
-    commands = [line.partition("#")[0].strip() for line in text.splitlines()]
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    env = {**environment(), "PATH": path}
-    server: subprocess.Popen[str] | None = None
-    try:
-        for command in filter(None, commands):
-            words = re.sub(r"^recap ", f"{sys.executable} -m recap ", command)
-            words = re.sub(r"^python ", f"{sys.executable} ", words)
-            if " serve " in command:
-                server = subprocess.Popen(words.split(), cwd=place, env=env, text=True)
-                wait_for(port)
-                continue
-            done = subprocess.run(words.split(), cwd=place, env=env, capture_output=True, text=True)
-            allowed = (0, 1) if " check " in command else (0,)  # its verdict on a toy is not the point
-            assert done.returncode in allowed, f"{command}\n{done.stdout}\n{done.stderr}"
-    finally:
-        if server is not None:
-            server.terminate()
-            server.wait()
-
-
-def wait_for(port: int) -> None:
-    """Until a server listens there."""
-    for _ in range(600):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    pytest.fail(f"nothing listens on {port}")

@@ -139,7 +139,11 @@ class Explorer:
         try:
             robot = library.robot()
         except RecapError as error:
-            return {**self._place(), "robot": None, "notice": " ".join(str(error).split())}
+            return {
+                **self._place(),
+                "robot": None,
+                "notice": " ".join(str(error).split()) if library.entries else library.notice,
+            }
         features = [{"name": f.name, "kind": f.kind, "size": f.size, "unit": f.unit} for f in robot.proprio]
         described = {"name": robot.name, "hz": robot.control_hz, "features": features}
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from recap.hands.camera import Camera
     from recap.hands.landmarks import Landmarks
     from recap.hands.lift import Lifted
+    from recap.robot import RobotSpec
+    from recap.types import Episode
 
 FILE = click.Path(path_type=Path)
 HELP = {
@@ -52,7 +55,12 @@ METAVARS = {"hand_size": "M", "bridge": "S", "opening": "M,M", "tool": "X,Y,Z,QW
     default="1",
     show_default=True,
     metavar="N",
-    help="How much faster than the robot; auto: from --robot.",
+    help="How much faster than the robot; auto: by --paired, else by the limits in --robot.",
+)
+@click.option(
+    "--paired",
+    metavar="POOL|DATASET",
+    help="The robot at the same task, which --speed auto compares with.",
 )
 @click.option(
     "--landmarks",
@@ -71,7 +79,11 @@ METAVARS = {"hand_size": "M", "bridge": "S", "opening": "M,M", "tool": "X,Y,Z,QW
     help="MediaPipe's; lite is quicker.",
 )
 @click.option("--seconds", type=click.FloatRange(0.5), default=20.0, show_default=True, help="Of a webcam.")
-@click.option("--preview", is_flag=True, help="Write preview.mp4 too: landmarks, tool and gaps drawn.")
+@click.option(
+    "--preview",
+    is_flag=True,
+    help="Write preview.mp4 too: landmarks, tool and gaps drawn. A webcam is shown live.",
+)
 def lift(
     films: tuple[Path, ...],
     calibration: Path,
@@ -81,6 +93,7 @@ def lift(
     settings: Mapping[str, Any],
     robot: Path | None,
     speed: str,
+    paired: str | None,
     files: tuple[Path, ...],
     depth: Path | None,
     model: Any,
@@ -92,7 +105,8 @@ def lift(
     With one FILM the distance follows from the size of the hand; several FILMs of one motion by calibrated
     cameras, begun within 2 s, are triangulated. webcam:0 as FILM is filmed to DIR.mp4 first, until Ctrl-C or
     for --seconds. DIR gets poses.npz, video.mp4, task.txt, quality.json and landmarks.npz, and recap pool add
-    takes it. Frames without a hand stay gaps: a demonstration is cut there.
+    takes it. Frames without a hand stay gaps: a demonstration is cut there. Of several hands or cameras that
+    are asked for each must be seen.
 
     \b
     Example:
@@ -100,42 +114,58 @@ def lift(
     """
     from recap.errors import InputError
     from recap.hands.camera import load_calibration
+    from recap.hands.film import film_frames
     from recap.hands.lift import lift as lift_films
     from recap.hands.lift import stretched, write_demonstration
+    from recap.robot import load_robot
 
     if out.exists():
         raise InputError(f"{out} is there already: give another --out", code="hands.out")
-    films = tuple(_recorded(film, out, seconds) for film in films)
-    for film in films:
-        if not film.is_file():
-            raise InputError(f"{film} does not exist: give a film", code="hands.film")
-    found = load_calibration(calibration)
-    cameras = _views(found.cameras, films, views, calibration)
+    cameras = _views(load_calibration(calibration).cameras, films, views, calibration)
     wanted = LiftSettings(**settings)
-    landmarks = _landmarks(films, files, 2 if wanted.hands != "one" else 1, model)
-    what = str(films[0])
+    n_hands = 2 if wanted.hands != "one" else 1
+    spec = None if robot is None else load_robot(robot)
+    given = _speed(speed, spec, paired)
+    shown = [] if paired is None or spec is None else _paired(paired, task, spec)
+    if sum(_is_webcam(film) for film in films) > (0 if files else 1):
+        raise InputError("one webcam is filmed at a time, without --landmarks: give films", code="hands.film")
+    films = tuple(_recorded(film, out, seconds, n_hands if preview else 0) for film in films)
+    for film, camera in zip(films, cameras, strict=True):  # before hands are looked for, which takes longer
+        _, image = next(iter(film_frames(film)))
+        camera.for_size(image.shape[0], image.shape[1], str(film))
+    landmarks = _landmarks(films, files, n_hands, model)
     images = None if depth is None else _depth_images(depth, len(landmarks[0].times))
-    lifted = lift_films(landmarks, cameras, wanted, what, images)
-    lifted = stretched(lifted, _speed(speed, lifted, robot))
-    for line in _lines(lifted, landmarks):
+    lifted = lift_films(landmarks, cameras, wanted, [str(film) for film in films], images)
+    why = ""
+    if given is None:
+        given, why = _relative(lifted, spec, shown)
+    lifted = stretched(lifted, given)
+    for line in _lines(lifted, landmarks, why):
         click.echo(line)
-    for line in () if robot is None else _robot_lines(lifted, robot):
+    for line in () if spec is None else _robot_lines(lifted, spec):
         click.echo(line)
     write_demonstration(out, lifted, task, films[0], cameras[0] if preview else None)
     click.echo(f"Written: {out}" + (f"; look at {out / 'preview.mp4'}" if preview else ""))
     click.echo(f"Next: recap pool add POOL {out.parent if out.parent != Path() else out}")
 
 
-def _recorded(film: Path, out: Path, seconds: float) -> Path:
-    """A film of `webcam:N`; any other as it is."""
+def _is_webcam(film: Path) -> bool:
+    name, _, number = str(film).partition(":")
+    return name == "webcam" and number.isdigit() and not film.exists()
+
+
+def _recorded(film: Path, out: Path, seconds: float, n_hands: int) -> Path:
+    """A film of `webcam:N`, which is shown meanwhile where hands are looked for; any other as it is."""
     from recap.cli.terminal import say
     from recap.hands.film import record_webcam
+    from recap.hands.live import live_view
 
-    name, _, number = str(film).partition(":")
-    if name != "webcam" or not number.isdigit() or film.exists():
+    if not _is_webcam(film):
         return film
-    say(f"Filming webcam {number} for {seconds:g} s; Ctrl-C ends it")
-    return record_webcam(int(number), out.with_name(f"{out.name}.mp4"), seconds)
+    number = int(str(film).partition(":")[2])
+    with live_view(n_hands) if n_hands else nullcontext(lambda image: True) as show:
+        say(f"Filming webcam {number} for {seconds:g} s; Ctrl-C{' or Esc' if n_hands else ''} ends it")
+        return record_webcam(number, out.with_name(f"{out.name}.mp4"), seconds, show)
 
 
 def _views(cameras: Any, films: Sequence[Path], views: Sequence[str], file: Path) -> list[Camera]:
@@ -146,13 +176,15 @@ def _views(cameras: Any, films: Sequence[Path], views: Sequence[str], file: Path
         raise InputError(
             f"{len(films)} films need {len(films)} cameras, {file} has {', '.join(cameras)}: give --view"
         )
+    if len(set(names)) != len(names):
+        raise InputError(f"two films are of the camera '{names[0]}': give each film its own --view")
     return [cameras[one_of("camera", name, tuple(cameras))] for name in names]
 
 
 def _landmarks(films: Sequence[Path], files: Sequence[Path], n_hands: int, model: Any) -> list[Landmarks]:
     from recap.cli.terminal import progress_bar
     from recap.errors import InputError
-    from recap.hands.film import film_frames
+    from recap.hands.film import film_frames, refuse_other_film
     from recap.hands.landmarks import load_landmarks
     from recap.hands.mediapipe import find_hands
     from recap.video import video_length
@@ -160,12 +192,16 @@ def _landmarks(films: Sequence[Path], files: Sequence[Path], n_hands: int, model
     if files:
         if len(files) != len(films):
             raise InputError(f"{len(films)} films need as many --landmarks: give one for each, in order")
-        return [load_landmarks(file) for file in files]
+        found = [load_landmarks(file) for file in files]
+        for film, file, marks in zip(films, files, found, strict=True):
+            refuse_other_film(film, marks, file)
+        return found
     found = []
     for film in films:
         with progress_bar(f"frames of {film.name}") as progress:
             total = video_length(film, 30.0)
-            found.append(find_hands(film_frames(film), n_hands, model, lambda n: progress(n, max(n, total))))  # noqa: B023
+            done = lambda n: progress(n, max(n, total))  # noqa: B023, E731
+            found.append(find_hands(film_frames(film), n_hands, model, done, str(film)))
     return found
 
 
@@ -192,15 +228,16 @@ def _depth_images(folder: Path, n: int) -> Any:
     return Images()
 
 
-def _speed(text: str, lifted: Lifted, robot: Path | None) -> float:
+def _speed(text: str, robot: RobotSpec | None, paired: str | None) -> float | None:
+    """None where it is estimated."""
     from recap.errors import InputError
-    from recap.hands.robot_fit import relative_speed
-    from recap.robot import load_robot
 
     if text == "auto":
         if robot is None:
-            raise InputError("--speed auto needs the robot's limits: give --robot robot.yaml")
-        return relative_speed(lifted, load_robot(robot))
+            raise InputError("--speed auto needs the robot: give --robot robot.yaml")
+        return None
+    if paired is not None:
+        raise InputError("--paired is for --speed auto: give both")
     try:
         value = float(text)
     except ValueError:
@@ -210,7 +247,36 @@ def _speed(text: str, lifted: Lifted, robot: Path | None) -> float:
     return value
 
 
-def _lines(lifted: Lifted, found: Sequence[Landmarks]) -> list[str]:
+def _paired(place: str, task: str, robot: RobotSpec) -> list[Episode]:
+    """The robot's own demonstrations of the task, in tool space."""
+    from recap.errors import InputError, did_you_mean
+    from recap.kinematics import tool_space
+    from recap.pool.opening import open_demonstrations
+
+    view = open_demonstrations(place, transform=tool_space(robot, known=True))
+    shown = [view.episode(name) for name in view.episode_ids]
+    shown = [episode for episode in shown if episode.embodiment != "hand"]
+    found = [episode for episode in shown if episode.task == task]
+    if not found:
+        hint = did_you_mean(task, {episode.task for episode in shown})
+        raise InputError(f"no demonstration of '{robot.name}' in {place} is of the task '{task}': {hint}")
+    return found
+
+
+def _relative(lifted: Lifted, robot: RobotSpec | None, paired: Sequence[Episode]) -> tuple[float, str]:
+    from recap.errors import InputError
+    from recap.hands.robot_fit import relative_speed
+
+    assert robot is not None
+    found = relative_speed(lifted, robot, paired)
+    if found is None:
+        raise InputError(
+            f"nothing says how fast '{robot.name}' is: give --paired, max_step in robot.yaml, or --speed N"
+        )
+    return found
+
+
+def _lines(lifted: Lifted, found: Sequence[Landmarks], why: str) -> list[str]:
     """What a person should know of it."""
     n = len(lifted.times)
     lines = [f"Film: {n} frames at {lifted.fps:g} a second, {n / lifted.fps:.1f} s"]
@@ -236,18 +302,17 @@ def _lines(lifted: Lifted, found: Sequence[Landmarks]) -> list[str]:
     if any(lifted.offsets):
         shifts = ", ".join(f"{1000 * shift:+.0f}" for shift in lifted.offsets[1:])
         lines.append(f"Films: the further ones show it {shifts} ms later than the first, which is put right")
-    if lifted.speed != 1:
-        lines.append(f"Speed: {lifted.speed:.2f} times the robot's; times are stretched by it")
+    if why or lifted.speed != 1:
+        by = f" by {why}" if why else ""
+        lines.append(f"Speed: {lifted.speed:.2f} times the robot's{by}; times are stretched by it")
     return lines
 
 
-def _robot_lines(lifted: Lifted, robot: Path) -> list[str]:
+def _robot_lines(lifted: Lifted, robot: RobotSpec) -> list[str]:
     from recap.hands.robot_fit import out_of_reach, relative_speed
-    from recap.robot import load_robot
 
-    spec = load_robot(robot)
-    lines = out_of_reach(lifted, spec)
-    factor = relative_speed(lifted, spec) / lifted.speed
-    if factor > 1:
-        lines.append(f"Too fast: {factor:.2f} times what '{spec.name}' may do; give --speed auto")
-    return lines or [f"Robot: all of it is within reach and limits of '{spec.name}'"]
+    lines = out_of_reach(lifted, robot)
+    factor, why = relative_speed(lifted, robot) or (1.0, "")
+    if factor > lifted.speed * 1.005:
+        lines.append(f"Too fast: {factor / lifted.speed:.2f} times {why}; give --speed auto")
+    return lines or [f"Robot: all of it is within reach and limits of '{robot.name}'"]

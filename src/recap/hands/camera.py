@@ -175,6 +175,7 @@ def triangulate(cameras: Sequence[Camera], pixels: NDArray[Any]) -> tuple[F64, F
 
 def _least_squares(rows: F64, right: F64) -> F64:
     """For each of m points the x (3,) of least |rows x - right|; rows are (c, m, 2, 3)."""
-    left = np.einsum("cmki,cmkj->mij", rows, rows) + 1e-12 * np.eye(3)
+    left = np.einsum("cmki,cmkj->mij", rows, rows)
+    left += (1e-12 * np.trace(left, axis1=1, axis2=2) + 1e-12)[:, None, None] * np.eye(3)  # of parallel rays
     values = np.einsum("cmki,cmk->mi", rows, right)
     return np.asarray(np.linalg.solve(left, values[..., None])[..., 0])

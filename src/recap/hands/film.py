@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
@@ -12,6 +12,7 @@ import av
 import numpy as np
 
 from recap.errors import InputError
+from recap.hands.landmarks import Landmarks
 from recap.run_directory import whole_file
 from recap.types import U8
 
@@ -50,10 +51,45 @@ def film_frames(path: Path, long_side: int = LONG_SIDE) -> Iterator[tuple[float,
         )
 
 
-def record_webcam(number: int, out: Path, seconds: float) -> Path:
-    """Film by a webcam for so long, or until Ctrl-C; frames keep the times at which they came."""
+def refuse_other_film(path: Path, found: Landmarks, file: Path) -> None:
+    """Landmarks that an estimator found in another film than this one: one line."""
+    times, shape = [], (1, 1)
+    for now, image in film_frames(path, 160):
+        times.append(now)
+        shape = image.shape[:2]
+    n, seconds, step = len(found.times), float(found.times[-1]), float(np.median(np.diff(found.times)))
+    near = (
+        abs(n - len(times)) <= max(2, 0.01 * n)  # readers differ about the last frames
+        and abs(seconds - times[-1]) <= max(2 * step, 0.01 * seconds)
+    )
+    if not near:
+        raise InputError(
+            f"{file} is of another film than {path}: it has {n} frames in {seconds:.2f} s, the film "
+            f"{len(times)} in {times[-1]:.2f} s: give the landmarks of this film",
+            code="hands.landmarks",
+        )
+    (high, wide), (height, width) = found.size, shape
+    if abs(height * wide - width * high) > 0.05 * width * high:
+        raise InputError(
+            f"{file} is of another film than {path}: its size is {wide}x{high}, the film is of another "
+            "shape: give the landmarks of this film, upright as a player shows it",
+            code="hands.landmarks",
+        )
+
+
+def record_webcam(
+    number: int, out: Path, seconds: float, show: Callable[[U8], bool] = lambda image: True
+) -> Path:
+    """Film by a webcam for so long, or until Ctrl-C; frames keep the times at which they came.
+
+    Args:
+        show: is given each image, in OpenCV's order of colours, and says whether to go on.
+    """
     import cv2
 
+    if out.exists():
+        raise InputError(f"{out} is there already: lift it, or give another --out", code="hands.out")
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # a missing webcam is said below
     webcam = cv2.VideoCapture(number)
     if not webcam.isOpened():
         raise InputError(f"there is no webcam {number}: give another number, or a film", code="hands.film")
@@ -77,6 +113,8 @@ def record_webcam(number: int, out: Path, seconds: float) -> Path:
                     last = max(last + 1, round((time.monotonic() - begun) / tick))
                     frame.pts, frame.time_base = last, tick
                     film.mux(stream.encode(frame))
+                    if not show(image):
+                        break
             if stream is None:
                 raise InputError(f"webcam {number} gives no image: is it in use?", code="hands.film")
             film.mux(stream.encode(None))

@@ -186,12 +186,12 @@ def _mixed(a: Hand, b: Hand, from_b: NDArray[np.bool_]) -> Hand:
     return Hand(pixels, pick("shape"), pick("points"), pick("confidence"))
 
 
-def one_hand(found: Landmarks, which: str) -> Landmarks:
+def one_hand(found: Landmarks, which: str, name: str = "the film") -> Landmarks:
     """Only the hand that is asked for: left, right, or one, the only one there is."""
     if which != "one":
         hand = found.hands.get(which) or found.hands.get("hand")
         if hand is None or not hand.seen.any():
-            raise InputError(f"no {which} hand is in the film: give --hands one", code="hands.none")
+            raise InputError(f"{name}: no {which} hand is seen: give --hands one", code="hands.none")
         return replace(found, hands={which: hand})
     found = without_swaps(found)
     counts = {side: int(hand.seen.sum()) for side, hand in found.hands.items()}
@@ -200,7 +200,7 @@ def one_hand(found: Landmarks, which: str) -> Landmarks:
         both = int(np.logical_and(*(hand.seen for hand in found.hands.values())).sum())
         if both > 0.1 * n:
             raise InputError(
-                f"two hands are in the film, in {both} of {n} frames: give --hands left, right or both",
+                f"{name}: two hands are seen, in {both} of {n} frames: give --hands left, right or both",
                 code="hands.two",
             )
     if len(counts) == 2:  # one hand, named left and right by turns

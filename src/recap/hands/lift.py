@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from recap.errors import InputError
 from recap.geometry3 import matrix_to_quaternion, quaternion_to_matrix
 from recap.hands.camera import Camera
-from recap.hands.landmarks import SIDES, Hand, Landmarks, at_times, one_hand, save_landmarks, without_swaps
+from recap.hands.landmarks import SIDES, Landmarks, at_times, one_hand, save_landmarks, without_swaps
 from recap.hands.metric import find_offset, from_cameras, from_one_camera
 from recap.hands.quality import Quality, measure, refuse_poor
 from recap.hands.settings import LiftSettings
@@ -55,33 +55,48 @@ def lift(
     films: Sequence[Landmarks],
     cameras: Sequence[Camera],
     settings: LiftSettings,
-    what: str = "the film",
+    names: Sequence[str] = (),
     depth: Sequence[NDArray[Any]] | None = None,
 ) -> Lifted:
-    """A demonstration from what an estimator found in one film, or in several of the same motion."""
-    cameras = [camera.for_size(*film.size, what) for camera, film in zip(cameras, films, strict=True)]
+    """A demonstration from what an estimator found in one film, or in several of the same motion.
+
+    Args:
+        names: of the films, for what is said about them.
+        depth: an image a frame of the film, as `from_one_camera` takes them.
+    """
+    names = names or ["the film"] * len(films)
+    what = names[0]
+    cameras = [c.for_size(*film.size, name) for c, film, name in zip(cameras, films, names, strict=True)]
+    if depth is not None and len(films) > 1:
+        raise InputError(
+            "depth goes with one film: leave --depth or the other films out", code="hands.metric"
+        )
     steps = np.diff(films[0].times)
     if len(steps) < LEAST_FRAMES:
         raise InputError(f"{what} has {len(steps) + 1} frames: film the whole motion", code="hands.film")
     fps = _round_rate(float(1 / np.median(steps)))
     times = np.arange(int(np.floor(films[0].times[-1] * fps + 1e-6)) + 1) / fps
-    found_hands = [
-        without_swaps(film) if settings.hands == "both" else one_hand(film, settings.hands) for film in films
-    ]
-    wanted = SIDES if settings.hands == "both" else tuple(found_hands[0].hands)
+    seen = [_wanted(film, settings.hands, name) for film, name in zip(films, names, strict=True)]
+    wanted = tuple(seen[0].hands)
+    if settings.hands != "both":  # one camera may name the only hand otherwise
+        seen = [replace(film, hands={wanted[0]: hand}) for film in seen for hand in film.hands.values()]
+    if len(films) > 1:
+        for film, name in zip(seen, names, strict=True):
+            if any(np.isnan(hand.pixels).all() for hand in film.hands.values()):
+                raise InputError(f"{name}: several films need pixels in landmarks.npz", code="hands.metric")
     offsets = [0.0]
-    for camera, film in zip(cameras[1:], found_hands[1:], strict=True):
-        side = wanted[0] if wanted[0] in film.hands else next(iter(film.hands))
-        offsets.append(find_offset((cameras[0], camera), (found_hands[0], film), (wanted[0], side)))
-    chosen = [at_times(film, times + shift) for film, shift in zip(found_hands, offsets, strict=True)]
+    for camera, film in zip(cameras[1:], seen[1:], strict=True):
+        offsets.append(find_offset((cameras[0], camera), (seen[0], film), wanted[0]))
+    chosen = [at_times(film, times + shift) for film, shift in zip(seen, offsets, strict=True)]
+    nearest = np.searchsorted((films[0].times[1:] + films[0].times[:-1]) / 2, times)  # frame of the film
     tool = _tool(settings.tool)
     hands = {}
     for side in wanted:
-        views = [_of(film, side, what) for film in chosen]
-        if len(films) > 1 and all(view.points is None for view in views):
+        views = [film.hands[side] for film in chosen]
+        if len(films) > 1:
             found = from_cameras(cameras, views)
         else:
-            found = from_one_camera(cameras[0], views[0], settings.hand_size, depth)
+            found = from_one_camera(cameras[0], views[0], settings.hand_size, depth, nearest)
         points, filled = bridged(found.points, times, settings.bridge, settings.finger)
         path = tool_path(points, settings.finger, settings.opening, tool)
         share = openness(path)
@@ -173,13 +188,16 @@ def _json(value: Any) -> Any:
     return [_json(inner) for inner in value] if isinstance(value, (tuple, list)) else value
 
 
-def _of(film: Landmarks, side: str, what: str) -> Hand:
-    hand = film.hands.get(side)
-    if hand is None and len(film.hands) == 1:  # one camera may name the only hand otherwise
-        hand = next(iter(film.hands.values()))
-    if hand is None or not hand.seen.any():
-        raise InputError(f"{what}: no {side} hand is seen: give --hands one", code="hands.none")
-    return hand
+def _wanted(film: Landmarks, which: str, name: str) -> Landmarks:
+    """The hands that are asked for, each of which is seen."""
+    found = without_swaps(film) if which == "both" else one_hand(film, which, name)
+    for side in SIDES if which == "both" else tuple(found.hands):
+        if side not in found.hands or not found.hands[side].seen.any():
+            missing, hint = f"no {side} hand", "film both, or give --hands one"
+            if which == "one":
+                missing, hint = "no hand", "film it closer, whole and in better light"
+            raise InputError(f"{name}: {missing} is seen: {hint}", code="hands.none")
+    return found
 
 
 def _tool(numbers: Sequence[float]) -> tuple[F64, F64] | None:

@@ -27,7 +27,7 @@ Model: TypeAlias = Literal["full", "lite"]
 INSTALL = "pip install 'recap-robot[hands]' && pip install --no-deps mediapipe==0.10.21"
 GRAPH = "modules/hand_landmark/hand_landmark_tracking_cpu.binarypb"
 STREAMS = ("multi_hand_landmarks", "multi_hand_world_landmarks", "multi_handedness")
-LOOK_EVERY_S = 1.0  # for a second hand, where one is asked for
+LOOK_EVERY_S = 0.5  # for a second hand, where one is asked for
 _STEP_US = 33_333  # a clock of its own, which only has to go on
 
 
@@ -77,6 +77,7 @@ class Landmarker:
         self._has_found = False
         with _silence():
             self._graph.start_run(options)
+            self._graph.wait_until_idle()  # it begins by itself, and says so
 
     def __call__(self, image: U8) -> list[Found]:
         """The hands of an RGB image."""
@@ -128,8 +129,9 @@ def find_hands(
     n_hands: int,
     model: Model = "full",
     progress: Callable[[int], None] = lambda n: None,
+    name: str = "the film",
 ) -> Landmarks:
-    """The hands of a film. Where one is asked for, a second one is looked for once a second."""
+    """The hands of a film. Where one is asked for, a second one is looked for now and then."""
     landmarker = Landmarker(n_hands, model)
     glance = Landmarker(2, "lite", follow=False) if n_hands == 1 else None
     begun, looked, n_second = time.perf_counter(), 0, 0
@@ -150,13 +152,13 @@ def find_hands(
         glance.close()
     if n_second > max(1, 0.2 * looked):
         raise InputError(
-            f"two hands are in the film, in {n_second} of {looked} frames looked at: give --hands left, "
+            f"{name}: two hands are seen, in {n_second} of {looked} frames looked at: give --hands left, "
             "right or both",
             code="hands.two",
         )
     if not any(found):
         raise InputError(
-            "no hand is in the film: film it closer, whole and in better light", code="hands.none"
+            f"{name}: no hand is seen: film it closer, whole and in better light", code="hands.none"
         )
     hands = {side: _hand(side, found) for side in SIDES}
     return Landmarks(np.array(times), size, hands, seconds=seconds)

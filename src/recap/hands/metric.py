@@ -29,7 +29,11 @@ class Points:
 
 
 def from_one_camera(
-    camera: Camera, hand: Hand, size_m: float | None = None, depth: Sequence[NDArray[Any]] | None = None
+    camera: Camera,
+    hand: Hand,
+    size_m: float | None = None,
+    depth: Sequence[NDArray[Any]] | None = None,
+    numbers: Sequence[int] | NDArray[np.int64] | None = None,
 ) -> Points:
     """By the pose in which the hand's shape is seen at its pixels.
 
@@ -38,7 +42,8 @@ def from_one_camera(
 
     Args:
         size_m: from the wrist to the knuckle of the middle finger; by default as the estimator has it.
-        depth: an image (h, w) a frame, in metres along the camera's axis, 0 where nothing is known.
+        depth: images (h, w) in metres along the camera's axis, 0 where nothing is known.
+        numbers: which of them is of each frame; by default one after the other.
     """
     if hand.points is not None:
         error = np.full(len(hand.points), np.nan)
@@ -67,7 +72,9 @@ def from_one_camera(
         if found is None:
             continue
         if depth is not None:
-            ratio = _depth_ratio(depth[number], hand.pixels[number], found)
+            ratio = _depth_ratio(
+                depth[number if numbers is None else numbers[number]], hand.pixels[number], found
+            )
             if ratio is None:
                 continue  # no depth at the hand: a gap
             found = found * ratio
@@ -90,9 +97,7 @@ def from_cameras(cameras: Sequence[Camera], hands: Sequence[Hand]) -> Points:
     return Points(points, np.where(known.any(axis=1), np.sqrt(square), np.nan))
 
 
-def find_offset(
-    cameras: tuple[Camera, Camera], films: tuple[Landmarks, Landmarks], side: tuple[str, str]
-) -> float:
+def find_offset(cameras: tuple[Camera, Camera], films: tuple[Landmarks, Landmarks], side: str) -> float:
     """How many seconds later the second film shows what the first does: where their rays meet best.
 
     0 where that is not clearly better than films that begin together, as with a hand at rest.
@@ -100,17 +105,17 @@ def find_offset(
     first, second = films
     step = float(np.median(np.diff(first.times)))
     tracked = [0, 4, 8]
-    here = first.hands[side[0]].pixels[:, tracked]
+    here = first.hands[side].pixels[:, tracked]
 
     def off(shift: float) -> float:
-        there = at_times(second, first.times + shift).hands[side[1]].pixels[:, tracked]
+        there = at_times(second, first.times + shift).hands[side].pixels[:, tracked]
         both = np.asarray(np.isfinite(here).all(axis=(1, 2)) & np.isfinite(there).all(axis=(1, 2)))
         if both.sum() < max(8, 0.5 * len(both)):
             return float("inf")
         pixels = np.stack([here[both], there[both]]).reshape(2, -1, 2)
-        return float(
-            np.nanpercentile(triangulate(cameras, pixels)[1], 90)
-        )  # a wrong one agrees here and there
+        error = triangulate(cameras, pixels)[1]
+        known = error[np.isfinite(error)]
+        return float(np.percentile(known, 90)) if len(known) else float("inf")  # a wrong one agrees in part
 
     shifts = step * np.arange(-round(LATEST_S / step), round(LATEST_S / step) + 1)
     best = float(shifts[np.argmin([off(float(shift)) for shift in shifts])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +13,10 @@ from recap.geometry3 import matrix_to_rotation6
 from recap.hands.lift import Lifted, runs
 from recap.kinematics import joint_space
 from recap.robot import RobotSpec
-from recap.types import F64
+from recap.types import F64, Episode
 
 FAST = 95  # percentile of a hand's speed that a robot has to follow
+SLOWEST = 1e-3  # m/s: a robot that is slower stands still
 
 
 def targets_of(lifted: Lifted, robot: RobotSpec) -> F64:
@@ -45,7 +47,7 @@ def out_of_reach(lifted: Lifted, robot: RobotSpec, every_s: float = 0.1) -> list
     good = np.ones(len(targets), bool)
     lines = []
     for feature, at in robot.act.spans:
-        if feature.kind == "position" and feature.limits is not None:
+        if feature.kind == "position" and feature.limits is not None and robot.action_mode == "absolute":
             low, high = (np.broadcast_to(np.asarray(end, float), (feature.size,)) for end in feature.limits)
             beyond = np.maximum(low - targets[:, at], targets[:, at] - high).max(axis=1)
             bad = seen & (beyond > 1e-6)
@@ -65,27 +67,69 @@ def out_of_reach(lifted: Lifted, robot: RobotSpec, every_s: float = 0.1) -> list
     return lines
 
 
-def relative_speed(lifted: Lifted, robot: RobotSpec, paired: Sequence[tuple[F64, float]] = ()) -> float:
-    """How many times as fast as the robot the hand is.
+def relative_speed(
+    lifted: Lifted, robot: RobotSpec, paired: Sequence[Episode] = ()
+) -> tuple[float, str] | None:
+    """How many times as fast as the robot the hand is, and by what; None where nothing says how fast it is.
 
     Args:
-        paired: positions (t, 3) and frames a second of the robot at the same task; by default its limits
-            count, the largest step of a position, and a hand within them has 1.
+        paired: the robot at the same task, in tool space; by default its limits count: the largest step of a
+            tool, and how fast its joints may be. A hand within them has 1.
     """
-    hands = [_speeds(hand.path.position, lifted.fps) for hand in lifted.hands.values()]
-    hand = max(float(np.nanpercentile(speeds, FAST)) for speeds in hands)
+    fast = [_fast(hand.path.position, lifted.fps) for hand in lifted.hands.values()]
     if paired:
-        robots = [float(np.nanpercentile(_speeds(path, fps), FAST)) for path, fps in paired]
-        return hand / max(float(np.median(robots)), 1e-6)
-    most = [
-        step * robot.control_hz
+        return max(fast) / _robot_speed(paired, robot), f"{len(paired)} demonstrations of '{robot.name}'"
+    found = [
+        (max(fast) / (step * robot.control_hz), f"the largest step of '{name}'")
         for name, step in robot.max_step.items()
         if any(f.name == name and f.kind == "position" for f in robot.action)
     ]
-    return max(1.0, hand / min(most)) if most else 1.0
+    for feature in robot.action if robot.action_mode == "delta" else ():
+        if feature.kind == "position" and feature.limits is not None:
+            step = float(np.abs(np.array(feature.limits)).max())
+            found.append((max(fast) / (step * robot.control_hz), f"the limits of '{feature.name}'"))
+    if robot.kinematics is not None:
+        joints = _joint_speed(lifted, robot) / robot.kinematics.max_speed
+        found.append((joints, f"how fast the joints of '{robot.name}' may be"))
+    factor, why = max(found, default=(0.0, ""))
+    return (max(1.0, factor), why) if found else None
 
 
-def _speeds(positions: F64, fps: float) -> F64:
+def _robot_speed(paired: Sequence[Episode], robot: RobotSpec) -> float:
+    """m/s: the median of its demonstrations."""
+    places = [at for feature, at in robot.body.spans if feature.kind == "position" and feature.size == 3]
+    for episode in paired:
+        if episode.proprio.shape[1] != robot.body.size or not places:
+            raise InputError(
+                f"episode {episode.id!a} has {episode.proprio.shape[1]} numbers, '{robot.name}' has "
+                f"{robot.body.size} with {len(places)} tools: give demonstrations of this robot",
+                code="hands.robot",
+            )
+    speed = float(np.median([max(_fast(e.proprio[:, at], e.fps) for at in places) for e in paired]))
+    if not speed > SLOWEST:
+        raise InputError(f"'{robot.name}' does not move in its demonstrations: give --speed N")
+    return speed
+
+
+def _joint_speed(lifted: Lifted, robot: RobotSpec) -> float:
+    """rad/s or m/s of the fastest joint that follows the hand; where it cannot, it says nothing."""
+    space, targets = joint_space(robot), targets_of(lifted, robot)
+    assert space is not None
+    step = min(3, max(1, len(targets) - 1))
+    speeds = [0.0]
+    for begin, end in runs(lifted.seen):
+        rows = targets[begin:end:step]
+        joints, fine = space.follow(rows, space.posture(_proprio(rows[0], robot)))
+        moves = np.abs(np.diff(joints, axis=0)).max(axis=1) * lifted.fps / step
+        speeds += moves[fine[1:] & fine[:-1]].tolist()
+    return float(np.percentile(speeds, FAST))
+
+
+def _fast(positions: NDArray[Any], fps: float) -> float:
+    return float(np.nanpercentile(_speeds(positions, fps), FAST))
+
+
+def _speeds(positions: NDArray[Any], fps: float) -> F64:
     """m/s over three frames, so that noise counts little."""
     gap = min(3, max(1, len(positions) - 1))
     return np.asarray(np.linalg.norm(positions[gap:] - positions[:-gap], axis=1) * fps / gap)

@@ -139,9 +139,36 @@ def test_every_page_fits_and_can_be_read(
         page.wait_for_load_state("networkidle")
         expect(page.locator(".skeleton")).to_have_count(0)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, view
+        assert page.evaluate("views.scrollWidth <= views.clientWidth"), "a view's name is cut off"
         assert page.evaluate(AUDIT) == {"faint": [], "nameless": []}, view
     assert watched.errors == []
     page.context.close()
+
+
+@pytest.mark.parametrize(("width", "height", "scheme"), SIZES)
+def test_an_empty_pool_says_how_to_fill_it(
+    browser: Browser, tmp_path: Path, width: int, height: int, scheme: Literal["light", "dark"]
+) -> None:
+    place = tmp_path / "none"
+    Pool.create(place)
+    with OpenedExplorer(place) as opened:
+        watched = open_page(browser, f"{opened.url}#coverage", width, height, scheme)
+        page = watched.page
+        expect(page.get_by_role("heading", level=1)).to_have_text("There is no demonstration yet")
+        expect(page.locator("main code")).to_have_text(f"recap pool add {place} DATASET")
+        expect(page.locator("nav a")).to_have_count(0)
+        expect(page.locator("#notice")).to_be_hidden()
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog")).to_contain_text("play or pause")
+        page.keyboard.press("Escape")
+        page.keyboard.press("j")  # of a view that is not there
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(AUDIT) == {"faint": [], "nameless": []}
+        Pool.open(place).add(list(demonstrations()[:1]))
+        page.reload()
+        expect(page.locator("nav a")).to_have_count(3)
+        assert watched.errors == []
+        page.context.close()
 
 
 def test_a_hand_film_is_looked_at_and_accepted(browser: Browser, tmp_path: Path) -> None:
@@ -153,6 +180,7 @@ def test_a_hand_film_is_looked_at_and_accepted(browser: Browser, tmp_path: Path)
         page = watched.page
         expect(page.locator(".overlay .bone")).to_have_count(5)
         expect(page.locator(".overlay .way")).to_have_count(1)
+        assert page.evaluate("new Set([...views.children].map(link => link.offsetTop)).size") == 1, "one line"
         page.get_by_label("Step", exact=True).fill("45")
         expect(page.locator(".lost")).to_be_visible()
         expect(page.locator(".overlay .bone")).to_have_count(0)

@@ -43,6 +43,7 @@ class Explorer {
 
   // #view?key=value
   go() {
+    if (!this.about.n) return this.nothing();
     clearTimeout(this.writing);
     this.writing = null;
     const [name, query] = location.hash.slice(1).split("?");
@@ -60,6 +61,13 @@ class Explorer {
       scrollTo(0, 0);
     }
     this.views[chosen].enter(new URLSearchParams(query || ""));
+  }
+
+  // Before the first demonstration.
+  nothing() {
+    const { place, kind } = this.about;
+    const add = kind === "pool" ? [make("p", { text: "Add some, then load this page again:" }), make("pre", {}, make("code", { text: `recap pool add ${place} DATASET` }))] : [];
+    byId("main").replaceChildren(make("section", { class: "card nothing-yet" }, make("h1", { text: "There is no demonstration yet" }), ...add));
   }
 
   // Go to an address without a step in the history.
@@ -89,7 +97,7 @@ class Explorer {
   tell() {
     const { place, kind, version, n, robot, notice, views } = this.about;
     byId("views").replaceChildren(
-      ...views.map((view) => make("a", { href: `#${view}`, "data-view": view, text: VIEWS[view][0] })),
+      ...(n ? views : []).map((view) => make("a", { href: `#${view}`, "data-view": view, text: VIEWS[view][0] })),
     );
     const words = [plural(n, "demonstration"), kind === "pool" ? `pool v${version}` : kind];
     if (robot) words.push(`${robot.name}, ${robot.hz} Hz`);
@@ -104,7 +112,7 @@ class Explorer {
   key(event) {
     if (!isFree(event)) return;
     if (event.key === "?") this.help();
-    else if (!document.querySelector("dialog[open]")) this.views[this.here].key?.(event);
+    else if (!document.querySelector("dialog[open]")) this.views[this.here]?.key?.(event);
   }
 
   help() {

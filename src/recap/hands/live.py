@@ -1,0 +1,48 @@
+"""A webcam's image on the screen while it is filmed, with the hands that are found drawn."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from recap.errors import InputError
+from recap.hands.mediapipe import Landmarker
+from recap.hands.preview import draw_hand
+from recap.types import U8
+
+TITLE = "recap lift"
+PROBE = "import cv2; cv2.namedWindow('probe')"
+ESCAPE = 27
+COLOUR = (255, 160, 40)
+
+
+@contextmanager
+def live_view(n_hands: int) -> Iterator[Callable[[U8], bool]]:
+    """A window: given an image in OpenCV's order of colours it shows it, and says whether to go on."""
+    import cv2
+
+    # Qt ends the whole program where there is no display, so that another one asks it.
+    if subprocess.run([sys.executable, "-c", PROBE], capture_output=True).returncode:
+        raise InputError(
+            "there is no display to show the webcam on: leave --preview out, or give it with the film later",
+            code="hands.display",
+        )
+    landmarker = Landmarker(n_hands, "lite")
+    cv2.namedWindow(TITLE)
+
+    def show(image: U8) -> bool:
+        picture = np.ascontiguousarray(image)
+        for hand in landmarker(np.ascontiguousarray(image[..., ::-1])):
+            draw_hand(picture, hand.pixels, COLOUR[::-1], max(1, max(image.shape[:2]) // 480))
+        cv2.imshow(TITLE, picture)
+        return bool(cv2.waitKey(1) & 0xFF != ESCAPE)
+
+    try:
+        yield show
+    finally:
+        landmarker.close()
+        cv2.destroyWindow(TITLE)
