@@ -8,9 +8,9 @@ In the same scene (`locked`) a demonstration's actions are sent in order. To eit
 progress gate; `+gated2` with a patience of 2), `+calibrated` (demonstrations are moved by a constant offset
 in the tool's frame, fitted on pairs of seen tasks) and, in other scenes, `+reach` (a cost of stage 2). A row
 named by `--policy NAME=FOLDER` is that policy over the same pools; `+bare` leaves its residual out,
-`+nothing` what is retrieved. With `--spread` scene i has the pool of arm i mod n in place of all. Demonstrations and
-episodes that are there are kept. `--strip KEY` draws an episode that is there instead, as `agentview` sees
-it, into a picture beside `--out`; `--table` prints what is there.
+`+nothing` what is retrieved. With `--spread` scene i has the pool of arm i mod n in place of all.
+Demonstrations and episodes that are there are kept. `--strip KEY` draws an episode that is there instead, as
+`agentview` sees it, into a picture beside `--out`; `--table` prints what is there.
 """
 
 from __future__ import annotations
