@@ -1,4 +1,4 @@
-"""Control rows on robosuite: experts, and their demonstrations replayed by Panda without any learning.
+"""Rows on robosuite: experts, their demonstrations replayed by Panda without any learning, and policies.
 
     python research/scripts/robosuite_rows.py --demos runs/robosuite --seeds 500:508 --out rows.json
 
@@ -6,10 +6,11 @@ In other scenes (`parts`, `world`) the library's own agent replays one pool an a
 successful ones of `--pool-seeds`: each part moved with the thing that it is about, or in the world's frame.
 In the same scene (`locked`) a demonstration's actions are sent in order. To either may be added `+gated` (the
 progress gate; `+gated2` with a patience of 2), `+calibrated` (demonstrations are moved by a constant offset
-in the tool's frame, fitted on pairs of seen tasks) and, in other scenes, `+reach` (a cost of stage 2). With
-`--spread` scene i has the pool of arm i mod n in place of all. Demonstrations and episodes that are there are
-kept. `--strip KEY` draws an episode that is there instead, as `agentview` sees it, into a picture beside
-`--out`; `--table` prints what is there.
+in the tool's frame, fitted on pairs of seen tasks) and, in other scenes, `+reach` (a cost of stage 2). A row
+named by `--policy NAME=FOLDER` is that policy over the same pools; `+bare` leaves its residual out,
+`+nothing` what is retrieved. With `--spread` scene i has the pool of arm i mod n in place of all.
+Demonstrations and episodes that are there are kept. `--strip KEY` draws an episode that is there instead, as
+`agentview` sees it, into a picture beside `--out`; `--table` prints what is there.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from recap.agent_config import PATIENCE, AgentConfig
-from recap.api import Agent
+from recap.api import Agent, load_policy
 from recap.cli.one_line import run_script
 from recap.cli.ranges import parse_seeds
 from recap.evaluation.statistics import wilson
@@ -178,10 +179,17 @@ def in_order(episode: Episode, n_extra: int | None) -> Act:
 
 
 class Replays:
-    """The rows in which Panda replays what other arms have shown; agents and worlds are kept."""
+    """The rows in which Panda acts on what other arms have shown; agents and worlds are kept."""
 
-    def __init__(self, demos: Demonstrations, fit_seeds: Sequence[int], pool_seeds: Sequence[int]) -> None:
+    def __init__(
+        self,
+        demos: Demonstrations,
+        fit_seeds: Sequence[int],
+        pool_seeds: Sequence[int],
+        policies: Mapping[str, str],
+    ) -> None:
         self.demos, self.fit_seeds, self.pool_seeds = demos, fit_seeds, pool_seeds
+        self.policies = {name: load_policy(folder) for name, folder in policies.items()}
         self.offsets: dict[str, F64] = {}
         self._worlds: dict[float, RobosuiteWorld] = {}
         self._agents: dict[tuple[str, str, str], Agent] = {}
@@ -219,12 +227,19 @@ class Replays:
             offset = self.offset(row, arm)
             pool = MemoryPool([moved(episode, offset) for episode in shown if episode.success])
             reach = REACH if "reach" in parts else None
-            config = AgentConfig(retrieval=f"robosuite-{parts[0]}", reach=reach)
+            policy = self.policies.get(parts[0])
+            retrieval = "" if policy else f"robosuite-{parts[0]}"
+            config = AgentConfig(
+                retrieval=retrieval,
+                reach=reach,
+                residual="bare" not in parts,
+                matching="none" if "nothing" in parts else "retrieved",
+            )
             if (n_extra := patience(row)) is not None:
                 config = replace(config, gate=True, gate_patience=n_extra)
             if reach:
                 world.reset(seed, task)
-            self._agents[key] = Agent(None, pool, config, robot=world.reaching() if reach else ARM)
+            self._agents[key] = Agent(policy, pool, config, robot=world.reaching() if reach else ARM)
         self._agents[key].reset(seed)
         return self._agents[key]
 
@@ -310,6 +325,7 @@ def main() -> int:
     parser.add_argument("--seeds", default="500:508")
     parser.add_argument("--fit-seeds", default="100000:100020", help="pairs of seen tasks for the offset")
     parser.add_argument("--pool-seeds", default="100000:100020", help="scenes of the pool's demonstrations")
+    parser.add_argument("--policy", action="append", default=[], metavar="NAME=FOLDER", help="a row's policy")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--join", type=Path, nargs="*", default=[], help="other outputs to take in")
     parser.add_argument(
@@ -318,7 +334,8 @@ def main() -> int:
     parser.add_argument("--strip", metavar="KEY", help="row/arm/gain/task/seed of an episode to draw")
     options = parser.parse_args()
     demos = Demonstrations(options.demos)
-    replays = Replays(demos, parse_seeds(options.fit_seeds), parse_seeds(options.pool_seeds))
+    policies = dict(named.split("=", 1) for named in options.policy)
+    replays = Replays(demos, parse_seeds(options.fit_seeds), parse_seeds(options.pool_seeds), policies)
     kept: dict[str, Any] = json.loads(options.out.read_text())["episodes"] if options.out.exists() else {}
     for path in options.join:
         kept |= json.loads(path.read_text())["episodes"]

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -59,3 +60,21 @@ def test_rates_leave_out_the_steps_that_compile(tmp_path: Path) -> None:
     assert found["of_the_network_alone"] == 0.95
     assert (found["loss"], found["held_out"]) == ({"loss/action": 1.5}, {"held_out/action": 2.0})
     assert "failed" in full_size.rates(tmp_path / "none.jsonl", 10, {})
+
+
+def test_confidence_is_counted_by_first_look_and_by_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    found = script("robosuite_confidence").counts([[0.01, 0.5, 0.5], [0.2, 0.04]])
+    assert found == {"episodes": 2, "first_below": 1, "looks": 5, "below": 2, "median": 0.2}
+
+
+def test_rows_are_counted_with_the_phase_in_which_they_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    rows = script("robosuite_rows")
+    ended = {name: float(name != "success") for name in rows.PHASES}
+    kept = {"ours/iiwa/150/door/1": ended, "ours/iiwa/150/door/4": dict.fromkeys(rows.PHASES, 1.0)}
+    kept["ours/iiwa/150/door/7"] = {**dict.fromkeys(rows.PHASES, 0.0), "reached": 1.0}
+    found = rows.summary(kept)["ours/iiwa/150/door"]
+    assert (found["successes"], found["episodes"]) == (1, 3)
+    assert found["without"] == {"success": 1, "grasped": 1}
+    assert "| ours, kp 150 | – | – | – | – | – | 1 of 3 [6, 79] | – | 1 of 3 [6, 79] |" in rows.table(kept)

@@ -26,14 +26,14 @@ MAX_STEPS = 500
 DOWN = (1.0, 0.0, 0.0, 0.0, -1.0, 0.0)  # the hand's orientation, which never changes
 POSED = ("goal", "object", "other")  # the last is at 0 where a task has no second object
 STEP_M = 0.01  # an axis moves by at most that in a step
-FINGERS = ("rightclaw", "rightpad", "leftclaw", "leftpad")
+FINGERS = ("rightclaw", "leftclaw")  # their pads hang on them
 
 
 @dataclass(frozen=True)
 class Hand:
     """Fingers other than the nominal ones, in metres."""
 
-    offset_y: float = 0.0  # sideways
+    offset_y: float = 0.0  # along the opening
     offset_z: float = 0.0  # upwards: shorter fingers; below 0 longer ones
 
 
@@ -127,19 +127,14 @@ class MetaWorld:
         model = env.model
         model.site_rgba[:, 3] = 0.0  # marks of goals, which no camera would see
         model.vis.quality.offsamples = model.vis.quality.shadowsize = 0  # 16 times quicker in software
+        aside = (
+            -self.hand.offset_z,
+            self.hand.offset_y,
+            0.0,
+        )  # x of the hand's body points down, its y along y
         for name in FINGERS:
-            model.body(name).pos[:] += self._in_hand(model)
+            model.body(name).pos[:] += aside
         return env
-
-    def _in_hand(self, model: Any) -> F64:
-        """The fingers' offset in the coordinates of the hand's body."""
-        import mujoco
-
-        data = mujoco.MjData(model)
-        mujoco.mj_forward(model, data)
-        turn = data.body("hand").xmat.reshape(3, 3)
-        offset: F64 = turn.T @ np.array([0.0, self.hand.offset_y, self.hand.offset_z])
-        return offset
 
     def _poses(self) -> dict[str, F64]:
         state, goal = self._state, np.asarray(self._env._target_pos, np.float64)

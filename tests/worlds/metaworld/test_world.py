@@ -14,13 +14,13 @@ from recap.evaluation.agents import Trial
 from recap.pool.importers import open_source
 from recap.pool.memory import MemoryPool
 from recap.retrieval.presets import find_retrieval
-from recap.retrieval.registration import key_rows
 from recap.retrieval.retriever import Retriever
 from recap.testing import check_world
-from recap.types import Episode
+from recap.types import F64, Episode
 from recap_worlds.collecting import SuiteSpec, collect_suite, demonstrate
 from recap_worlds.metaworld.suite import MetaWorldSuite
 from recap_worlds.metaworld.tasks import SEEN, TASKS, UNSEEN, tasks_named
+from recap_worlds.metaworld.world import MetaWorld
 
 pytestmark = pytest.mark.long
 if not os.environ.get("CI"):
@@ -61,12 +61,55 @@ def test_a_seed_gives_the_same_episode_to_the_bit_whatever_was_before() -> None:
     assert np.array_equal(first.actions, again.actions)
 
 
+FINGERS = ("rightclaw_it", "rightpad_geom", "leftclaw_it", "leftpad_geom")
+
+
+def fingers(world: MetaWorld) -> F64:
+    """(4, 3): where MuJoCo has the fingers' geoms, beside the hand's body and along the world's axes."""
+    data = world._env.data
+    return np.array([data.geom(name).xpos - data.body("hand").xpos for name in FINGERS])
+
+
+@pytest.mark.parametrize(("offset_y", "offset_z"), [(0.03, 0.0), (-0.03, 0.0), (0.0, 0.02), (0.01, -0.02)])
+def test_claws_and_pads_move_once_and_by_the_offset(offset_y: float, offset_z: float) -> None:
+    """Against MuJoCo, over resets and tasks, beside a world with the nominal hand in the same process."""
+    options = SUITE.check({"offset_y": offset_y, "offset_z": offset_z})
+    with closing(SUITE.make(options)) as other, closing(SUITE.make(NOMINAL)) as nominal:
+        for task in ("reach", "door-lock", "door-lock", "reach"):
+            for seed in (500, 501, 500):
+                other.reset(seed, task)
+                nominal.reset(seed, task)
+                moved = fingers(other) - fingers(nominal)
+                # At the start the hand leans by up to three degrees.
+                assert np.abs(moved - (0.0, offset_y, offset_z)).max() < 0.003
+
+
+def test_an_offset_of_zero_leaves_the_model_as_it_is() -> None:
+    from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+
+    own = ALL_V3_ENVIRONMENTS["pick-place-v3"]().model
+    with closing(SUITE.make(SUITE.check({"offset_y": 0.03}))) as other, closing(SUITE.make(NOMINAL)) as world:
+        other.reset(500, "pick-place")
+        world.reset(500, "pick-place")
+        model = world._env.model
+        for name in ("body_pos", "body_quat", "geom_pos", "geom_quat", "site_pos"):
+            kept = np.ones(len(getattr(own, name)), bool)
+            if name.startswith("body"):  # what lies on the table lies elsewhere in each scene
+                kept = np.array([own.body(int(root)).name == "base" for root in own.body_rootid])
+                assert kept[own.body("leftpad").id]
+            elif name == "site_pos":
+                kept[own.site("goal").id] = False
+            assert np.array_equal(getattr(model, name)[kept], getattr(own, name)[kept]), name
+
+
 def test_fingers_of_another_size_need_other_targets() -> None:
-    """Where the gripper begins to close, the hand is as far aside as its fingers are off."""
-    hands = [demonstration("pick-place", 500, offset_y=offset) for offset in (0.0, 0.03)]
-    assert demonstration("door-open", 500, offset_y=0.03).success  # the expert is told of it
-    at = [episode.proprio[key_rows(episode.actions[:, 9])[0], 1] for episode in hands]
-    assert 0.02 < at[0] - at[1] < 0.04
+    """The expert grasps if it is told of them, and not if it is not."""
+    other = SUITE.check({"offset_y": 0.03})
+    spec = SuiteSpec("metaworld", ("pick-place",), 1, "sawyer", other, image_size=0)
+    for told, grasps in ((other, True), (NOMINAL, False)):
+        with closing(SUITE.make(other)) as world:
+            shown = [demonstrate(spec, SUITE, world, SUITE.expert(told), "pick-place", n) for n in (500, 501)]
+        assert [episode.success for episode in shown] == [grasps, grasps]
 
 
 @pytest.mark.parametrize("offset", [float("nan"), 0.2, -3.0])
