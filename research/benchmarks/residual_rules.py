@@ -57,9 +57,7 @@ class Ratio(Predictor):
 
     def __init__(self, like: Predictor) -> None:
         super().__init__(like.policy, like.residual, like.halflife)
-        self.said: dict[
-            object, tuple[F64, F64]
-        ] = {}  # an episode's noise -> points, of both
+        self.said: dict[object, tuple[F64, F64]] = {}  # an episode's noise -> points, of both
         self.errors: dict[object, F64] = {}  # squared: of the network, of what was retrieved
         self.log: list[tuple[float, float]] = []
 
