@@ -10,6 +10,7 @@ A rule is `whole`, `replay`, `half20` (half of it counts at 20 px), `cold` (temp
 - `ratio`: it counts for e_r / (e_r + e_n). They are the squared errors so far in this episode, of what the
   retrieved demonstration and of what the network said of the block's pose at the chunk's end; both are known
   when the next chunk is planned. Older errors count half as much with every chunk.
+- `usualN`: it counts for N² / e_n, at most whole; N px is the network's usual error, on held-out moments.
 - `samples`: it counts as much as two samples of it agree, 2 r·q / (r·r + q·q), within 0 and 1. That is a
   second call of the network, so it is not at equal cost.
 
@@ -53,12 +54,13 @@ KEPT = 0.5  # of earlier errors, with every chunk
 
 
 class Ratio(Predictor):
-    """Weighs by whose word of the block's next pose was more right so far."""
+    """Weighs by whose word of the block's next pose was more right so far, or by the network's usual error."""
 
-    def __init__(self, like: Predictor) -> None:
+    def __init__(self, like: Predictor, usual: float | None = None) -> None:
         super().__init__(like.policy, like.residual, like.halflife)
+        self.usual = usual
         self.said: dict[object, tuple[F64, F64]] = {}  # an episode's noise -> points, of both
-        self.errors: dict[object, F64] = {}  # squared: of the network, of what was retrieved
+        self.errors: dict[object, F64] = {}  # sums of squares: network, what was retrieved; and their weight
         self.log: list[tuple[float, float]] = []
 
     def predict(self, ready: Sequence[Given]) -> list[ActionChunk]:
@@ -72,9 +74,9 @@ class Ratio(Predictor):
             (pose,) = one.seen.objects.values()
             came = points_of(pose)
             now = np.array([np.square(said - came).sum() for said in self.said[one.dice]])
-            self.errors[one.dice] = KEPT * self.errors.get(one.dice, 0.0) + now
+            self.errors[one.dice] = KEPT * self.errors.get(one.dice, np.zeros(3)) + [*now, 1.0]
             self.log.append((float(now[0]), float(now[1])))
-        net, shown = self.errors.get(one.dice, np.ones(2))
+        net, shown, n = self.errors.get(one.dice, np.array([1.0, 1.0, 0.0]))
         state, rows, frame = chunk.predicted_state, one.given.objects[0], one.given.frame
         assert state is not None
         then = np.array([*state[-4:-2], np.arctan2(state[-1], state[-2])])
@@ -83,7 +85,10 @@ class Ratio(Predictor):
         self.said[one.dice] = tuple(
             out_of_frame(frame, p.reshape(2, 2)).ravel() for p in (points_of(then), ahead)
         )  # type: ignore[assignment]
-        return weighed(self, chunk, shown / max(shown + net, 1e-12))
+        share = shown / max(shown + net, 1e-12)
+        if self.usual is not None:
+            share = min(1.0, n * self.usual**2 / max(net, 1e-12)) if n else 1.0
+        return weighed(self, chunk, share)
 
 
 class Samples(Predictor):
@@ -128,8 +133,10 @@ def roll_out(policy: str, block: str, pool: str, rule: str, seeds: Sequence[int]
     spec = EvalSpec(config, "pusht", options, tasks=UNSEEN, seeds=tuple(seeds), pool=pool)
     agent = make_agent(spec)
     assert isinstance(agent, RetrievalAgent)
-    if rule in ("ratio", "samples"):
-        agent.predictor = (Ratio if rule == "ratio" else Samples)(agent.predictor)
+    if rule == "samples":
+        agent.predictor = Samples(agent.predictor)
+    elif rule == "ratio" or rule.startswith("usual"):
+        agent.predictor = Ratio(agent.predictor, float(rule[5:]) if rule != "ratio" else None)
     digits: dict[str, dict[int, int]] = {task: {} for task in spec.task_keys}
     for result in run_trials(agent, spec, iter(spec.trials()), 35):
         digits[result.task][result.seed] = sum(step is not None for step in result.first_step.values())
