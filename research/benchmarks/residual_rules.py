@@ -54,7 +54,7 @@ KEPT = 0.5  # of earlier errors, with every chunk
 
 
 class Ratio(Predictor):
-    """Weighs by whose word of the block's next pose was more right so far, or by the network's usual error."""
+    """Weighs by whose word of the block's next pose was more right so far, or by the usual error."""
 
     def __init__(self, like: Predictor, usual: float | None = None) -> None:
         super().__init__(like.policy, like.residual, like.halflife)
