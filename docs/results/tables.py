@@ -680,7 +680,8 @@ def residual_rules() -> str:
             points = Interval(*found["over_replay_interval"]).in_points()
             over = f"{100 * found['over_replay']:+.1f} {points}"
         share = f"{100 * found['successes'] / found['n']:.1f} {Interval(*found['interval']).in_per_cent()}"
-        rule = names.get(row["rule"], f"half at {row['rule'].removeprefix('half')} px")
+        rule = f"{row['rule']} px".replace("half", "half at ").replace("usual", "by the usual error, ")
+        rule = names.get(row["rule"], rule)
         rows.append((f"{row['policy']}, {pools[row['pool']]}", rule, found["n"], share, over))
     return table(["policy and pool", "what counts", "episodes", "> 0.95, %", "over replay"], rows)
 

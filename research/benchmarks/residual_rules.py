@@ -42,7 +42,7 @@ from recap.evaluation.statistics import gain_interval, rate_interval, seed_table
 from recap.geometry import out_of_frame
 from recap.prediction import Given, Predictor
 from recap.training.data import demonstrations, split
-from recap.types import F64, ActionChunk
+from recap.types import F64, ActionChunk, Conditioning
 from recap_research.sweep.pools import Selection, collect_pools
 from recap_worlds.pusht.collecting import CollectSpec
 from recap_worlds.pusht.tasks import ANGLES
@@ -77,14 +77,7 @@ class Ratio(Predictor):
             self.errors[one.dice] = KEPT * self.errors.get(one.dice, np.zeros(3)) + [*now, 1.0]
             self.log.append((float(now[0]), float(now[1])))
         net, shown, n = self.errors.get(one.dice, np.array([1.0, 1.0, 0.0]))
-        state, rows, frame = chunk.predicted_state, one.given.objects[0], one.given.frame
-        assert state is not None
-        then = np.array([*state[-4:-2], np.arctan2(state[-1], state[-2])])
-        # The chunk's last row is one step before its end.
-        ahead = 2 * points_of(rows[-1]) - points_of(rows[-2])
-        self.said[one.dice] = tuple(
-            out_of_frame(frame, p.reshape(2, 2)).ravel() for p in (points_of(then), ahead)
-        )  # type: ignore[assignment]
+        self.said[one.dice] = said_by(chunk, one.given)
         share = shown / max(shown + net, 1e-12)
         if self.usual is not None:
             share = min(1.0, n * self.usual**2 / max(net, 1e-12)) if n else 1.0
@@ -104,6 +97,16 @@ class Samples(Predictor):
             r, q = chunk.residual.ravel(), other.residual.ravel()
             found.append(weighed(self, chunk, float(np.clip(2 * (r @ q) / (r @ r + q @ q + 1e-12), 0, 1))))
         return found
+
+
+def said_by(chunk: ActionChunk, given: Conditioning) -> tuple[F64, F64]:
+    """Where the block will be at the chunk's end, by the network and by the retrieved demonstration."""
+    state, rows = chunk.predicted_state, given.objects[0]
+    assert state is not None
+    then = points_of(np.array([*state[-4:-2], np.arctan2(state[-1], state[-2])]))
+    ahead = 2 * points_of(rows[-1]) - points_of(rows[-2])  # its last row is one step before that
+    net, shown = (out_of_frame(given.frame, points.reshape(2, 2)).ravel() for points in (then, ahead))
+    return net, shown
 
 
 def points_of(pose: F64) -> F64:
@@ -185,8 +188,9 @@ def held_out(policy: str, pool: str) -> None:
     found = evaluate_offline(
         AgentConfig(policy), "pusht-triangle", pool, episodes=numbers, n_watched=len(numbers)
     )
-    rows = []
+    rows, errors = [], []
     for watched in found[1]:
+        (poses,) = watched.episode.objects.values()
         for look in watched.looks:
             if look.plan is None or not look.retrieval.matches:
                 continue
@@ -197,8 +201,13 @@ def held_out(policy: str, pool: str) -> None:
             off = true - given.actions[0][: len(true)]
             sums = [(off * off).sum(), ((off - r) ** 2).sum(), (r * off).sum(), (r * r).sum()]
             rows.append((look.retrieval.matches[0].distance, len(true), *sums))
+            if look.t + len(chunk.actions) < len(poses):
+                came = points_of(poses[look.t + len(chunk.actions)].astype(np.float64))
+                errors.append([np.linalg.norm(said - came) for said in said_by(chunk, given)])
     table = np.array(rows)
     print(f"{len(table)} moments, median distance {np.median(table[:, 0]):.1f} px")
+    net, shown = np.median(errors, axis=0)
+    print(f"next pose, median error at {len(errors)}: network {net:.2f} px, retrieved {shown:.2f} px")
     for part in np.array_split(table[np.argsort(table[:, 0])], 5):
         n, base, made, along, size = part[:, 1:].sum(axis=0)
         told = f"retrieved {np.sqrt(base / n):.1f}, predicted {np.sqrt(made / n):.1f} px"
