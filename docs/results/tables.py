@@ -681,6 +681,29 @@ def weighed_nano() -> str:
     return table(["pool", "episodes", *who.values()], rows)
 
 
+def residual_rules() -> str:
+    """Ways to let less of the residual count, past 0.95, beside replay on the same starts."""
+    names = {
+        "replay": "replay, same settings",
+        "whole": "the whole residual",
+        "samples": "by how far two samples agree",
+        "cold": "the whole one, temperature 0",
+        "ratio": "by whose next pose was more right",
+    }
+    pools = {"ell-200": "200 of the L", "tee-50": "50 of the T"}
+    rows = []
+    for row in load("residual_rules")["rows"]:
+        found, over = row["0.95"], "–"
+        if "over_replay" in found:
+            points = Interval(*found["over_replay_interval"]).in_points()
+            over = f"{100 * found['over_replay']:+.1f} {points}"
+        share = f"{100 * found['successes'] / found['n']:.1f} {Interval(*found['interval']).in_per_cent()}"
+        rule = f"{row['rule']} px".replace("half", "half at ").replace("usual", "by the usual error, ")
+        rule = names.get(row["rule"], rule)
+        rows.append((f"{row['policy']}, {pools[row['pool']]}", rule, found["n"], share, over))
+    return table(["policy and pool", "what counts", "episodes", "> 0.95, %", "over replay"], rows)
+
+
 def controls(*wanted: str) -> Callable[[], str]:
     """Policies beside replay at their settings, start by start; of these parts, or of all others."""
 
@@ -935,6 +958,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "plan-co-training": plan("plan_co_training", "CPU"),
     "weighed-nano": weighed_nano,
     "plan-weighed": plan("plan_weighed", "CPU"),
+    "residual-rules": residual_rules,
     "policy-future": future,
     "foresight": foresight,
     "foresight-short": foresight_short,

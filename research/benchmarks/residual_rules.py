@@ -1,0 +1,251 @@
+"""How much of the residual should count, by rules that need no task: beside the whole one and replay.
+
+    python research/benchmarks/residual_rules.py pools POOLS     # 50 of the T, 200 of the L
+    python research/benchmarks/residual_rules.py pusht-small ell POOLS/ell-200.safetensors ratio \\
+        --seeds 500:540 --json docs/results/residual_rules.json
+    python research/benchmarks/residual_rules.py pusht-small held-out POOLS/seen-200.safetensors none
+
+A rule is `whole`, `replay`, `half20` (half of it counts at 20 px), `cold` (temperature 0), or of these:
+
+- `ratio`: it counts for e_r / (e_r + e_n). They are the squared errors so far in this episode, of what the
+  retrieved demonstration and of what the network said of the block's pose at the chunk's end; both are known
+  when the next chunk is planned. Older errors count half as much with every chunk.
+- `usualN`: it counts for N² / e_n, at most whole; N px is the network's usual error, on held-out moments.
+- `samples`: it counts as much as two samples of it agree, 2 r·q / (r·r + q·q), within 0 and 1. That is a
+  second call of the network, so it is not at equal cost.
+
+`held-out` looks at the demonstrations that training held out, and writes nothing: how far what is retrieved
+and what the network makes of it are from what was done, and the share of the residual that fits best, by
+distance of the match.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recap.agent import RetrievalAgent
+from recap.agent_config import AgentConfig
+from recap.cli.one_line import run_script
+from recap.cli.ranges import parse_seeds
+from recap.evaluation.agents import make_agent
+from recap.evaluation.offline import evaluate_offline
+from recap.evaluation.rollouts import run_trials
+from recap.evaluation.spec import EvalSpec
+from recap.evaluation.statistics import gain_interval, rate_interval, seed_table
+from recap.geometry import out_of_frame
+from recap.prediction import Given, Predictor
+from recap.training.data import demonstrations, split
+from recap.types import F64, ActionChunk, Conditioning
+from recap_research.sweep.pools import Selection, collect_pools
+from recap_worlds.pusht.collecting import CollectSpec
+from recap_worlds.pusht.tasks import ANGLES
+
+UNSEEN = ("-60", "-30", "-15", "0", "+15", "+30", "+60")
+THRESHOLDS = ("0.85", "0.95")
+ARM = 60.0  # px: a turn of the block is seen by a point that far from its centre
+KEPT = 0.5  # of earlier errors, with every chunk
+
+
+class Ratio(Predictor):
+    """Weighs by whose word of the block's next pose was more right so far, or by the usual error."""
+
+    def __init__(self, like: Predictor, usual: float | None = None) -> None:
+        super().__init__(like.policy, like.residual, like.halflife)
+        self.usual = usual
+        self.said: dict[object, tuple[F64, F64]] = {}  # an episode's noise -> points, of both
+        self.errors: dict[object, F64] = {}  # sums of squares: network, what was retrieved; and their weight
+        self.log: list[tuple[float, float]] = []
+
+    def predict(self, ready: Sequence[Given]) -> list[ActionChunk]:
+        """One chunk each."""
+        return [self._judged(*one) for one in zip(super().predict(ready), ready, strict=True)]
+
+    def _judged(self, chunk: ActionChunk, one: Given) -> ActionChunk:
+        if not one.found.matches:
+            return chunk
+        if one.dice in self.said:
+            (pose,) = one.seen.objects.values()
+            came = points_of(pose)
+            now = np.array([np.square(said - came).sum() for said in self.said[one.dice]])
+            self.errors[one.dice] = KEPT * self.errors.get(one.dice, np.zeros(3)) + [*now, 1.0]
+            self.log.append((float(now[0]), float(now[1])))
+        net, shown, n = self.errors.get(one.dice, np.array([1.0, 1.0, 0.0]))
+        self.said[one.dice] = said_by(chunk, one.given)
+        share = shown / max(shown + net, 1e-12)
+        if self.usual is not None:
+            share = min(1.0, n * self.usual**2 / max(net, 1e-12)) if n else 1.0
+        return weighed(self, chunk, share)
+
+
+class Samples(Predictor):
+    """Weighs by how far two samples agree."""
+
+    def __init__(self, like: Predictor) -> None:
+        super().__init__(like.policy, like.residual, like.halflife)
+
+    def predict(self, ready: Sequence[Given]) -> list[ActionChunk]:
+        """One chunk each."""
+        found = []
+        for chunk, other in zip(super().predict(ready), super().predict(ready), strict=True):
+            r, q = chunk.residual.ravel(), other.residual.ravel()
+            found.append(weighed(self, chunk, float(np.clip(2 * (r @ q) / (r @ r + q @ q + 1e-12), 0, 1))))
+        return found
+
+
+def said_by(chunk: ActionChunk, given: Conditioning) -> tuple[F64, F64]:
+    """Where the block will be at the chunk's end, by the network and by the retrieved demonstration."""
+    state, rows = chunk.predicted_state, given.objects[0]
+    assert state is not None
+    then = points_of(np.array([*state[-4:-2], np.arctan2(state[-1], state[-2])]))
+    ahead = 2 * points_of(rows[-1]) - points_of(rows[-2])  # its last row is one step before that
+    net, shown = (out_of_frame(given.frame, points.reshape(2, 2)).ravel() for points in (then, ahead))
+    return net, shown
+
+
+def points_of(pose: F64) -> F64:
+    """The block's centre, and a point that turns with it."""
+    x, y, turn = pose
+    return np.array([x, y, x + ARM * np.cos(turn), y + ARM * np.sin(turn)])
+
+
+def weighed(predictor: Predictor, chunk: ActionChunk, weight: float) -> ActionChunk:
+    """With a part of the residual."""
+    assert predictor.policy is not None
+    base = chunk.actions - chunk.residual
+    actions = predictor.policy.config.robot.act.project(base + weight * chunk.residual, base)
+    return replace(chunk, actions=actions.astype(np.float32), residual=(actions - base).astype(np.float32))
+
+
+def roll_out(policy: str, block: str, pool: str, rule: str, seeds: Sequence[int]) -> dict[str, Any]:
+    """A digit an episode, by goal: how many thresholds it passed."""
+    config = AgentConfig(policy)
+    if rule == "replay":
+        config = AgentConfig(settings_of=policy)
+    elif rule == "cold":
+        config = replace(config, temperature=0.0)
+    elif rule.startswith("half"):
+        config = replace(config, residual_halflife=float(rule.removeprefix("half")))
+    options = {"pusher": "triangle", "block": block}
+    spec = EvalSpec(config, "pusht", options, tasks=UNSEEN, seeds=tuple(seeds), pool=pool)
+    agent = make_agent(spec)
+    assert isinstance(agent, RetrievalAgent)
+    if rule == "samples":
+        agent.predictor = Samples(agent.predictor)
+    elif rule == "ratio" or rule.startswith("usual"):
+        agent.predictor = Ratio(agent.predictor, float(rule[5:]) if rule != "ratio" else None)
+    digits: dict[str, dict[int, int]] = {task: {} for task in spec.task_keys}
+    for result in run_trials(agent, spec, iter(spec.trials()), 35):
+        digits[result.task][result.seed] = sum(step is not None for step in result.first_step.values())
+    row = {"policy": policy, "block": block, "pool": Path(pool).stem, "rule": rule}
+    row["outcomes"] = {task: "".join(str(mine[s]) for s in seeds) for task, mine in digits.items()}
+    if isinstance(agent.predictor, Ratio):
+        net, shown = np.array(agent.predictor.log).T
+        row["said"] = {
+            "network_px": float(np.sqrt(net.mean())),
+            "retrieved_px": float(np.sqrt(shown.mean())),
+            "network_nearer": float((net < shown).mean()),
+        }
+    return {**row, "seeds": f"{seeds[0]}:{seeds[-1] + 1}"}
+
+
+def judge(rows: Sequence[dict[str, Any]]) -> None:
+    """Write counts and intervals into rows, beside replay on the same starts."""
+
+    def table(row: dict[str, Any], passed: int) -> F64:
+        first = int(row["seeds"].split(":")[0])
+        each = {(g, first + i): d for g, text in row["outcomes"].items() for i, d in enumerate(text)}
+        return seed_table({key: float(int(d) >= passed) for key, d in each.items()})[None]
+
+    replayed = {setting(row): row for row in rows if row["rule"] == "replay"}
+    for row in rows:
+        for passed, threshold in enumerate(THRESHOLDS, 1):
+            values, other = table(row, passed), replayed.get(setting(row))
+            told = {"successes": int(values.sum()), "n": values.size, "interval": list(rate_interval(values))}
+            if other is not None and other is not row:
+                theirs = table(other, passed)
+                told["over_replay"] = float(values.mean() - theirs.mean())
+                told["over_replay_interval"] = list(gain_interval(values, theirs))
+            row[threshold] = told
+
+
+def setting(row: dict[str, Any]) -> tuple[str, ...]:
+    """What two rows must share to be compared."""
+    return tuple(row[key] for key in ("policy", "block", "pool", "seeds"))
+
+
+def held_out(policy: str, pool: str) -> None:
+    """By fifths of distance: RMS of a chunk as retrieved and as predicted, and the share that fits best."""
+    demos = demonstrations("pusht-triangle")
+    ids = {episode.id for episode in split(demos, 0.1)[1]}
+    numbers = [i for i, episode in enumerate(demos) if episode.id in ids]
+    found = evaluate_offline(
+        AgentConfig(policy), "pusht-triangle", pool, episodes=numbers, n_watched=len(numbers)
+    )
+    rows, errors = [], []
+    for watched in found[1]:
+        (poses,) = watched.episode.objects.values()
+        for look in watched.looks:
+            if look.plan is None or not look.retrieval.matches:
+                continue
+            given, chunk = look.plan.given, look.plan.chunk
+            true = watched.episode.actions[look.t : look.t + len(chunk.actions)].astype(np.float64)
+            true = watched.agent.robot().act.into(given.frame, true)
+            r = chunk.residual[: len(true)].astype(np.float64)
+            off = true - given.actions[0][: len(true)]
+            sums = [(off * off).sum(), ((off - r) ** 2).sum(), (r * off).sum(), (r * r).sum()]
+            rows.append((look.retrieval.matches[0].distance, len(true), *sums))
+            if look.t + len(chunk.actions) < len(poses):
+                came = points_of(poses[look.t + len(chunk.actions)].astype(np.float64))
+                errors.append([np.linalg.norm(said - came) for said in said_by(chunk, given)])
+    table = np.array(rows)
+    print(f"{len(table)} moments, median distance {np.median(table[:, 0]):.1f} px")
+    net, shown = np.median(errors, axis=0)
+    print(f"next pose, median error at {len(errors)}: network {net:.2f} px, retrieved {shown:.2f} px")
+    for part in np.array_split(table[np.argsort(table[:, 0])], 5):
+        n, base, made, along, size = part[:, 1:].sum(axis=0)
+        told = f"retrieved {np.sqrt(base / n):.1f}, predicted {np.sqrt(made / n):.1f} px"
+        print(f"distance {np.median(part[:, 0]):5.1f}: {told}; best share {along / size:.2f}")
+
+
+def main() -> int:
+    """Roll out one row, and add it to the file."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("policy")
+    parser.add_argument("rest", nargs="+", metavar="BLOCK POOL RULE")
+    parser.add_argument("--seeds", default="500:540")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if options.policy == "pools":
+        folder = Path(options.rest[0])
+        folder.mkdir(parents=True, exist_ok=True)
+        collect_pools({"ell-207": CollectSpec("disc", ANGLES, 23, block="ell", image_size=0)}, folder, 1)
+        ell, seen = str(folder / "ell-207.safetensors"), ("goal_angle=45", "goal_angle=-45")
+        some = {"ell-200": Selection(ell, 200), "tee-50": Selection("pusht-9x100", 50)}
+        collect_pools({**some, "seen-200": Selection("pusht-9x100", 0, seen)}, folder, 1)
+        return 0
+    block, pool, rule = options.rest
+    if block == "held-out":
+        held_out(options.policy, pool)
+        return 0
+    row = roll_out(options.policy, block, pool, rule, parse_seeds(options.seeds))
+    rows = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
+    rows = [r for r in rows if (*setting(r), r["rule"]) != (*setting(row), rule)] + [row]
+    judge(rows)
+    if options.json:
+        told = "python research/benchmarks/residual_rules.py POLICY BLOCK POOL RULE --seeds SEEDS"
+        options.json.write_text(json.dumps({"command": told, "rows": rows}, indent=1) + "\n")
+    print({key: row[key] for key in ("rule", *THRESHOLDS)})
+    return 0
+
+
+if __name__ == "__main__":
+    run_script(main)
