@@ -103,7 +103,7 @@ def test_a_run_of_images_and_state_leaves_all_its_files(
 def test_a_run_that_was_stopped_goes_on_bit_by_bit(
     configure: Configure, state_data: TrainingData, straight: Path, tmp_path: Path
 ) -> None:
-    def stop_at_3(what: str, done: int, total: int) -> None:
+    def stop_at_3(what: str, done: int, total: int, note: str) -> None:
         if (what, done) == ("iterations", 3):
             raise KeyboardInterrupt
 
@@ -156,7 +156,7 @@ def test_signals_while_it_saves_wait_for_the_whole_state(
         os.kill(os.getpid(), signal.SIGTERM)
         save(*arguments, **options)
 
-    def stop_at_1(what: str, done: int, total: int) -> None:
+    def stop_at_1(what: str, done: int, total: int, note: str) -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
 
     monkeypatch.setattr(trainer, "save_state", pressed)
