@@ -50,10 +50,8 @@ def position_in(message: Mapping[str, Any], said: Mapping[str, Any]) -> F64:
     Args:
         said: the server's metadata: `hold` says which number of the state each of an action is; -1: none.
     """
-    size, features = (
-        int(said.get("state_dim", said["action_dim"])),
-        (said.get("robot") or {}).get("proprio", ()),
-    )
+    size = int(said.get("state_dim", said["action_dim"]))
+    features = (said.get("robot") or {}).get("proprio", ())
     wanted = f"{size} finite numbers{in_order((f['name'], f['size']) for f in features)}"
     if STATE not in message:
         there = ", ".join(f"'{key}'" for key in message) or "nothing"

@@ -33,8 +33,8 @@ RANKS = {
 }
 BEST = {"task_rank": "best 1", "scene_rank": "0, chance 0.5", "path_error": "0, chance 1"}
 BEST["phase_error"] = "0, chance 1/3"
-NOTE = """Lower is better. Error: RMS over a chunk against what was recorded, each number of an action in its \
-standard deviations. Brackets: 95 % intervals over demonstrations."""
+NOTE = """Lower is better. Error: RMS over a chunk against what was recorded, each number of an action in \
+its standard deviations. Brackets: 95 % intervals over demonstrations."""
 FEATURES_NOTE = "\nThe mean error of each feature of an action, in its unit:\n"
 CONFIDENCE_NOTE = """
 By confidence of the match: errors should fall as it rises, and the share be about that in the pool:

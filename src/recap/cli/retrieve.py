@@ -64,24 +64,17 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
     explanation = explaining.explain(Retriever(source, describer, config, robot), view, ref, matches)
     found, terms = explanation.retrieval, explanation.terms
     nearest = min((m.distance for m in found.matches if m.distance > 0), default=1.0)
-    places = 2 + max(
-        0, -math.floor(math.log10(nearest))
-    )  # three digits of the best, and as many of its parts
-    rows = [
-        [
-            f"{m.ref.episode_id}:{m.ref.t}",
-            *(f"{x:.{places}f}" for x in (m.distance, *map(m.costs.get, terms))),
-        ]
-        for m in found.matches
-    ]
+    places = 2 + max(0, -math.floor(math.log10(nearest)))  # three digits of the best
+    rows = []
+    for m in found.matches:
+        numbers = (m.distance, *(m.costs[term] for term in terms))
+        rows.append([f"{m.ref.episode_id}:{m.ref.t}", *(f"{x:.{places}f}" for x in numbers)])
     show(number_table(("match", "distance", *(term.replace("/", "/\n") for term in terms)), rows))
     timings = ", ".join(f"{name} {ms:.2f} ms" for name, ms in found.timings_ms.items())
     unknown = found.confidence != found.confidence
     sure = "unknown, the pool is too small" if unknown else f"{found.confidence:.3f}"
     click.echo(f"Confidence {sure}, pool version {found.pool_version}; {timings}")
-    arms = {
-        view.episode(name).embodiment for name in (episode_id, *(m.ref.episode_id for m in found.matches))
-    }
+    arms = {view.episode(m.ref.episode_id).embodiment for m in found.matches} | {first.embodiment}
     others = joints_of_others(robot, arms)
     if others:
         click.echo(others)

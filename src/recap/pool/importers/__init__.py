@@ -108,7 +108,7 @@ def _detect_folder(path: Path) -> str:
     likely += [file.parents[1] for file in files if file.parts[-2:] == ("meta", "info.json")]
     if (path / "pool.json").exists():
         raise DatasetError(
-            f"{path} is a pool, not a dataset: recap pool ls {path} lists it, recap pool export makes one of it"
+            f"{path} is a pool, not a dataset: recap pool ls {path} lists it, recap pool export makes one"
         )
     if likely:
         raise DatasetError(f"{path} is no demonstration source itself: did you mean '{likely[0]}'?")
