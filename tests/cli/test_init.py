@@ -372,3 +372,21 @@ def test_the_check_says_where_joints_of_different_arms_are_compared(tmp_path: Pa
     assert "Joints of different arms" not in checked(same)
     renamed = write(tmp_path / "renamed", [walk(3)], [f"{name}.pos" for name in ALOHA])
     assert "Joints of different arms are compared" in checked(renamed)
+
+
+def test_a_pool_holds_the_description_and_no_path_of_the_machine(tmp_path: Path) -> None:
+    here, moved = tmp_path / "here", tmp_path / "moved"
+    here.mkdir()
+    shutil.copy(EXAMPLES / "arm.urdf", here)
+    data = write(here / "data", [walk(seed) for seed in range(3)], ARM)
+    words = [data, "--model", here / "arm.urdf", "--tip", "tool", "--out", here / "robot.yaml"]
+    assert CliRunner().invoke(init, [*map(str, words)]).exit_code == 0
+    described = load_robot(here / "robot.yaml")
+    for words in (["create", here / "pool", "--robot", here / "robot.yaml"], ["add", here / "pool", data]):
+        found = CliRunner().invoke(pool_group, [*map(str, words)])
+        assert found.exit_code == 0, found.output
+    for file in (here / "pool").rglob("*"):
+        assert file.is_dir() or str(tmp_path).encode() not in file.read_bytes(), file
+    shutil.copytree(here / "pool", moved)
+    shutil.rmtree(here)
+    assert Pool.open(str(moved)).view().robot == described, "with its model"

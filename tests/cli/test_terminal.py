@@ -70,6 +70,7 @@ def test_what_takes_hours_is_told_of_in_few_lines_and_large_units(
     assert len(lines) < 150
     assert lines[0] == "demonstrations: 0 of 1440"
     assert all(line.endswith(" h left") and " s each, " in line for line in lines[60:])
+    clock.now = 100.0
     with terminal.progress_bar("rows") as report:
         for seconds, done in ((0, 0), (10, 10)):
             at(clock, report, seconds, done, 610)
@@ -79,7 +80,9 @@ def test_what_takes_hours_is_told_of_in_few_lines_and_large_units(
 def test_what_ends_soon_says_nothing(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with terminal.progress_bar("episodes") as report:
         at(clock, report, 1, 20)
-    assert capsys.readouterr() == ("", "")
+    with terminal.progress_bar("films") as report:
+        at(clock, report, 9, 1, 1)
+    assert capsys.readouterr() == ("", ""), "its result follows"
 
 
 def test_each_stage_of_a_training_has_its_own_estimate(

@@ -58,7 +58,7 @@ def _lines(what: str) -> Progress:
         nonlocal last, first
         first = done if first is None else first
         now = time.monotonic()
-        if now - last < max(LINE_EVERY_S, (now - begun) / N_LINES):
+        if now - last < max(LINE_EVERY_S, (now - begun) / N_LINES) or (last == begun and done == total > 0):
             return
         last = now
         parts, rate = [f"{what}: {done} of {total}"], (done - first) / (now - begun)
