@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from lerobot_files import write_older
@@ -325,6 +327,44 @@ def test_two_fingers_of_one_gripper(tmp_path: Path) -> None:
     names = [*ARM[:6], "gripper_a", "gripper_b"]
     call(write(tmp_path / "arm", [with_states(states)], names), "--out", tmp_path / "robot.yaml")
     assert [name for name, *_ in features(tmp_path / "robot.yaml")][6:] == ["gripper", "gripper_2"]
+
+
+def test_what_was_not_seen_or_is_not_read_is_said(tmp_path: Path) -> None:
+    states = walk(1).proprio.copy()
+    states[:, 6] = np.linspace(0.02, 0.08, len(states))
+    data = write(tmp_path / "arm", [with_states(states)], motors())
+    path = data / "data/chunk-000/file-000.parquet"
+    table = pq.read_table(path)
+    speeds = pa.array(states[:, :2].tolist(), pa.list_(pa.float32(), 2))
+    pq.write_table(table.append_column("observation.velocity", speeds), path)
+    info = json.loads((data / "meta/info.json").read_text("utf-8"))
+    names = [["pan.vel", "lift.vel"]]
+    info["features"]["observation.velocity"] = {"dtype": "float32", "shape": [2], "names": names}
+    (data / "meta/info.json").write_text(json.dumps(info), "utf-8")
+    said = call(data, "--out", tmp_path / "robot.yaml")
+    assert "Unsure: 'gripper' never left 0.02 to 0.08: set its limits to all it can do" in said
+    wanted = "proprio=observation.state+observation.velocity"
+    assert f"Unsure: 'observation.velocity' is not used: --map {wanted} adds it" in said
+    said = call(data, "--map", wanted, "--out", tmp_path / "both.yaml")
+    assert "is not used" not in said
+    assert "of no known kind, taken as scalars: 'pan.vel', 'lift.vel'" in said
+    assert len(features(tmp_path / "both.yaml")) == 9
+
+
+def test_joints_of_another_arm_are_added_with_a_warning(tmp_path: Path) -> None:
+    own = write(tmp_path / "own", [walk(1), walk(2)], motors())
+    other = write(tmp_path / "other", [walk(3, embodiment="longer")], motors())
+    call(own, "--out", tmp_path / "robot.yaml")
+    warned = []
+    for words in (
+        ["create", tmp_path / "pool", "--robot", tmp_path / "robot.yaml"],
+        ["add", tmp_path / "pool", own],
+        ["add", tmp_path / "pool", other],
+    ):
+        found = CliRunner().invoke(pool_group, [*map(str, words)])
+        assert found.exit_code == 0, found.output
+        warned.append("Joints of different arms are compared ('arm' and 'longer')" in found.stderr)
+    assert warned == [False, False, True]
 
 
 def test_tool_poses_without_names_are_no_quaternions(tmp_path: Path) -> None:
