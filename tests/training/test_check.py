@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from recap.body import Feature
+from recap.body import Feature, arm_features
 from recap.cli.check import check as command
 from recap.errors import DatasetError, InputError
 from recap.pool.memory import MemoryPool
@@ -17,7 +17,8 @@ from recap.pool.opening import open_demonstrations
 from recap.pool.packed import write_packed
 from recap.pool.store import Pool
 from recap.pool.view import PoolView
-from recap.robot import ObjectSpec, RobotSpec
+from recap.robot import CameraSpec, ObjectSpec, RobotSpec, difference, load_robot
+from recap.suites import suites
 from recap.training.check import Check, _verdict, check_pool, choose_retrieval
 from recap.training.residuals import HorizonRow
 from recap.types import Episode
@@ -270,6 +271,33 @@ def test_the_next_command_is_one_for_this_robot(tmp_path: Path) -> None:
     )
     wanted = "recap train pusht-small --target pusht-triangle --pool pusht-9x100 --set policy.chunk_size=8"
     assert known.splitlines()[-1].endswith(wanted)
+
+
+def test_a_robot_that_a_suite_has_too_is_trained_for_by_its_own_description(tmp_path: Path) -> None:
+    tool = arm_features("tool")
+    robot = RobotSpec("arm", 10.0, tool, tool, cameras={"top": CameraSpec((16, 16))})
+    recipes = [config for suite in suites().values() for config in suite.training_presets().values()]
+    assert any(difference(config.policy.robot, robot) is None for config in recipes)
+    still = np.tile(np.array([1, 0, 0, 0, 1, 0, 1], np.float32), (N_STEPS, 1))
+    for name in ("target", "pool"):
+        seeds = [(i + (name == "pool")) % 6 for i in range(6)]  # the pair shows another way, one the same
+        seen = [(walk(f"{name}{i}", k), pictured("", k).images) for i, k in enumerate(seeds)]
+        episodes = [
+            replace(
+                e,
+                proprio=np.hstack([e.proprio, still]),
+                actions=np.hstack([e.actions, still]),
+                images=images,
+            )
+            for e, images in seen
+        ]
+        Pool.create(str(tmp_path / name), robot=robot).add(episodes)
+    words = [str(tmp_path / "target"), str(tmp_path / "pool"), "--horizons", "4", "--pair-by", "order"]
+    told = CliRunner().invoke(command, words, standalone_mode=False).output.splitlines()[-1]
+    own = tmp_path / "target/robot.json"
+    assert told.startswith(f"Next: recap train {own} --size small --target {words[0]} --pool {words[1]} ")
+    assert told.endswith(" --pair-by order")
+    assert load_robot(own) == robot
 
 
 def test_joints_of_two_arms_are_named_and_the_next_command_leaves_joints(tmp_path: Path) -> None:

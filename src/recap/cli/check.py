@@ -142,7 +142,7 @@ def check(
         each = ", which says how to go on" if are_data else ", for the dataset of each, and import them anew"
         click.echo(f"Next: {init} --model FILE --tip NAME --out robot.yaml{each}")
     else:
-        click.echo(f"Next: {_next_step(views[0], found, robot_file, retrieval)}")
+        click.echo(f"Next: {_next_step(views[0], found, robot_file, retrieval, pair_by)}")
     return int(failed)
 
 
@@ -184,8 +184,12 @@ def _joints_of_two_arms(
     return joints_of_others(robot, names)
 
 
-def _next_step(target: PoolView, found: Check, robot_file: str | None, retrieval: str | None) -> str:
+def _next_step(
+    target: PoolView, found: Check, robot_file: str | None, retrieval: str | None, pair_by: str
+) -> str:
     """What to do with these data: look at a match, or train, by a suite's recipe where one fits the robot."""
+    from pathlib import Path
+
     from recap.robot import load_robot
     from recap.training.check import HOLDS, robot_of
     from recap.training.presets import preset
@@ -201,11 +205,15 @@ def _next_step(target: PoolView, found: Check, robot_file: str | None, retrieval
     config = _recipe(robot, first)
     if config is None and not first.images and not first.objects:
         return "a camera or poses of objects, for a policy has to see more than the robot itself"
+    if robot_file is None and "://" not in found.target and getattr(target, "robot", None) is not None:
+        own = Path(found.target) / "robot.json"  # a pool's, which says all that a training needs
+        robot_file = str(own) if own.exists() else None
     name = f"{robot_file or 'robot.yaml'} --size small" if config is None else config.preset
     length = f"--set policy.chunk_size={found.chunk_size}"
     if found.chunk_size < (config or preset("small", robot=robot)).policy.n_action_steps:
         length += f" --set policy.n_action_steps={found.chunk_size}"
     length += "" if retrieval is None else f" --retrieval {retrieval}"
+    length += "" if pair_by == "scene" else f" --pair-by {pair_by}"
     train = f"recap train {name} --target {found.target} --pool {found.pool} {length}"
     if config is None and robot_file is None:
         return f"recap init {found.target} --pool {found.pool} --out robot.yaml, then {train}"
@@ -213,7 +221,7 @@ def _next_step(target: PoolView, found: Check, robot_file: str | None, retrieval
 
 
 def _recipe(robot: RobotSpec, first: Episode) -> TrainConfig | None:
-    """The recipe of a suite that fits robot and data, a small one where there is one."""
+    """The recipe of a suite that fits robot and data, cameras too, a small one where there is one."""
     from recap.retrieval.presets import find_retrieval
     from recap.robot import difference
     from recap.suites import suites
@@ -222,7 +230,8 @@ def _recipe(robot: RobotSpec, first: Episode) -> TrainConfig | None:
     for config in (config for suite in suites().values() for config in suite.training_presets().values()):
         describer, _ = find_retrieval(config.policy.retrieval_name, config.policy.robot)
         known = describer.requires.missing(first.objects, first.goal) is None
-        if known and difference(config.policy.robot, robot) is None:
+        alike = set(config.policy.robot.cameras) == set(first.images)
+        if known and alike and difference(config.policy.robot, robot) is None:
             fitting.append(config)
     small = (config for config in fitting if config.preset.endswith("-small"))
     return next(small, next(iter(fitting), None))
