@@ -30,8 +30,7 @@ class LiveView(MemoryView):
         derived: Derived,
         robot: RobotSpec | None = None,
     ) -> None:
-        super().__init__(tuple(episodes.values()), version)
-        self.robot = robot  # what its numbers mean, where the pool was created with a description
+        super().__init__(tuple(episodes.values()), version, robot)
         self.digests = digests
         self.derived = derived
 

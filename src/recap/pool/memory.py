@@ -47,8 +47,10 @@ class EpisodeView(ABC):
 class MemoryView(EpisodeView):
     """One version of episodes in memory."""
 
+    robot: RobotSpec | None = None  # as the pool describes it
+
     def __init__(self, episodes: Sequence[Episode], version: int = 1, robot: RobotSpec | None = None) -> None:
-        self.robot = robot  # as a pool describes it
+        self.robot = robot or self.robot
         self._episodes = {episode.id: episode for episode in episodes}
         super().__init__(version, tuple(self._episodes))
 
