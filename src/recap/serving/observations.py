@@ -106,10 +106,10 @@ def read_observation(message: Mapping[str, Any], look: Look, time_s: float) -> O
     images = _images(message, look)
     missing = [camera for camera in look.requires.cameras if camera not in images]
     if missing:
-        sent = [key for key, value in message.items() if isinstance(value, np.ndarray) and value.ndim == 3]
+        given = [key for key, value in message.items() if isinstance(value, np.ndarray) and value.ndim == 3]
         raise WireError(
             f"the observation has no '{look.key_of(missing[0])}': send uint8 (height, width, 3) of camera "
-            f"'{missing[0]}'; its pictures are {', '.join(map(repr, sent[:MAX_NAMED])) or 'none'}"
+            f"'{missing[0]}'; its pictures are {', '.join(map(repr, given[:MAX_NAMED])) or 'none'}"
         )
     lacking = look.requires.missing(poses, goal)
     if lacking is not None and not (images and look.estimates):

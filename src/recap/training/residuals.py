@@ -87,8 +87,8 @@ class Residuals:
         self.offset: dict[bool, F64] = {}  # (n, 1, a) from where the match stood to where the robot is
         for twin in (False, True):
             if twin and not self.n_paired:  # there is none to allow
-                for found in (self.matches, self.shown, self.offset):
-                    found[True] = found[False]
+                self.matches[True], self.shown[True] = self.matches[False], self.shown[False]
+                self.offset[True] = self.offset[False]
                 continue
             match = find_pairs(target, self.retriever, 1, twin, times, progress).match[:, 0]  # (n, 2)
             if (match < 0).any():
