@@ -74,7 +74,7 @@ ALLOWED = {
     "running_episode": BASE | {"retrieval"},
     "assembly": BASE | {"pool", "features", "retrieval", "policies", "agent"},
     "agent": BASE | {"pool", "retrieval", "assembly", "compatible", "prediction", "running_episode"},
-    "training": BASE | {"pool", "features", "retrieval", "policies"},
+    "training": BASE | {"pool", "features", "retrieval", "policies", "compatible"},
     "evaluation": BASE
     | {"pool", "features", "retrieval", "policies", "agent", "running_episode", "assembly", "compatible"},
     "serving": BASE
@@ -92,6 +92,7 @@ ALLOWED = {
         "policies",
         "agent",
         "assembly",
+        "compatible",
         "training",
         "evaluation",
         "serving",

@@ -143,9 +143,10 @@ def _summarise(report: LoopReport) -> None:
     ended = "failed" if report.failed else report.reason  # why it failed is printed last
     known = "".join(f", {key} {value:.3f}" for key, value in report.status.items())
     print(f"Ended: {ended} after {report.periods} periods, {report.seconds:.1f} s{known}")
+    took = f", p50 {report.latency_p50_ms:.0f} ms, p99 {report.latency_p99_ms:.0f} ms"
     print(
-        f"Replies: {report.replies}, p50 {report.latency_p50_ms:.0f} ms, p99 {report.latency_p99_ms:.0f} ms; "
-        f"{report.held} held, {report.failures} failed"
+        f"Replies: {report.replies}{took if report.replies else ''}; {report.held} held, "
+        f"{report.failures} failed"
     )
     jerk = f"; jerk {report.jerk:.2f}" if math.isfinite(report.jerk) else ""  # a short run has none
     print(

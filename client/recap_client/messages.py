@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,12 @@ GOAL, TIME, OBJECTS = "observation/goal", "observation/time_s", "observation/obj
 EXECUTED, MISSED, RESET = "executed", "missed", "reset"
 # Attributes of a correction: when in it the person took over, and when in its run its clock began.
 CORRECTION_FROM, TIME_OFFSET = "correction_from_s", "time_offset_s"
+
+
+def in_order(features: Iterable[tuple[str, int]]) -> str:
+    """Which numbers a state holds, after how many there are: `: joint_1, …, tool.position (3)`."""
+    names = [name if size == 1 else f"{name} ({size})" for name, size in features]
+    return f": {', '.join(names)}" if names else ""
 
 
 def as_message(seen: Any) -> dict[str, Any]:
@@ -44,8 +50,14 @@ def position_in(message: Mapping[str, Any], said: Mapping[str, Any]) -> F64:
     Args:
         said: the server's metadata: `hold` says which number of the state each of an action is; -1: none.
     """
-    state, size = np.asarray(message.get(STATE)), int(said.get("state_dim", said["action_dim"]))
+    size = int(said.get("state_dim", said["action_dim"]))
+    features = (said.get("robot") or {}).get("proprio", ())
+    wanted = f"{size} finite numbers{in_order((f['name'], f['size']) for f in features)}"
+    if STATE not in message:
+        there = ", ".join(f"'{key}'" for key in message) or "nothing"
+        raise InputError(f"the robot's observation has no '{STATE}', only {there}: give {wanted}")
+    state = np.asarray(message[STATE])
     if state.dtype.kind not in "iuf" or state.shape != (size,) or not np.isfinite(state).all():
-        raise InputError(f"the robot's '{STATE}' is {state.dtype} {state.shape}: give {size} finite numbers")
+        raise InputError(f"the robot's '{STATE}' is {state.dtype} {state.shape}: give {wanted}")
     columns = np.array(held_columns(said), np.int64)
     return np.where(columns >= 0, state.astype(np.float64)[columns], 0.0)

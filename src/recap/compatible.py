@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from recap.errors import InputError
@@ -27,6 +28,17 @@ def refuse_other_robot(robot: RobotSpec, view: PoolView, what: str = "pool") -> 
     why = None if described is None else difference(robot, described)
     if why is not None:
         raise InputError(f"the {what} does not fit robot '{robot.name}': {why}", code="robot.mismatch")
+
+
+def joints_of_others(robot: RobotSpec, embodiments: Collection[str]) -> str:
+    """What a person should know who compares the joints of these arms; empty where they are one, or tools."""
+    if len(set(embodiments)) < 2 or not any(feature.kind == "joint" for feature in robot.proprio):
+        return ""
+    names = " and ".join(f"'{name}'" for name in sorted(set(embodiments)))
+    return (
+        f"Joints of different arms are compared ({names}): the same angles are other poses there. Describe "
+        "each in tool space, by recap init with --model FILE --tip NAME."
+    )
 
 
 def check_retriever(policy: TrainedPolicy, retriever: Retriever) -> None:

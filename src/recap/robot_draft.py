@@ -36,6 +36,7 @@ NUMBERED = re.compile(r"(motor|joint|state|action|dim|value)?s?[._-]?\d+")
 QUATERNIONS = {"qx qy qz qw": "xyzw", "qw qx qy qz": "wxyz"}
 TURNS = (("roll", "pitch", "yaw"), ("rx", "ry", "rz"))
 SIDES = ("left", "right")
+OPENINGS = (0.0, 1.0), (0.0, 100.0)  # usual ranges of a gripper
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,23 @@ def draft(data: Data, model: Path | None = None, tips: Sequence[str] = (), out: 
         raise InputError("--tip is of a model: give --model FILE too")
     elif any(f.kind == "joint" for f in proprio):
         unsure.append("no model: the description is in joints, which serves pools of the same robot alone")
+    for feature in made.robot.action:
+        if feature.kind == "gripper" and feature.limits not in OPENINGS:
+            low, high = feature.limits or (0.0, 1.0)
+            unsure.append(f"'{feature.name}' never left {low:g} to {high:g}: set its limits to all it can do")
+    unsure += _not_used(data)
     return _with_limits(made, episodes)
+
+
+def _not_used(data: Data) -> Iterator[str]:
+    """Of numbers that are measured beside the state."""
+    report = data.source.describe()
+    used = {key for field in report.fields for key in field.keys}
+    for key in report.keys:
+        spare = key.name.startswith("observation.") and key.dtype.startswith("float") and len(key.shape) == 2
+        if spare and key.name not in used:
+            both = f"{data.source.plan.numbers['proprio'].text}+{key.name}"
+            yield f"'{key.name}' is not used: --map proprio={both} adds it, here and at the import"
 
 
 def _features(data: Data, field: str, values: F64, unsure: list[str]) -> Iterator[Feature]:
@@ -135,6 +152,7 @@ def _features(data: Data, field: str, values: F64, unsure: list[str]) -> Iterato
         return
     unit = _unit(values[:, [i for i, name in enumerate(names) if _is_joint(name)]], unsure)
     at, tool = 0, "tool"
+    unknown: list[str] = []
     while at < len(names):
         name, low, three = names[at], names[at].lower(), tuple(ends[at : at + 3])
         if order := QUATERNIONS.get(" ".join(ends[at : at + 4])):
@@ -160,9 +178,11 @@ def _features(data: Data, field: str, values: F64, unsure: list[str]) -> Iterato
             elif _is_joint(name):
                 yield Feature(name, "joint", unit=unit)
             else:
-                unsure.append(f"'{name}' is of no known kind: it is taken as a scalar")
+                unknown.append(f"'{name}'")
                 yield Feature(name or f"{what}_{at}", "scalar")
             at += 1
+    if unknown:
+        unsure.append(f"of no known kind, taken as scalars: {', '.join(unknown)}")
 
 
 def _distinct(features: Iterable[Feature]) -> tuple[Feature, ...]:
@@ -226,9 +246,9 @@ def _is_joint(name: str) -> bool:
 
 def _opening(values: F64) -> tuple[float, float]:
     low, high = float(values.min()), float(values.max())
-    for most in (1.0, 100.0):
+    for closed, most in OPENINGS:
         if -0.05 * most <= low and 0.3 * most < high <= 1.05 * most:
-            return 0.0, most
+            return closed, most
     return _round(low), _round(max(high, low + 1e-3))
 
 

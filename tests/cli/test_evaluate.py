@@ -89,7 +89,8 @@ def test_errors_of_the_agent_are_exit_code_1(
     [
         (["exprt"], "unknown agent 'exprt': did you mean 'expert'?"),
         (["exprt", *BOARD], "unknown agent 'exprt': did you mean 'expert'?"),
-        (["expert"], "no env is given: say where, --env with one of dualarm"),
+        (["expert"], "--env package.module:factory is your own, --env NAME one of dualarm"),
+        (["expert"], "--offline --target DATA compares with demonstrations"),
         (["hold", *BOARD, "--env.pusher", "tri"], "unknown pusher 'tri': did you mean 'triangle'?"),
         (["hold", *BOARD, "--env.block=teee"], "unknown block 'teee': did you mean 'tee'?"),
         (["hold", *BOARD, "--env.pushr", "disc"], "'pushr': did you mean 'pusher'?"),

@@ -45,7 +45,9 @@ def test_a_dry_run_shows_both_sides(source: Path) -> None:
     assert "3 episodes of 20 to 20 frames, 60 in all, at 10 fps" in out
     assert "first task: 'push the T, gently'" in out
     assert "Findings: none" in out
-    assert "Next: recap pool add" in out
+    same = f"{source} --map 'task=push the T, gently, image:top=obs/image' --fps 10"
+    assert f"Next: recap init {same} --out robot.yaml" in out
+    assert f"recap pool add POOL {same} adds these" in out
 
 
 def test_findings_and_the_exit_code(source: Path) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from lerobot_files import write_older
@@ -327,6 +329,44 @@ def test_two_fingers_of_one_gripper(tmp_path: Path) -> None:
     assert [name for name, *_ in features(tmp_path / "robot.yaml")][6:] == ["gripper", "gripper_2"]
 
 
+def test_what_was_not_seen_or_is_not_read_is_said(tmp_path: Path) -> None:
+    states = walk(1).proprio.copy()
+    states[:, 6] = np.linspace(0.02, 0.08, len(states))
+    data = write(tmp_path / "arm", [with_states(states)], motors())
+    path = data / "data/chunk-000/file-000.parquet"
+    table = pq.read_table(path)
+    speeds = pa.array(states[:, :2].tolist(), pa.list_(pa.float32(), 2))
+    pq.write_table(table.append_column("observation.velocity", speeds), path)
+    info = json.loads((data / "meta/info.json").read_text("utf-8"))
+    names = [["pan.vel", "lift.vel"]]
+    info["features"]["observation.velocity"] = {"dtype": "float32", "shape": [2], "names": names}
+    (data / "meta/info.json").write_text(json.dumps(info), "utf-8")
+    said = call(data, "--out", tmp_path / "robot.yaml")
+    assert "Unsure: 'gripper' never left 0.02 to 0.08: set its limits to all it can do" in said
+    wanted = "proprio=observation.state+observation.velocity"
+    assert f"Unsure: 'observation.velocity' is not used: --map {wanted} adds it" in said
+    said = call(data, "--map", wanted, "--out", tmp_path / "both.yaml")
+    assert "is not used" not in said
+    assert "of no known kind, taken as scalars: 'pan.vel', 'lift.vel'" in said
+    assert len(features(tmp_path / "both.yaml")) == 9
+
+
+def test_joints_of_another_arm_are_added_with_a_warning(tmp_path: Path) -> None:
+    own = write(tmp_path / "own", [walk(1), walk(2)], motors())
+    other = write(tmp_path / "other", [walk(3, embodiment="longer")], motors())
+    call(own, "--out", tmp_path / "robot.yaml")
+    warned = []
+    for words in (
+        ["create", tmp_path / "pool", "--robot", tmp_path / "robot.yaml"],
+        ["add", tmp_path / "pool", own],
+        ["add", tmp_path / "pool", other],
+    ):
+        found = CliRunner().invoke(pool_group, [*map(str, words)])
+        assert found.exit_code == 0, found.output
+        warned.append("Joints of different arms are compared ('arm' and 'longer')" in found.stderr)
+    assert warned == [False, False, True]
+
+
 def test_tool_poses_without_names_are_no_quaternions(tmp_path: Path) -> None:
     """Nearly upright: four of its numbers are nearly a unit quaternion."""
     states = JointSpace(arm()).episode(walk(1)).proprio
@@ -372,3 +412,21 @@ def test_the_check_says_where_joints_of_different_arms_are_compared(tmp_path: Pa
     assert "Joints of different arms" not in checked(same)
     renamed = write(tmp_path / "renamed", [walk(3)], [f"{name}.pos" for name in ALOHA])
     assert "Joints of different arms are compared" in checked(renamed)
+
+
+def test_a_pool_holds_the_description_and_no_path_of_the_machine(tmp_path: Path) -> None:
+    here, moved = tmp_path / "here", tmp_path / "moved"
+    here.mkdir()
+    shutil.copy(EXAMPLES / "arm.urdf", here)
+    data = write(here / "data", [walk(seed) for seed in range(3)], ARM)
+    words = [data, "--model", here / "arm.urdf", "--tip", "tool", "--out", here / "robot.yaml"]
+    assert CliRunner().invoke(init, [*map(str, words)]).exit_code == 0
+    described = load_robot(here / "robot.yaml")
+    for words in (["create", here / "pool", "--robot", here / "robot.yaml"], ["add", here / "pool", data]):
+        found = CliRunner().invoke(pool_group, [*map(str, words)])
+        assert found.exit_code == 0, found.output
+    for file in (here / "pool").rglob("*"):
+        assert file.is_dir() or str(tmp_path).encode() not in file.read_bytes(), file
+    shutil.copytree(here / "pool", moved)
+    shutil.rmtree(here)
+    assert Pool.open(str(moved)).view().robot == described, "with its model"

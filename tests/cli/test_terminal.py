@@ -55,15 +55,34 @@ def test_what_was_done_before_does_not_count_as_speed(
         at(clock, report, 5, 10)
         at(clock, report, 10, 15)
     assert capsys.readouterr().err.splitlines() == [
-        "episodes: 10 of 20, 0.0 a second",
+        "episodes: 10 of 20",
         "episodes: 15 of 20, 0.5 a second, 10 s left",
     ]
+
+
+def test_what_takes_hours_is_told_of_in_few_lines_and_large_units(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with terminal.progress_bar("demonstrations") as report:
+        for seconds in range(0, 36_001, 5):
+            at(clock, report, seconds, seconds // 50, 1440)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) < 150
+    assert lines[0] == "demonstrations: 0 of 1440"
+    assert all(line.endswith(" h left") and " s each, " in line for line in lines[60:])
+    clock.now = 100.0
+    with terminal.progress_bar("rows") as report:
+        for seconds, done in ((0, 0), (10, 10)):
+            at(clock, report, seconds, done, 610)
+    assert capsys.readouterr().err.endswith(", 10 min left\n")
 
 
 def test_what_ends_soon_says_nothing(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with terminal.progress_bar("episodes") as report:
         at(clock, report, 1, 20)
-    assert capsys.readouterr() == ("", "")
+    with terminal.progress_bar("films") as report:
+        at(clock, report, 9, 1, 1)
+    assert capsys.readouterr() == ("", ""), "its result follows"
 
 
 def test_each_stage_of_a_training_has_its_own_estimate(
@@ -71,14 +90,16 @@ def test_each_stage_of_a_training_has_its_own_estimate(
 ) -> None:
     with _bars(True) as report:
         assert report is not None
+        report("moments", 0, 0, "")
         for seconds, what, done in ((0, "moments", 0), (6, "moments", 6), (50, "iterations", 0)):
             clock.now = 100.0 + seconds
-            report(what, done, 20)
+            report(what, done, 20, "")
         clock.now = 155.0
-        report("iterations", 10, 20)
+        report("iterations", 10, 20, "loss action 0.5")
     assert capsys.readouterr().err.splitlines() == [
+        "moments …",
         "moments: 6 of 20, 1.0 a second, 14 s left",
-        "iterations: 10 of 20, 2.0 a second, 5 s left",
+        "iterations: 10 of 20, 2.0 a second, 5 s left, loss action 0.5",
     ]
     with _bars(False) as report:
         assert report is None, "only the main process shows anything"
@@ -90,7 +111,7 @@ def test_on_a_terminal_there_is_a_bar(
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     with terminal.progress_bar("episodes") as report:
         report(3, 20)
-        report(20, 20)
+        report(20, 20, "loss 0.5")
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "a second" not in captured.err

@@ -21,7 +21,16 @@ from toy_policy import write_demonstrations
 
 SMALL = ("policy.inputs=S", "batch_size=4", "validate_every=1")
 # A slow machine says how far it is.
-STAGES = ("moments: ", "pictures: ", "autoencoder: ", "encoding: ", "iterations: ")
+STAGES = (
+    "reading",
+    "retrieval pairs",
+    "moments",
+    "pictures",
+    "autoencoder",
+    "encoding",
+    "iterations",
+    "first",
+)
 
 
 @pytest.fixture(scope="module")
@@ -363,8 +372,10 @@ def test_a_robot_of_ones_own_is_trained_for(
     code, out, err = call(capsys, *arguments, "--out", tmp_path / "run")
     assert (code, said(err)) == (0, ["Training one-arm-debug: 1 iterations; loading demonstrations …"])
     assert from_pretrained(tmp_path / "run/best").config.image.cameras == ("front", "wrist")
-    following = f"--env YOUR_ENV --pool {pool}"
+    best = tmp_path / "run/best"
+    following = f"Next: recap eval {best} --offline --target {target} --pool {pool}, or with --env "
     assert following in out, "it is no recipe of an env, though one has its name"
+    assert f"recap serve {best} --pool {pool}" in out
 
 
 def test_a_retrieval_is_chosen_by_name_and_brings_its_frame(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import sys
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from episodes import observation_of
 from recap.assembly import AgentConfig
 from recap.body import Body, Feature
 from recap.cli import main
+from recap.cli.offline import _tables
 from recap.errors import InputError
 from recap.evaluation.agents import Trial
 from recap.evaluation.offline import (
@@ -308,13 +311,62 @@ def test_the_command_writes_json_and_compares_policies_on_the_same_demonstration
     policies = f"{folder / 'state'},{folder / 'alone'}"
     assert call("eval", policies, "--offline", *data, "--out", tmp_path / "out", "--record", "0") == 0
     told = capsys.readouterr().out
-    assert "policy" in told
-    assert "mean action" in told
+    for label in ("policy: the chunk that would be sent", "replay: what was retrieved, without the network"):
+        (row, _) = (line for line in told.splitlines() if line.startswith(label))
+        assert "…" not in row
+        assert row.endswith("]"), "its interval is there as a whole"
+    assert "Lower is better" in told
+    assert f"Next: recap serve {folder / 'state'} --pool {folder / 'pool.safetensors'}" in told
     written = json.loads((tmp_path / "out" / "offline.json").read_text("utf-8"))
     assert [result["numbers"] for result in written["results"]] == [[4, 5], [4, 5]]
     one = ("eval", folder / "state", "--offline", *data, "--episodes", "0:2", "--record", "0", "--json")
     assert call(*one, "--out", tmp_path / "one") == 0
     assert json.loads(capsys.readouterr().out)["results"][0]["numbers"] == [0, 1]
+
+
+def test_many_features_are_read_whole_and_the_difference_is_said_in_words() -> None:
+    features = {f"joint_{i}": (0.1 * i, 0.0, 1.0) for i in range(16)}
+    found = Offline(
+        policy="mine",
+        target="data",
+        pool="pool",
+        retrieval="world",
+        numbers=(0,),
+        episodes=("a",),
+        n_moments=9,
+        chunk_size=8,
+        every=8,
+        units=dict.fromkeys(features, "rad"),
+        errors={POLICY: (0.5, 0.4, 0.6), REPLAYED: (0.25, 0.2, 0.3), HOLD: (0.4, 0.3, 0.5)},
+        features={POLICY: features, REPLAYED: features, HOLD: features},
+        difference=(0.25, 0.2, 0.3),
+        same_task=(0.75, 0.5, 1.0),
+        phase_error=None,
+        confidence=(),
+        descriptors=None,
+        notes=(),
+    )
+
+    def shown(result: Offline) -> str:
+        console = Console(width=80, file=io.StringIO(), highlight=False)
+        console.print(_tables(result))
+        assert isinstance(console.file, io.StringIO)
+        return " ".join(console.file.getvalue().split())
+
+    told = shown(found)
+    assert "…" not in told
+    assert "joint_15, rad 1.5 1.5 1.5" in told
+    assert "the network hurts: replay is nearer" in told
+    assert "Holding still is as near as the policy" in told
+    assert "Matches of the right task: 75% [50%, 100%]" in told
+    better = shown(
+        replace(found, errors={**found.errors, POLICY: (0.1, 0, 1)}, difference=(-0.1, -0.2, -0.05))
+    )
+    assert "the network helps" in better
+    assert "Holding still" not in better
+    assert "may be chance" in shown(replace(found, difference=(0.0, -0.1, 0.1)))
+    alone = replace(found, errors={REPLAYED: (0.2, 0, 1), HOLD: (0.1, 0, 1)}, difference=None)
+    assert "as near as the policy" not in shown(alone), "there is none"
 
 
 @pytest.mark.parametrize(

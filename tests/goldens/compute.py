@@ -589,7 +589,7 @@ def short_training(work: Path) -> Golden:
         "dualarm": arms_training(*steps),
     }
 
-    def stop(what: str, done: int, total: int) -> None:
+    def stop(what: str, done: int, total: int, note: str) -> None:
         if (what, done) == ("iterations", 10):
             raise KeyboardInterrupt
 

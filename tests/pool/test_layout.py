@@ -48,7 +48,7 @@ class Described(MemoryView):
         ({"actions": np.zeros((12, 7), np.float32)}, "actions of 7 numbers a step, not 2 (position 2)"),
         ({"proprio": np.zeros((12, 3), np.float32)}, "proprioception of 3 numbers a step, not 2 (pos"),
         ({"actions": np.zeros(12, np.float32)}, "actions of shape ()"),
-        ({"cameras": ("side",)}, "camera 'top' is missing"),
+        ({"cameras": ("side",)}, "camera 'top' is missing, it has side; --map image:top=KEY"),
         ({"cameras": ()}, "camera 'top' is missing"),
         ({"objects": {}}, "object 'block' is missing"),
     ],

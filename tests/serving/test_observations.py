@@ -69,7 +69,7 @@ def test_the_usual_keys_become_an_observation() -> None:
         ({"observation/image": np.zeros((3, 96, 96), np.uint8)}, "height, width, 3"),
         ({"observation/image": np.zeros((96, 96, 3), np.float32)}, "uint8"),
         ({"observation/image": np.zeros((8, 8, 3), np.uint8)}, "16 to 4096"),
-        ({"observation/images/side": IMAGE}, "no camera of robot 'pusht': it has top"),
+        ({"observation/images/side": IMAGE}, "no camera of robot 'pusht', which has top"),
         ({"observation/objects/lid": np.zeros(3)}, "not known to this robot"),
         ({"observation/image": "picture"}, "uint8"),
         ({"prompt": 5}, "no text"),
@@ -84,6 +84,15 @@ def test_the_usual_keys_become_an_observation() -> None:
 def test_what_is_wrong_is_named(change: dict[str, Any], words: str) -> None:
     with pytest.raises(WireError, match=words):
         read_observation({**GOOD, **change}, SEES, 0.0)
+
+
+def test_a_state_of_several_features_is_all_of_them_in_their_order() -> None:
+    features = (Feature("joint", "joint", 1), Feature("speed", "scalar", 2), Feature("gripper", "gripper"))
+    look = Look(replace(ARM, proprio=features), Requires(), False, "")
+    seen = read_observation({"observation/state": np.arange(4.0)}, look, 0.0)
+    assert seen.proprio.tolist() == [0, 1, 2, 3]
+    with pytest.raises(WireError, match=r"array of 4 numbers: joint, speed \(2\), gripper$"):
+        read_observation({"observation/state": np.zeros(1), "observation/speed": np.zeros(2)}, look, 0.0)
 
 
 def test_what_is_missing_is_named() -> None:
@@ -112,8 +121,11 @@ def test_cameras_of_any_size_by_name_and_by_openpis_names() -> None:
         assert {name: image.shape[:2] for name, image in seen.images.items()} == sizes
         assert all(seen.images[name] is films[name] for name in sizes)
     assert set(read_observation({**state, **openpi}, look, 0.0).images) == {"front", "left_wrist"}
-    with pytest.raises(WireError, match="no 'observation/images/left_wrist'"):
+    with pytest.raises(WireError, match=r"no 'observation/images/left_wrist': .*'observation/image'$"):
         read_observation({**state, "observation/image": films["front"]}, look, 0.0)
+    misnamed = {**state, "observation/image": films["front"], "observation/image/left_wrist": films["side"]}
+    with pytest.raises(WireError, match=r"pictures are 'observation/image', 'observation/image/left_wrist'$"):
+        read_observation(misnamed, look, 0.0)
     assert [look.key_of(name) for name in sizes] == [
         "observation/image",
         "observation/images/left_wrist",

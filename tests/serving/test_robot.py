@@ -368,6 +368,14 @@ def test_a_robot_in_another_space_than_the_actions_is_refused_before_it_moves() 
     assert robot.closed == 1
 
 
+def test_an_observation_without_a_state_is_refused_by_what_it_has() -> None:
+    robot = Recorder()
+    robot.observe = lambda: {"observation.state": np.zeros(2)}  # type: ignore[method-assign]
+    with pytest.raises(InputError, match=r"no 'observation/state', only 'observation\.state': give 2"):
+        driven(Scripted(onward), robot)
+    assert robot.acted == []
+
+
 def test_a_server_that_does_not_say_enough_is_refused() -> None:
     policy = Scripted(onward)
     del policy.metadata["max_steps"]

@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from recap.body import Feature, arm_features
 from recap.cli.check import check as command
 from recap.errors import DatasetError, InputError
 from recap.pool.memory import MemoryPool
 from recap.pool.opening import open_demonstrations
 from recap.pool.packed import write_packed
+from recap.pool.store import Pool
 from recap.pool.view import PoolView
+from recap.robot import CameraSpec, ObjectSpec, RobotSpec, difference, load_robot
+from recap.suites import suites
 from recap.training.check import Check, _verdict, check_pool, choose_retrieval
 from recap.training.residuals import HorizonRow
 from recap.types import Episode
@@ -267,6 +271,50 @@ def test_the_next_command_is_one_for_this_robot(tmp_path: Path) -> None:
     )
     wanted = "recap train pusht-small --target pusht-triangle --pool pusht-9x100 --set policy.chunk_size=8"
     assert known.splitlines()[-1].endswith(wanted)
+
+
+def test_a_robot_that_a_suite_has_too_is_trained_for_by_its_own_description(tmp_path: Path) -> None:
+    tool = arm_features("tool")
+    robot = RobotSpec("arm", 10.0, tool, tool, cameras={"top": CameraSpec((16, 16))})
+    recipes = [config for suite in suites().values() for config in suite.training_presets().values()]
+    assert any(difference(config.policy.robot, robot) is None for config in recipes)
+    still = np.tile(np.array([1, 0, 0, 0, 1, 0, 1], np.float32), (N_STEPS, 1))
+    for name in ("target", "pool"):
+        seeds = [(i + (name == "pool")) % 6 for i in range(6)]  # the pair shows another way, one the same
+        seen = [(walk(f"{name}{i}", k), pictured("", k).images) for i, k in enumerate(seeds)]
+        episodes = [
+            replace(
+                e,
+                proprio=np.hstack([e.proprio, still]),
+                actions=np.hstack([e.actions, still]),
+                images=images,
+            )
+            for e, images in seen
+        ]
+        Pool.create(str(tmp_path / name), robot=robot).add(episodes)
+    words = [str(tmp_path / "target"), str(tmp_path / "pool"), "--horizons", "4", "--pair-by", "order"]
+    told = CliRunner().invoke(command, words, standalone_mode=False).output.splitlines()[-1]
+    own = tmp_path / "target/robot.json"
+    assert told.startswith(f"Next: recap train {own} --size small --target {words[0]} --pool {words[1]} ")
+    assert told.endswith(" --pair-by order")
+    assert load_robot(own) == robot
+
+
+def test_joints_of_two_arms_are_named_and_the_next_command_leaves_joints(tmp_path: Path) -> None:
+    joints = tuple(Feature(name, "joint", unit="rad") for name in ("pan", "lift", "bend"))
+    robot = RobotSpec("arm", 10.0, joints, joints, objects={"cup": ObjectSpec("box")})
+    places = [str(tmp_path / name) for name in ("target", "pool", "same")]
+    for place, embodiment in zip(places, ("arm", "longer", "arm"), strict=True):
+        episodes = [walk(f"{Path(place).name}{i}", i) for i in range(4)]
+        Pool.create(place, robot=robot).add([replace(e, embodiment=embodiment) for e in episodes])
+    told = [
+        CliRunner().invoke(command, [places[0], other, "--horizons", "4"], standalone_mode=False).output
+        for other in places[1:]
+    ]
+    assert "Joints of different arms are compared ('arm' and 'longer')" in told[0]
+    assert told[0].splitlines()[-1].startswith("Next: recap init DATASET --model FILE --tip NAME")
+    assert "different arms" not in told[1]
+    assert "recap init" not in told[1].splitlines()[-1]
 
 
 def test_a_suite_says_how_its_own_data_are_retrieved() -> None:

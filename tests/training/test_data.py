@@ -11,8 +11,9 @@ import pytest
 from recap.body import Feature
 from recap.errors import InputError
 from recap.policies.layout import build_layout
-from recap.pool.memory import MemoryView
+from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.opening import open_pool
+from recap.pool.packed import write_packed
 from recap.retrieval.presets import find_retrieval
 from recap.robot import CameraSpec, RobotSpec
 from recap.training.config import TrainConfig
@@ -231,6 +232,33 @@ def test_a_block_whose_mirror_image_is_another_is_not_mirrored_without_a_chunk(c
     build_data(shown, pool, configure("policy.inputs=S", "augment.mirror=true"))  # corrects a mirrored chunk
 
 
+def test_a_pool_of_another_arm_in_joints_is_told_of(tmp_path: Path) -> None:
+    joints = tuple(Feature(name, "joint", unit="rad") for name in ("pan", "lift"))
+    robot = RobotSpec("arm", 10.0, joints, joints, cameras={"top": CameraSpec((32, 32))})
+    places = []
+    for name, embodiment in (("target", "arm"), ("same", "arm"), ("other", "longer")):
+        episodes = [
+            replace(
+                e,
+                id=f"{name}/{e.id}",
+                embodiment=embodiment,
+                images={"top": [np.zeros((32, 32, 3), np.uint8)] * len(e)},
+                objects={},
+                goal=None,
+            )
+            for e in demonstrations("disc", range(4))
+        ]
+        write_packed(MemoryPool(episodes).view(), tmp_path / f"{name}.safetensors")
+        places.append(str(tmp_path / f"{name}.safetensors"))
+    config = preset("debug", ["policy.inputs=I"], robot=robot)
+    told: list[str] = []
+    for pool in places[1:]:
+        load_data(replace(config, target=places[0], pool=pool), tell=told.append)
+    (line,) = told
+    assert line.startswith("warning: Joints of different arms are compared ('arm' and 'longer')")
+    assert "recap init with --model FILE" in line
+
+
 def test_what_cannot_be_learned_from_is_refused(configure: Configure) -> None:
     config = configure("policy.inputs=S")
     pool = demonstrations("disc", range(4))
@@ -242,6 +270,9 @@ def test_what_cannot_be_learned_from_is_refused(configure: Configure) -> None:
     unseen = [drawn(e) for e in demonstrations("triangle", range(4))]
     with pytest.raises(InputError, match=r"pool .* has no camera 'top'"):
         build_data(unseen, pool, configure())
+    with pytest.raises(InputError, match=r"it has none; correct the name .* --map image:top=KEY") as caught:
+        build_data(unseen, pool, configure())
+    assert caught.value.code == "robot.camera"
     with pytest.raises(InputError, match=r"policy\.canonical=false"):
         build_data(pool, pool, configure("policy.inputs=S", "policy.retrieval_name=pusht-world"))
     with pytest.raises(InputError, match="has 3-D action, robot 'pusht' 2-D"):

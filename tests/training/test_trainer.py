@@ -55,6 +55,7 @@ def test_a_run_of_images_and_state_leaves_all_its_files(
     configure: Configure, data: TrainingData, tmp_path: Path
 ) -> None:
     told: list[tuple[str, int, int]] = []
+    notes: list[str] = []
     tried: list[int] = []
 
     def roll_out(iteration: int, policy: object) -> dict[str, float]:
@@ -66,7 +67,7 @@ def test_a_run_of_images_and_state_leaves_all_its_files(
         configure("n_iterations=4", "validate_every=2", "accumulate=2"),
         out,
         data,
-        progress=lambda *step: told.append(step),
+        progress=lambda what, done, total, note: [told.append((what, done, total)), notes.append(note)][0],
         rollout=roll_out,
         rollout_every=2,
     )
@@ -89,6 +90,8 @@ def test_a_run_of_images_and_state_leaves_all_its_files(
     assert rows(out, "rollout")[0]["rollout"] == {"success_0.85": 0.5}
     assert ("autoencoder", 4, 4) in told
     assert told[-1] == ("iterations", 4, 4)
+    losses = {row.split()[0] for row in notes[-1].removeprefix("loss ").split(", ")}
+    assert {"action", "held-out"} < losses, notes[-1]
     facts = json.loads((out / "run.json").read_text("utf-8"))
     assert facts["demonstrations"] == "4 of the target, 2 held out, 6 of the pool"
     assert facts["moments"] == 48
@@ -103,7 +106,7 @@ def test_a_run_of_images_and_state_leaves_all_its_files(
 def test_a_run_that_was_stopped_goes_on_bit_by_bit(
     configure: Configure, state_data: TrainingData, straight: Path, tmp_path: Path
 ) -> None:
-    def stop_at_3(what: str, done: int, total: int) -> None:
+    def stop_at_3(what: str, done: int, total: int, note: str) -> None:
         if (what, done) == ("iterations", 3):
             raise KeyboardInterrupt
 
@@ -156,7 +159,7 @@ def test_signals_while_it_saves_wait_for_the_whole_state(
         os.kill(os.getpid(), signal.SIGTERM)
         save(*arguments, **options)
 
-    def stop_at_1(what: str, done: int, total: int) -> None:
+    def stop_at_1(what: str, done: int, total: int, note: str) -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
 
     monkeypatch.setattr(trainer, "save_state", pressed)

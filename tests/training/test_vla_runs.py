@@ -90,7 +90,7 @@ def test_a_run_with_the_time_step_in_its_norms_learns(
 def test_a_run_that_was_stopped_goes_on_bit_by_bit(
     straight: Path, make: Make, pixels: TrainingData, tmp_path: Path
 ) -> None:
-    def stop_at_2(what: str, done: int, total: int) -> None:
+    def stop_at_2(what: str, done: int, total: int, note: str) -> None:
         if (what, done) == ("iterations", 2):
             raise KeyboardInterrupt
 

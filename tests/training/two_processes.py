@@ -48,7 +48,7 @@ def roll_out(iteration: int, policy: TrainedPolicy) -> dict[str, float]:
     return {"fingerprint": int(policy.fingerprint, 16)}
 
 
-def press_ctrl_c(what: str, done: int, total: int) -> None:
+def press_ctrl_c(what: str, done: int, total: int, note: str) -> None:
     """On one process alone, as torchrun passes it on to one before the other."""
     if (what, done, RANK) == ("iterations", 3, 1):
         os.kill(os.getpid(), signal.SIGINT)

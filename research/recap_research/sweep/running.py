@@ -154,11 +154,11 @@ def _train(sweep: Sweep, run: Run, deadline: float, log: Log, device: str | None
         return False
     last = time.monotonic()
 
-    def tell(what: str, done: int, total: int) -> None:
+    def tell(what: str, done: int, total: int, note: str) -> None:
         nonlocal last
         if time.monotonic() - last > LINE_S or done == total:
             last = time.monotonic()
-            log(run.name, what, done, "of", total)
+            log(run.name, what, done, "of", total, note)
 
     seconds = deadline - time.time() - SAVE_S
     outcome = train(run.config, _folder(sweep, run), progress=tell, max_seconds=seconds, device=device)

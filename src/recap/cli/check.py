@@ -9,7 +9,7 @@ import click
 from recap.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -69,7 +69,7 @@ def check(
     import shlex
 
     from recap.cli.importing import parse_mapping
-    from recap.cli.terminal import show
+    from recap.cli.terminal import progress_bar, say, show
     from recap.features.estimators import prepared
     from recap.pool.opening import open_demonstrations
     from recap.robot import load_robot
@@ -77,15 +77,18 @@ def check(
 
     mapping = parse_mapping(maps)
     robot = None if robot_file is None else load_robot(robot_file)
+    say(f"Reading {target} and {pool} …")
     views = [open_demonstrations(place, mapping, prepared(robot), pair_by) for place in (target, pool)]
-    found = check_pool(
-        *views,
-        names=(target, pool),
-        robot=robot,
-        retrieval=retrieval,
-        horizons=_numbers(horizons),
-        n_moments=moments,
-    )
+    with progress_bar("retrieval for demonstrations") as progress:
+        found = check_pool(
+            *views,
+            names=(target, pool),
+            robot=robot,
+            retrieval=retrieval,
+            horizons=_numbers(horizons),
+            n_moments=moments,
+            progress=progress,
+        )
     failed = found.verdict.startswith(FAILS)
     if as_json:
         words = ["recap", "check", target, pool, "--horizons", horizons, "--moments", str(moments)]
@@ -102,11 +105,12 @@ def check(
     click.echo(f"Moments are compared by: {', '.join(found.compared)}.")
     if not any(name.startswith(("object", "image", "tools")) for name in found.compared):
         click.echo("Nothing says where things are: expect little, or add poses or a camera that both have.")
-    if _in_joints_of_two_arms((target, pool), views, robot, mapping):
-        click.echo(
-            "Joints of different arms are compared: the same angles are other poses there. Describe both in "
-            f"tool space, by `recap init {target} --pool {pool} --model FILE --tip NAME`."
-        )
+    lacking = [] if robot is None else sorted(set(robot.cameras) - set(_cameras(views)))
+    if lacking:
+        click.echo(f"Not compared: camera '{lacking[0]}', for {' and '.join(_lacking(views, lacking[0]))}.")
+    others = _joints_of_two_arms((target, pool), views, robot, mapping)
+    if others:
+        click.echo(others)
     show(_table(found))
     best = found.best
     click.echo(
@@ -126,37 +130,66 @@ def check(
             f"At lengths {', '.join(poor)} it is no nearer than holding still: more demonstrations help."
         )
     if not found.n_paired:
-        click.echo("Nothing is paired: no scene is on both sides, so 'as paired' says what 'corrected' says.")
+        click.echo(
+            "Nothing is paired: no scene is on both sides, so 'as paired' says what 'corrected' says. Where "
+            "demonstrations belong together, --pair-by order, column:NAME or FILE.csv says which."
+        )
     _list_pairs(found, worst)
     click.echo(f"({found.wall_s:.1f} s)")
-    click.echo(f"Next: {_next_step(views[0], found, robot_file, retrieval)}")
+    if others:
+        are_data = not any(getattr(view, "robot", None) for view in views)
+        init = f"recap init {target} --pool {pool}" if are_data else "recap init DATASET"
+        each = ", which says how to go on" if are_data else ", for the dataset of each, and import them anew"
+        click.echo(f"Next: {init} --model FILE --tip NAME --out robot.yaml{each}")
+    else:
+        click.echo(f"Next: {_next_step(views[0], found, robot_file, retrieval, pair_by)}")
     return int(failed)
 
 
-def _in_joints_of_two_arms(
+def _cameras(views: Sequence[PoolView]) -> set[str]:
+    """That all have."""
+    return set.intersection(*(set(view.episode(view.episode_ids[0]).images) for view in views))
+
+
+def _lacking(views: Sequence[PoolView], camera: str) -> Iterator[str]:
+    """Who does not have that camera, and what they have instead."""
+    for what, view in zip(("target", "pool"), views, strict=True):
+        cameras = view.episode(view.episode_ids[0]).images
+        if camera not in cameras:
+            yield f"the {what} has {', '.join(cameras) or 'none'}"
+
+
+def _joints_of_two_arms(
     places: Sequence[str], views: Sequence[PoolView], robot: RobotSpec | None, mapping: Mapping[str, str]
-) -> bool:
-    """Whether both are in joints, of different arms; datasets are known by the names of their numbers."""
+) -> str:
+    """What is to be said of joints of different arms; datasets are known by the names of their numbers."""
     from pathlib import Path
 
+    from recap.compatible import joints_of_others
     from recap.errors import RecapError
     from recap.pool.importers import open_source
     from recap.robot_draft import draft, read_data
     from recap.robot_draft_text import is_other
 
-    first, shown = (view.episode(view.episode_ids[0]) for view in views)
-    other, robot = first.embodiment != shown.embodiment, robot or getattr(views[0], "robot", None)
+    names = [view.episode(view.episode_ids[0]).embodiment for view in views]
+    robot = robot or next(filter(None, (getattr(view, "robot", None) for view in views)), None)
     if robot is None:
         try:
             sides = [read_data(open_source(Path(place), mapping=mapping)) for place in places]
-            other, robot = is_other(*sides), draft(sides[0]).robot
+            robot = draft(sides[0]).robot
         except (RecapError, OSError):  # no datasets: standard pools and snapshots
-            return False
-    return other and any(feature.kind == "joint" for feature in robot.proprio)
+            return ""
+        if len(set(names)) < 2 and is_other(*sides):
+            names = list(places)
+    return joints_of_others(robot, names)
 
 
-def _next_step(target: PoolView, found: Check, robot_file: str | None, retrieval: str | None) -> str:
+def _next_step(
+    target: PoolView, found: Check, robot_file: str | None, retrieval: str | None, pair_by: str
+) -> str:
     """What to do with these data: look at a match, or train, by a suite's recipe where one fits the robot."""
+    from pathlib import Path
+
     from recap.robot import load_robot
     from recap.training.check import HOLDS, robot_of
     from recap.training.presets import preset
@@ -172,11 +205,15 @@ def _next_step(target: PoolView, found: Check, robot_file: str | None, retrieval
     config = _recipe(robot, first)
     if config is None and not first.images and not first.objects:
         return "a camera or poses of objects, for a policy has to see more than the robot itself"
+    if robot_file is None and "://" not in found.target and getattr(target, "robot", None) is not None:
+        own = Path(found.target) / "robot.json"  # a pool's, which says all that a training needs
+        robot_file = str(own) if own.exists() else None
     name = f"{robot_file or 'robot.yaml'} --size small" if config is None else config.preset
     length = f"--set policy.chunk_size={found.chunk_size}"
     if found.chunk_size < (config or preset("small", robot=robot)).policy.n_action_steps:
         length += f" --set policy.n_action_steps={found.chunk_size}"
     length += "" if retrieval is None else f" --retrieval {retrieval}"
+    length += "" if pair_by == "scene" else f" --pair-by {pair_by}"
     train = f"recap train {name} --target {found.target} --pool {found.pool} {length}"
     if config is None and robot_file is None:
         return f"recap init {found.target} --pool {found.pool} --out robot.yaml, then {train}"
@@ -184,7 +221,7 @@ def _next_step(target: PoolView, found: Check, robot_file: str | None, retrieval
 
 
 def _recipe(robot: RobotSpec, first: Episode) -> TrainConfig | None:
-    """The recipe of a suite that fits robot and data, a small one where there is one."""
+    """The recipe of a suite that fits robot and data, cameras too, a small one where there is one."""
     from recap.retrieval.presets import find_retrieval
     from recap.robot import difference
     from recap.suites import suites
@@ -193,7 +230,8 @@ def _recipe(robot: RobotSpec, first: Episode) -> TrainConfig | None:
     for config in (config for suite in suites().values() for config in suite.training_presets().values()):
         describer, _ = find_retrieval(config.policy.retrieval_name, config.policy.robot)
         known = describer.requires.missing(first.objects, first.goal) is None
-        if known and difference(config.policy.robot, robot) is None:
+        alike = set(config.policy.robot.cameras) == set(first.images)
+        if known and alike and difference(config.policy.robot, robot) is None:
             fitting.append(config)
     small = (config for config in fitting if config.preset.endswith("-small"))
     return next(small, next(iter(fitting), None))

@@ -252,7 +252,10 @@ def _env_of(config: AgentConfig) -> str:
     suite = suite_of(config) if config.policy not in (EXPERT, HOLD) and ":" not in config.policy else None
     if suite is None:
         known = ", ".join(suites()) or "none is installed"
-        raise InputError(f"no env is given: say where, --env with one of {known}, or your own")
+        raise InputError(
+            f"no env is given: --env package.module:factory is your own, --env NAME one of {known}; without "
+            "any, --offline --target DATA compares with demonstrations"
+        )
     return suite.name
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -38,6 +39,13 @@ def parse_mapping(texts: Sequence[str]) -> dict[str, str]:
             raise InputError(f"'{field[:200]}' is mapped twice: give it once")
         mapping[field] = value
     return mapping
+
+
+def read_as(maps: Sequence[str], format_: str | None, fps: float | None) -> str:
+    """The options that say how a dataset is read, for the next command."""
+    words = [f" --map {shlex.quote(text)}" for text in maps]
+    words += [] if format_ is None else [f" --format {format_}"]
+    return "".join([*words, *([] if fps is None else [f" --fps {fps:g}"])])
 
 
 @click.command()
@@ -91,7 +99,9 @@ def inspect(
         click.echo("Next: fix the errors, in the source or with --map; an import would be refused")
         return 1
     click.echo("Findings: none" if not findings else "Warnings do not stop an import")
-    click.echo("Next: recap pool add, with the same options")
+    same = f"{source}{read_as(maps, format_, fps)}" + (" --skip-damaged" if opened.damage else "")
+    described = f"recap init {source}{read_as(maps, format_, fps)} --out robot.yaml describes the robot"
+    click.echo(f"Next: {described}; recap pool add POOL {same} adds these")
     return 0
 
 

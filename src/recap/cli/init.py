@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import click
@@ -48,7 +47,7 @@ def init(
     """
     from dataclasses import replace
 
-    from recap.cli.importing import parse_mapping
+    from recap.cli.importing import parse_mapping, read_as
     from recap.errors import InputError
     from recap.pool.importers import open_source
     from recap.retrieval.presets import find_retrieval
@@ -79,8 +78,7 @@ def init(
         click.echo(compared)
     for line in made.unsure:
         click.echo(f"Unsure: {line}")
-    mapped = "".join(f" --map {shlex.quote(text)}" for text in maps)  # and what else says how to read it
-    mapped += ("" if format_ is None else f" --format {format_}") + ("" if fps is None else f" --fps {fps:g}")
+    mapped = read_as(maps, format_, fps)
     steps = [f"recap pool create pools/{robot.name} --robot {out}"]
     steps.append(f"recap pool add pools/{robot.name} {dataset}{mapped}")
     other = None if pool is None else read_data(open_source(pool, format=format_, mapping=mapping, fps=fps))

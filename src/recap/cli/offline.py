@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,18 +18,28 @@ if TYPE_CHECKING:
     from recap.evaluation.offline import Offline
 
 INFO = "offline.json"
-RANKS = {
-    "task_rank": "rank of the task",
-    "scene_rank": "rank of the scene",
-    "path_error": "path error",
-    "phase_error": "phase error",
+ACTS = {  # method -> what it does
+    "policy": "the chunk that would be sent",
+    "replay": "what was retrieved, without the network",
+    "no retrieval": "the network, with nothing retrieved",
+    "hold": "stays where it is",
+    "mean action": "of the target's other demonstrations",
 }
-NOTE = """
-Error: RMS over a chunk, each number of an action in its deviations; about 1 for the mean action. By feature \
-it is the mean in its unit. Intervals: 95 %, a bootstrap over demonstrations."""
-RANKS_NOTE = """The right task first is 1. The same scene first is 0, by chance 0.5. Path: that of the \
-nearest other scene, by chance 1. Phases: by chance 1/3. Ranks of scenes and phases need paired \
-demonstrations."""
+RANKS = {
+    "task_rank": "rank of\nthe task",
+    "scene_rank": "rank of\nthe scene",
+    "path_error": "path\nerror",
+    "phase_error": "phase\nerror",
+}
+BEST = {"task_rank": "best 1", "scene_rank": "0, chance 0.5", "path_error": "0, chance 1"}
+BEST["phase_error"] = "0, chance 1/3"
+NOTE = """Lower is better. Error: RMS over a chunk against what was recorded, each number of an action in \
+its standard deviations. Brackets: 95 % intervals over demonstrations."""
+FEATURES_NOTE = "\nThe mean error of each feature of an action, in its unit:\n"
+CONFIDENCE_NOTE = """
+By confidence of the match: errors should fall as it rises, and the share be about that in the pool:
+"""
+RANKS_NOTE = "\nWhat each term of the retrieval finds alone, lower is better:\n"
 
 
 def evaluate_offline(
@@ -82,10 +93,14 @@ def evaluate_offline(
                 write_rrd(one, Path(target).name.removesuffix(".safetensors"), out)
     text = json.dumps({"kind": "offline", "results": [asdict(result) for result in results]}, indent=1)
     write_whole(out / INFO, text + "\n")
+    if as_json:
+        click.echo(text)
+        return 0
     for result in results:
-        if not as_json:
-            show(_tables(result))
-    click.echo(text if as_json else f"Results: {out / INFO}")
+        show(_tables(result))
+    click.echo(f"Results: {out / INFO}")
+    first = results[0].policy
+    click.echo(f"Next: recap serve {first} --pool {pool}, or recap eval {first} --env package.module:factory")
     return 0
 
 
@@ -94,20 +109,27 @@ def _tables(result: Offline) -> RenderableType:
 
     from recap.evaluation.summary import number_table
 
-    heads = [f"{name}\n{unit}" for name, unit in result.units.items()]
-    by_feature = {m: [f"{e[0]:.3g}" for e in found.values()] for m, found in result.features.items()}
-    errors = [[method, _shown(error), *by_feature[method]] for method, error in result.errors.items()]
+    errors = [[f"{method}: {ACTS[method]}", _shown(error)] for method, error in result.errors.items()]
+    units = [f"{name}, {unit}" if unit else name for name, unit in result.units.items()]
+    rows = [
+        [label, *(f"{found[name][0]:.3g}" for found in result.features.values())]
+        for label, name in zip(units, result.units, strict=True)
+    ]
     parts: list[Any] = [
         f"{result.policy} on {len(result.episodes)} demonstrations of {result.target}: {result.n_moments} "
         f"chunks of {result.chunk_size} actions, one every {result.every}; retrieval {result.retrieval}\n",
-        number_table(["", "error", *heads], errors),
+        number_table(["what acts", "error"], errors),
+        "",
         NOTE,
     ]
     if result.difference is not None:
-        parts.append(f"Policy less replay: {_shown(result.difference)}.")
+        parts.append(f"Policy less replay: {_shown(result.difference)}, {_meaning(result.difference)}.")
+    if "hold" in result.errors and result.errors["hold"][0] <= result.errors.get("policy", (-math.inf,))[0]:
+        parts.append("Holding still is as near as the policy: it has not learned where to go.")
+    parts += [FEATURES_NOTE, number_table(["feature", *result.features], rows), ""]
     if result.same_task is not None:
-        off = _shown(result.phase_error)
-        parts.append(f"Matches of the right task: {_shown(result.same_task)}; their phase is off by {off}.")
+        off = "–" if result.phase_error is None else f"{_share(result.phase_error)} of a demonstration"
+        parts.append(f"Matches of the right task: {_share(result.same_task)}; their phase is off by {off}.")
     if result.confidence:
         names = [name for name in result.errors if any(name in b["errors"] for b in result.confidence)]
         bins = []
@@ -116,14 +138,28 @@ def _tables(result: Offline) -> RenderableType:
             means = [f"{b['errors'][name]:.3g}" if b["n"] else "–" for name in names]
             bins.append([f"{b['low']:g} to {b['high']:g}", *counts, *means])
         heads = ["confidence", "moments", "share", "as in\nthe pool", *(f"error of\n{n}" for n in names)]
-        parts += ["", number_table(heads, bins)]
+        parts += [CONFIDENCE_NOTE, number_table(heads, bins)]
     elif result.same_task is not None:
         parts.append("No confidence: the pool is too small to calibrate it.")
     if result.descriptors is not None:
         terms = [[row["term"], *(_shown(row[key]) for key in RANKS)] for row in result.descriptors["rows"]]
-        parts += ["", number_table(["descriptor", *RANKS.values()], terms)]
-        parts += [f"Tasks in the pool: {result.descriptors['n_tasks']}. {RANKS_NOTE}"]
-    return Group(*parts, "", *result.notes)
+        parts += [RANKS_NOTE, number_table(["term", *RANKS.values()], [["", *BEST.values()], *terms])]
+        parts += [f"\nTasks in the pool: {result.descriptors['n_tasks']}."]
+        if any(row["scene_rank"] is None for row in result.descriptors["rows"]):
+            parts.append("Ranks of the scene and phases need paired demonstrations.")
+    return Group(*parts, *(["", *result.notes] if result.notes else []))
+
+
+def _meaning(difference: Sequence[float]) -> str:
+    """Of policy less replay, in words."""
+    _, low, high = difference
+    if low <= 0 <= high:
+        return "which may be chance: the network adds nothing that this shows"
+    return "the network helps" if high < 0 else "the network hurts: replay is nearer, and needs no training"
+
+
+def _share(estimate: Sequence[float]) -> str:
+    return "{:.0%} \\[{:.0%}, {:.0%}]".format(*estimate)
 
 
 def _shown(estimate: Sequence[float] | None) -> str:

@@ -113,7 +113,10 @@ def add(
       recap pool add pools/mine data/arm --pair-by order --skip-damaged
       recap pool add s3://bucket/pool /shared/arm --ray 10.0.0.1:6379
     """
+    from itertools import islice
+
     from recap.cli.terminal import progress_bar
+    from recap.compatible import joints_of_others
     from recap.errors import InputError
     from recap.on_ray import check_cluster
     from recap.pool.importers import local_path, open_source
@@ -147,6 +150,11 @@ def add(
             raise InputError(
                 f"{dataset} was not added: errors: {n_errors}; recap pool inspect {dataset} shows more"
             )
+        own = store.view().robot
+        first = {episode.embodiment for episode in islice(store, 1)}
+        others = "" if own is None else joints_of_others(own, first | {e.embodiment for e in episodes})
+        if others:
+            click.echo(f"warning: {others}", err=True)
         episodes = list(paired(episodes, pair_by))
         wanted = rate or next((episode.fps for episode in store), None)
         n_other = sum(wanted is not None and episode.fps != wanted for episode in episodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import click
@@ -32,6 +33,7 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
       recap retrieve pusht-9x100 --at pusht/tee/-60/100000/disc:40 --explain --out why.png
     """
     from recap.cli.terminal import show
+    from recap.compatible import joints_of_others
     from recap.errors import InputError
     from recap.evaluation.summary import number_table
     from recap.pictures import write_png
@@ -61,13 +63,21 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
     describer, config = find_retrieval(name, robot)
     explanation = explaining.explain(Retriever(source, describer, config, robot), view, ref, matches)
     found, terms = explanation.retrieval, explanation.terms
-    rows = [
-        [f"{m.ref.episode_id}:{m.ref.t}", f"{m.distance:.4g}", *(f"{m.costs[term]:.4g}" for term in terms)]
-        for m in found.matches
-    ]
-    show(number_table(("match", "distance", *terms), rows))
+    nearest = min((m.distance for m in found.matches if m.distance > 0), default=1.0)
+    places = 2 + max(0, -math.floor(math.log10(nearest)))  # three digits of the best
+    rows = []
+    for m in found.matches:
+        numbers = (m.distance, *(m.costs[term] for term in terms))
+        rows.append([f"{m.ref.episode_id}:{m.ref.t}", *(f"{x:.{places}f}" for x in numbers)])
+    show(number_table(("match", "distance", *(term.replace("/", "/\n") for term in terms)), rows))
     timings = ", ".join(f"{name} {ms:.2f} ms" for name, ms in found.timings_ms.items())
-    click.echo(f"Confidence {found.confidence:.3f}, pool version {found.pool_version}; {timings}")
+    unknown = found.confidence != found.confidence
+    sure = "unknown, the pool is too small" if unknown else f"{found.confidence:.3f}"
+    click.echo(f"Confidence {sure}, pool version {found.pool_version}; {timings}")
+    arms = {view.episode(m.ref.episode_id).embodiment for m in found.matches} | {first.embodiment}
+    others = joints_of_others(robot, arms)
+    if others:
+        click.echo(others)
     if explain:
         click.echo(explanation.why_the_next_lost())
         picture = explaining.picture(view, explanation)

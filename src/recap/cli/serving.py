@@ -97,7 +97,7 @@ def serve(
     def ready(bound: int) -> None:
         shown = f"[{host}]" if ":" in host else host
         view = service.pool.view()
-        kind = "grows live" if service.is_writable else "a snapshot: give --pool to add demonstrations"
+        kind = "grows live" if service.is_writable else "does not grow: recap pool create makes one that does"
         click.echo(f"Serving: {policy}, fingerprint {service.fingerprint}")
         click.echo(f"Pool: version {view.version}, {len(view.episode_ids)} demonstrations ({kind})")
         who = service.sent
@@ -108,9 +108,7 @@ def serve(
                 f"Not used: {len(unusable)} demonstrations, see recap pool verify POOL --policy {policy}"
             )
         click.echo(f"Robots: ws://{shown}:{bound}")
-        click.echo(
-            f"Next: curl http://{shown}:{bound}/api/pool?limit=3, or see docs/how-to/serve-a-policy.md"
-        )
+        click.echo(f"Next: recap run --robot package.module:factory --url ws://{shown}:{bound} --dry-run")
 
     with suppress(KeyboardInterrupt):
         run(build_app(service), spec, ready)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from recap.cli.terminal import Progress
     from recap.policies.policy import TrainedPolicy
     from recap.suites import Suite
     from recap.training.config import TrainConfig
@@ -159,19 +161,21 @@ def train(
 
 
 @contextmanager
-def _bars(shown: bool) -> Iterator[Callable[[str, int, int], None] | None]:
-    """One progress bar after the other, each with its own estimate."""
-    from recap.cli.terminal import progress_bar
+def _bars(shown: bool) -> Iterator[Callable[[str, int, int, str], None] | None]:
+    """One progress bar after the other, each with its own estimate; without a terminal each is announced."""
+    from recap.cli.terminal import progress_bar, say
 
     with ExitStack() as stack:
-        now: dict[str, Callable[[int, int], None]] = {}
+        now: dict[str, Progress] = {}
 
-        def report(what: str, done: int, total: int) -> None:
+        def report(what: str, done: int, total: int, note: str = "") -> None:
             if what not in now:
                 stack.close()
                 now.clear()
                 now[what] = stack.enter_context(progress_bar(what))
-            now[what](done, total)
+                if not total and not sys.stderr.isatty():
+                    say(f"{what} …")
+            now[what](done, total, note)
 
         yield report if shown else None
 
@@ -279,7 +283,8 @@ def _next_command(config: TrainConfig, best: Path) -> str:
     suite = _owner(config)
     pool = f" --pool {config.pool}"
     if suite is None:
-        return f"recap eval {best} --env YOUR_ENV{pool}, or recap serve {best}{pool}"
+        offline = f"recap eval {best} --offline --target {config.target}{pool}"
+        return f"{offline}, or with --env package.module:factory, then recap serve {best}{pool}"
     pool = "" if config.pool == suite.default_pool else pool
     given = {k: v for k, v in _options(config, suite).items() if v != suite.options[k]}
     options = "".join(f" --env.{k} {v}" for k, v in given.items())

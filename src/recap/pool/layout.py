@@ -52,7 +52,8 @@ def _difference(robot: RobotSpec, there: Sequence[Episode], episode: Episode) ->
             return f"{what} of {_numbers(shape)} a step, not {body.size} ({features})"
     for camera in robot.cameras:
         if camera not in episode.images and all(camera in other.images for other in there):
-            return f"camera '{camera}' is missing"
+            known = ", ".join(episode.images) or "none"
+            return f"camera '{camera}' is missing, it has {known}; --map image:{camera}=KEY names one so"
     alike = [other for other in there if other.task == episode.task]
     for name in alike[0].objects if alike else ():
         if name not in episode.objects and all(name in other.objects for other in alike):

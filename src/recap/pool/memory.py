@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from recap.errors import InputError
 from recap.pool.derived import assemble, describe, picked
 from recap.pool.view import Describer
 from recap.types import Descriptors, Episode
+
+if TYPE_CHECKING:
+    from recap.robot import RobotSpec
 
 
 class EpisodeView(ABC):
@@ -48,7 +51,10 @@ class EpisodeView(ABC):
 class MemoryView(EpisodeView):
     """One version of episodes in memory."""
 
-    def __init__(self, episodes: Sequence[Episode], version: int = 1) -> None:
+    robot: RobotSpec | None = None  # as the pool describes it
+
+    def __init__(self, episodes: Sequence[Episode], version: int = 1, robot: RobotSpec | None = None) -> None:
+        self.robot = robot or self.robot
         self._episodes = {episode.id: episode for episode in episodes}
         super().__init__(version, tuple(self._episodes))
 

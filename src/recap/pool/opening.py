@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from recap.errors import DatasetError, InputError, did_you_mean
 from recap.kinematics import tool_space
 from recap.pool.importers.pairing import SCENE, check_rule, column_of, paired
-from recap.pool.memory import MemoryPool
+from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.packed import PackedPool
 from recap.pool.view import PoolSource, PoolView
 from recap.robot import RobotSpec
@@ -64,7 +64,8 @@ def open_demonstrations(
     view = (pool or open_pool(place)).view()
     if pair_by == SCENE:
         return view
-    return MemoryPool(list(paired((view.episode(name) for name in view.episode_ids), pair_by))).view()
+    episodes = list(paired((view.episode(name) for name in view.episode_ids), pair_by))
+    return MemoryView(episodes, robot=getattr(view, "robot", None))
 
 
 def _local(place: str) -> Path | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -64,6 +64,7 @@ def find_pairs(
     k: int = 3,
     allow_twin: bool = True,
     times: Sequence[Sequence[int]] | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Pairs:
     """The k best moments of the pool for each target frame, at most one an episode.
 
@@ -72,6 +73,7 @@ def find_pairs(
         retriever: over the pool, with a describer and config for training.
         allow_twin: whether the pool's demonstration of the same scene may be matched.
         times: of each target episode, the frames that are asked about; none: all.
+        progress: told how many target episodes are done, of how many.
     """
     index = retriever.index()
     if not index.episode_ids:
@@ -90,6 +92,7 @@ def find_pairs(
             found, away = _best_of_each(index, asked[t], candidates, k)
             matches.append(found)
             distances.append(away)
+        progress(number + 1, len(target.episode_ids))
     apart = np.array(distances)  # (n, k)
     closeness = np.where(np.isfinite(apart), 1 / (apart + 1.0), 0.0)
     weight = closeness / np.maximum(closeness.sum(axis=1, keepdims=True), 1e-12)

@@ -18,6 +18,7 @@ MAX_OBJECTS = 32
 MAX_OPTIONS = 32
 MAX_MISSED = 10**6  # periods
 MIN_SIDE, MAX_SIDE = 16, 4096  # px of an image
+MAX_NAMED = 8  # pictures in an answer
 FAR = 1e6  # no number of a robot is larger, whatever its unit
 
 
@@ -105,9 +106,10 @@ def read_observation(message: Mapping[str, Any], look: Look, time_s: float) -> O
     images = _images(message, look)
     missing = [camera for camera in look.requires.cameras if camera not in images]
     if missing:
+        given = [key for key, value in message.items() if isinstance(value, np.ndarray) and value.ndim == 3]
         raise WireError(
             f"the observation has no '{look.key_of(missing[0])}': send uint8 (height, width, 3) of camera "
-            f"'{missing[0]}'"
+            f"'{missing[0]}'; its pictures are {', '.join(map(repr, given[:MAX_NAMED])) or 'none'}"
         )
     lacking = look.requires.missing(poses, goal)
     if lacking is not None and not (images and look.estimates):
@@ -116,7 +118,12 @@ def read_observation(message: Mapping[str, Any], look: Look, time_s: float) -> O
         image = f", or '{keys.IMAGE}' to find it in" if look.estimates else ""
         raise WireError(f"the observation has no {lacking}: send {' and '.join(wanted)}{image}")
     return Observation(
-        proprio=_numbers(keys.STATE, message[keys.STATE], robot.body.size).astype(np.float32),
+        proprio=_numbers(
+            keys.STATE,
+            message[keys.STATE],
+            robot.body.size,
+            keys.in_order((feature.name, feature.size) for feature in robot.proprio),
+        ).astype(np.float32),
         task=_prompt(message.get(keys.PROMPT), look.default_prompt),
         time_s=time_s,
         images=images,
@@ -137,7 +144,10 @@ def _images(message: Mapping[str, Any], look: Look) -> dict[str, U8]:
             continue
         if camera not in look.robot.cameras:
             known = ", ".join(look.robot.cameras) or "none"
-            raise WireError(f"'{key}' is of no camera of robot '{look.robot.name}': it has {known}")
+            raise WireError(
+                f"'{key}' is of no camera of robot '{look.robot.name}', which has {known}: send it by such a "
+                "name, or leave it out"
+            )
         images[camera] = _image(key, message[key])
     return images
 
@@ -164,12 +174,12 @@ def _integer(key: str, given: object, most: int) -> int:
     return given
 
 
-def _numbers(key: str, given: object, n: int) -> F64:
+def _numbers(key: str, given: object, n: int, which: str = "") -> F64:
     if isinstance(given, list) and all(type(x) in (int, float) for x in given) and len(given) == n:
         given = np.array([float(x) if abs(x) <= FAR else np.inf for x in given])
     if not isinstance(given, np.ndarray) or given.dtype.kind not in "iuf" or given.shape != (n,):
         shape = f"{given.dtype} {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
-        raise WireError(f"'{key}' is {shape}: send an array of {n} numbers")
+        raise WireError(f"'{key}' is {shape}: send an array of {n} numbers{which}")
     values = given.astype(np.float64)
     if not np.isfinite(values).all() or (np.abs(values) > FAR).any():
         raise WireError(f"'{key}' holds NaN, infinity or a number beyond {FAR:g}: nothing is done with it")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -93,8 +93,13 @@ def check_pool(
     retrieval: str | None = None,
     horizons: Sequence[int] = HORIZONS,
     n_moments: int = N_MOMENTS,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Check:
-    """Retrieve for moments of the target as a policy would, and compare what each then does."""
+    """Retrieve for moments of the target as a policy would, and compare what each then does.
+
+    Args:
+        progress: told of how many target demonstrations, twice where some are paired.
+    """
     started = time.monotonic()
     if not target.episode_ids or not pool.episode_ids:
         raise InputError(
@@ -118,7 +123,7 @@ def check_pool(
         )
     if config.auto_scale:
         config = with_scales(config, pool.descriptors(describer))
-    measure = Residuals(target, pool, describer, config, robot, max(horizons), n_moments)
+    measure = Residuals(target, pool, describer, config, robot, max(horizons), n_moments, progress)
     rows = tuple(measure.row(h) for h in sorted(set(horizons)))
     chunk = _recommend(rows)
     pairs = measure.pairs(chunk)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from recap.compatible import joints_of_others
 from recap.errors import InputError
 from recap.features.estimators import prepared
 from recap.policies.policy import RetrievalStamp
@@ -51,7 +52,11 @@ from recap.workers import run_in_workers
 
 
 def load_data(
-    config: TrainConfig, stages: Stages | None = None, workers: int = 1, folder: Path | None = None
+    config: TrainConfig,
+    stages: Stages | None = None,
+    workers: int = 1,
+    folder: Path | None = None,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> TrainingData:
     """Demonstrations, pairs and pictures of a training run: made once, and mapped into memory.
 
@@ -59,6 +64,7 @@ def load_data(
 
     Args:
         folder: where they are kept; otherwise a cache, by a fingerprint of all that they depend on.
+        tell: called with what a person should know of the data.
     """
     stages = stages or Stages()
     for name in ("target", "pool"):
@@ -70,6 +76,9 @@ def load_data(
         target = spread(target, config.n_demonstrations)
         pool = where(demonstrations(config.pool, robot, by), config.pool_where)
         check_data(target, pool, config)
+        others = joints_of_others(robot, {e.embodiment for e in (*target, *pool)})
+        if others and config.policy.retrieval:
+            tell(f"warning: {others}")
         place = folder or cache_folder() / "training" / data_key(config, target, pool)
         found = read_data(place)
     if found is not None:
@@ -135,8 +144,9 @@ def build_data(
         sides[name] = new_samples(policy, episodes, k, None if folder is None else folder / name)
     # Another process opens the files itself.
     given = sides if workers == 1 else {name: side.tasks for name, side in sides.items()}
+    told = partial(stages.report, "retrieval pairs") if workers == 1 else None
     around = around if policy.retrieval else MemoryView([])
-    work = partial(_fill, around, config, retrieval, numbers, given, folder)
+    work = partial(_fill, around, config, retrieval, numbers, given, folder, told)
     done, pairs_s = 0, 0.0
     with stages("moments"):
         for n, seconds in run_in_workers(work, _parts(learned, held_out, workers), workers):
@@ -209,12 +219,14 @@ def _fill(
     numbers: Mapping[str, int],
     sides: Mapping[str, Samples] | Mapping[str, tuple[str, ...]],
     folder: Path | None,
+    told: Callable[[int, int], None] | None,
     parts: Iterator[_Part],
 ) -> Iterator[tuple[int, float]]:
     """Fill in the samples of each part; yields how many, and the seconds that their pairs took.
 
     Args:
         sides: the samples, or their tasks where they are in the folder.
+        told: of how many demonstrations of a part there are pairs.
     """
     for part in parts:
         side = sides[part.side]
@@ -224,7 +236,7 @@ def _fill(
         view, pairs, began = MemoryView(part.episodes), None, time.monotonic()
         for_training = part.side == SIDES[0]
         if config.policy.retrieval:
-            pairs = pairs_for(view, around, config, for_training, retrieval)
+            pairs = pairs_for(view, around, config, for_training, retrieval, told)
         if pairs is not None and for_training and config.pairs.misaligned > 0:
             pairs = misalign(pairs, around, config.pairs.misaligned)
         pairs_s = time.monotonic() - began
@@ -303,13 +315,19 @@ def check_layout(what: str, episodes: Sequence[Episode], config: TrainConfig) ->
             if camera not in episode.images:
                 known = ", ".join(episode.images) or "none"
                 raise InputError(
-                    f"{what} '{getattr(config, what)}' has no camera '{camera}': it has {known}; "
-                    "set policy.image.cameras"
+                    f"{what} '{getattr(config, what)}' has no camera '{camera}': it has {known}; correct the "
+                    f"name in the robot's description, or import with --map image:{camera}=KEY",
+                    code="robot.camera",
                 )
 
 
 def pairs_for(
-    target: PoolView, pool: MemoryView, config: TrainConfig, for_training: bool, retrieval: Retrieval
+    target: PoolView,
+    pool: MemoryView,
+    config: TrainConfig,
+    for_training: bool,
+    retrieval: Retrieval,
+    told: Callable[[int, int], None] | None = None,
 ) -> Pairs:
     """The pairs of some demonstrations.
 
@@ -320,7 +338,13 @@ def pairs_for(
     if for_training and chosen.action_weight > 0:
         weights = chosen.action_weight, chosen.step_weight
         describer, found_by = with_action_term(describer, found_by, config.policy.robot, *weights)
-    return find_pairs(target, Retriever(pool, describer, found_by), chosen.k, chosen.allow_twin)
+    return find_pairs(
+        target,
+        Retriever(pool, describer, found_by),
+        chosen.k,
+        chosen.allow_twin,
+        progress=told or (lambda done, total: None),
+    )
 
 
 def demonstrations(names: str, robot: RobotSpec | None = None, pair_by: str = SCENE) -> list[Episode]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -66,6 +66,7 @@ class Residuals:
         robot: RobotSpec,
         horizon: int,
         n_moments: int,
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         self.target, self.pool, self.config, self.horizon = target, pool, config, horizon
         self.robot = robot
@@ -85,7 +86,11 @@ class Residuals:
         self.shown: dict[bool, F64] = {}  # twin allowed -> (n, H, a)
         self.offset: dict[bool, F64] = {}  # (n, 1, a) from where the match stood to where the robot is
         for twin in (False, True):
-            match = find_pairs(target, self.retriever, 1, twin, times).match[:, 0]  # (n, 2)
+            if twin and not self.n_paired:  # there is none to allow
+                self.matches[True], self.shown[True] = self.matches[False], self.shown[False]
+                self.offset[True] = self.offset[False]
+                continue
+            match = find_pairs(target, self.retriever, 1, twin, times, progress).match[:, 0]  # (n, 2)
             if (match < 0).any():
                 raise InputError(
                     "every demonstration of the pool has the target's own scene: give a pool with others"

@@ -6,27 +6,29 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Report = Callable[[str, int, int], None]  # what, done, of all
-
-
-def _silent(what: str, done: int, total: int) -> None:
-    """Nobody listens."""
+Report = Callable[[str, int, int, str], None]  # what, done, of all, and what there is to say of it
 
 
 class Stages:
     """Seconds until the first iteration, by stage, in their order."""
 
     def __init__(self, report: Report | None = None) -> None:
-        self.report = report or _silent
+        self._report = report
         self.seconds: dict[str, float] = {}
         self.reused: list[str] = []
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
-        """Add the time within to a stage."""
+        """Add the time within to a stage; that it begins is reported as 0 of 0."""
+        self.report(stage, 0, 0)
         began = time.monotonic()
         yield
         self.seconds[stage] = self.seconds.get(stage, 0.0) + time.monotonic() - began
+
+    def report(self, what: str, done: int, total: int, note: str = "") -> None:
+        """Tell who listens."""
+        if self._report is not None:
+            self._report(what, done, total, note)
 
     def move(self, source: str, stage: str, seconds: float) -> None:
         """Seconds of one stage that belong to another."""

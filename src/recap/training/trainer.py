@@ -81,11 +81,11 @@ def train(
     """
     accelerator = make_accelerator(config, device, log, out)
     stages = Stages(progress)
+    say = tell if tell is not None and accelerator.is_main_process else lambda line: None
     with stopped_by_signals(), held_run(out, config, accelerator):
         if data is None:
             with accelerator.local_main_process_first():  # the others map what it wrote into memory
-                data = load_data(config, stages)
-        say = tell if tell is not None and accelerator.is_main_process else lambda line: None
+                data = load_data(config, stages, tell=say)
         return _Run(config, out, data, accelerator, stages, say).train(rollout, rollout_every, max_seconds)
 
 
@@ -147,6 +147,7 @@ class _Run:
         self.ahead = Ahead(self._draw, config.n_iterations, self.device)
         self.iteration, self.best_loss, self.best_iteration = 0, math.inf, 0
         self.loss = math.inf  # on held-out demonstrations, when last judged
+        self.note = ""  # losses, for who watches
         self.records = Records(out, accelerator, config.to_json())
 
     def _policy(self, model: SlotModel) -> TrainedPolicy:
@@ -235,7 +236,7 @@ class _Run:
                 self._judge(due, rollout if tried else None)
             if config.save_every and self.iteration % config.save_every == 0:
                 self._save()
-            self.stages.report("iterations", self.iteration, config.n_iterations)
+            self.stages.report("iterations", self.iteration, config.n_iterations, self.note)
             late = (
                 due
                 and config.patience > 0
@@ -332,6 +333,9 @@ class _Run:
             means = {name: self.accelerator.reduce(value, "mean") for name, value in means.items()}
         row = {f"loss/{name}": float(value) for name, value in means.items()}
         now = time.monotonic()  # the device has caught up
+        self.note = "loss " + ", ".join(f"{name} {float(value):.3g}" for name, value in means.items())
+        if math.isfinite(self.loss):
+            self.note += f", held-out action {self.loss:.3g}"
         row["learning_rate"] = learning_rate(self.config, self.iteration - 1)
         row["samples_per_s"] = round(n_done * self.config.batch_size / max(now - since, 1e-9), 3)
         if self.device.type == "cuda":

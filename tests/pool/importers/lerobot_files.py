@@ -123,14 +123,17 @@ def write_older(
     return root
 
 
-def write_newer(root: Path, *, codec: str = "libsvtav1", n_orphans: int = 0) -> Path:
+def write_newer(root: Path, *, codec: str = "libsvtav1", n_orphans: int = 0, dtype: str = "video") -> Path:
     """v3: episodes one after the other in one table and one film; orphans are rows of an episode 9."""
     camera, tables, lines, first = "observation.images.front", [], [], 0
     lengths = [*LENGTHS[:1], *([n_orphans] if n_orphans else []), *LENGTHS[1:]]
     numbers = [0, *([9] if n_orphans else []), 1, 2]
     shown: list[U8] = []
     for episode, n in zip(numbers, lengths, strict=True):
-        tables.append(pa.table(frame_table(episode, first, n, "observation.state", "action")))
+        columns = frame_table(episode, first, n, "observation.state", "action")
+        if dtype == "image":
+            columns[camera] = stored(pictures(n, episode))
+        tables.append(pa.table(columns))
         first += n
         if episode == 9:
             continue
@@ -154,7 +157,8 @@ def write_newer(root: Path, *, codec: str = "libsvtav1", n_orphans: int = 0) -> 
         path = root / name / "chunk-000/file-000.parquet"
         path.parent.mkdir(parents=True)
         pq.write_table(table, path)
-    write_film(root / f"videos/{camera}/chunk-000/file-000.mp4", shown, codec)
+    if dtype == "video":
+        write_film(root / f"videos/{camera}/chunk-000/file-000.mp4", shown, codec)
     info = {
         "codebase_version": "v3.0",
         "robot_type": "so101",
@@ -163,7 +167,7 @@ def write_newer(root: Path, *, codec: str = "libsvtav1", n_orphans: int = 0) -> 
         "fps": FPS,
         "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
         "video_path": "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4",
-        "features": features("observation.state", "action", [camera], "video"),
+        "features": features("observation.state", "action", [camera], dtype),
     }
     (root / "meta/info.json").write_text(json.dumps(info))
     return root

@@ -55,6 +55,7 @@ def test_a_newer_one_has_its_films_one_after_the_other(tmp_path: Path, codec: st
 
 
 def test_single_pictures_are_png_or_jpeg_in_the_table(tmp_path: Path) -> None:
+    check(write_newer(tmp_path / "newer", dtype="image"), tolerance=0.1)
     root = write_older(tmp_path / "set", dtype="image")
     check(root, tolerance=2.0)
     frames = open_source(root)[0].images["front"]

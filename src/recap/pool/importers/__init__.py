@@ -106,6 +106,10 @@ def _detect_folder(path: Path) -> str:
     inside = [file for file in files if file.suffix in (".hdf5", ".h5")]
     likely = [file.parents[1] if file.parent.name == "data" else file for file in inside]  # RoboTwin's, or it
     likely += [file.parents[1] for file in files if file.parts[-2:] == ("meta", "info.json")]
+    if (path / "pool.json").exists():
+        raise DatasetError(
+            f"{path} is a pool, not a dataset: recap pool ls {path} lists it, recap pool export makes one"
+        )
     if likely:
         raise DatasetError(f"{path} is no demonstration source itself: did you mean '{likely[0]}'?")
     kinds = Counter(file.suffix or "without suffix" for file in files)

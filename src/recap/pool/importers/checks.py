@@ -168,8 +168,9 @@ def _channels(episode: Episode) -> Iterator[Finding]:
             continue  # comparing all columns with all others would take too long
         moves = _moves(values)
         if moves.any() and not moves.all():
-            columns = _few([str(i) for i in np.flatnonzero(~moves)])
-            yield _warning("constant", where, f"columns {columns} never change; are they connected?")
+            still = _few([str(i) for i in np.flatnonzero(~moves)])
+            message = f"these columns never change: {still}; not connected, or not used in this task?"
+            yield _warning("constant", where, message)
         yield from _repeats(where, values.astype(np.float64), moves)
     if np.array_equal(episode.proprio, episode.actions) and _moves(episode.proprio).any():
         message = "it repeats the state of the same frame, so it commands nothing; map action=next:KEY"
