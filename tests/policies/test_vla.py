@@ -16,7 +16,6 @@ from episodes import random_episode
 from recap.errors import InputError, RecapError
 from recap.latents import RetrievedLatents
 from recap.policies.attention import Mask, WatchedPolicy
-from recap.policies.backbones import build_model
 from recap.policies.canonical import canonical_image
 from recap.policies.checkpoint import from_pretrained, save_pretrained
 from recap.policies.config import PolicyConfig, SamplingConfig
@@ -44,7 +43,7 @@ def vla_config(**changes: Any) -> PolicyConfig:
 
 def vla_model(seed: int = 0, **changes: Any) -> VisionLanguageActionModel:
     torch.manual_seed(seed)
-    model = build_model(vla_config(**changes)).eval()
+    model = vla_config(**changes).network.model()(vla_config(**changes)).eval()
     assert isinstance(model, VisionLanguageActionModel)
     return model
 

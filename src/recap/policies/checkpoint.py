@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from recap import config as configs
 from recap.errors import DatasetError, InputError, did_you_mean
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder
-from recap.policies.backbones import MODELS, build_model
-from recap.policies.config import PolicyConfig
+from recap.policies.config import PolicyConfig, network_kind
 from recap.policies.network import load_strictly
 from recap.policies.policy import RetrievalStamp, Statistics, TrainedPolicy
 from recap.suites import shipped_policies
@@ -135,7 +134,7 @@ def from_pretrained(source: str | Path, device: str = "cpu") -> TrainedPolicy:
     try:
         config = PolicyConfig.from_json(body.get("policy") or {})
         stamp = configs.read(RetrievalStamp, body.get("retrieval"), "the policy's retrieval")
-        model = build_model(config)
+        model = config.network.model()(config)
         kept = body.get("autoencoder")
         inner: nn.Module | None = None if kept is None else build_autoencoder(**kept)
     except (TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
@@ -200,7 +199,7 @@ def n_parameters(policy: TrainedPolicy) -> dict[str, int]:
 def model_card(name: str, body: Mapping[str, Any], count: Mapping[str, int]) -> str:
     """What the policy is, for people."""
     policy, training = body["policy"], body["training"]
-    robot, kind = policy["robot"], MODELS[policy["backbone"]]
+    robot, kind = policy["robot"], network_kind(policy["backbone"]).model()
     cameras = ", ".join(policy["image"]["cameras"])
     inputs = {"I": f"images ({cameras})", "S": "poses of objects"}
     inputs["I+S"] = f"{inputs['I']}, {inputs['S']}"

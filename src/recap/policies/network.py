@@ -123,16 +123,21 @@ def read_part(folder: Path) -> dict[str, Any]:
     return dict(values) if isinstance(values, dict) else {}
 
 
-def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All weights of a folder, which large networks split over several files."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
+def weight_files(folder: Path) -> list[Path]:
+    """One, or the several that large networks are split over; an error where there is none."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise DatasetError(f"no weights in {folder}: give a directory with .safetensors files")
+    return files
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """All weights of a folder."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
     state: dict[str, Tensor] = {}
-    for file in files:
+    for file in weight_files(folder):
         try:
             found = load_file(file)
         except (SafetensorError, OSError) as error:
