@@ -33,10 +33,11 @@ class TinyConfig(AnyNetworkConfig):
     @classmethod
     def recipe(cls, size: str, base: TrainConfig) -> TrainConfig:
         image = replace(base.policy.image, size=16, channels=3, scale=1)
-        only = {"future_image": False, "future_state": False, "chunk_size": 8}
         base = replace(base, bf16=False, compile=False)
         augment = replace(base.augment, latent_noise=0.0)
-        policy = replace(base.policy, network=cls(), image=image, **only)
+        policy = replace(
+            base.policy, network=cls(), image=image, future_image=False, future_state=False, chunk_size=8
+        )
         return replace(base, policy=policy, augment=augment, batch_size=8, n_iterations=2, held_out=0.34)
 
 
