@@ -121,7 +121,7 @@ class JointSpace:
         scale = self._action.scale
         if k.rest and len(k.rest) != len(scale):
             raise InputError(
-                f"kinematics.rest has {len(k.rest)} numbers: give one for each of {self.chain.names}"
+                f"kinematics.rest has {len(k.rest)} numbers: give one each of {self.chain.names}"
             )
         self._rest = np.array(k.rest) * scale if k.rest else None
         steps = k.max_speed / robot.control_hz / scale  # in the unit that is sent

@@ -76,6 +76,4 @@ def _check_reachable(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=5).close()
     except (OSError, ValueError, OverflowError) as error:
-        raise InputError(
-            f"cannot reach a Ray cluster at '{address}' ({error}): give host:port as `ray start` printed it"
-        ) from error
+        raise InputError(f"no Ray cluster answers at '{address}' ({error}): give host:port") from error

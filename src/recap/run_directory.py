@@ -32,9 +32,7 @@ def hold_run_directory(path: Path, config: Mapping[str, Any]) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RunDirectoryError(
-                f"output directory {path} is in use by another process: wait for it, or give another --out"
-            ) from None
+            raise RunDirectoryError(f"{path} is in use by another process: give another --out") from None
         is_new = _check_config(path, config)
         try:
             yield

@@ -191,9 +191,7 @@ def _packets(path: Path, rate: Fraction, n_before: int) -> Iterator[tuple[Packet
     with _opened(path) as (container, stream):
         ticks = 1 / rate / (stream.time_base or Fraction(1, 1))
         if ticks.denominator != 1:
-            raise DatasetError(
-                f"cannot join {path.name}: it was not written at {float(rate):g} frames per second"
-            )
+            raise DatasetError(f"cannot join {path.name}: it was not written at {float(rate):g} fps")
         step = int(ticks)
         for packet in container.demux(stream):
             if packet.pts is None or packet.dts is None:  # the empty packet that ends a stream

@@ -62,9 +62,7 @@ def planar_poses(episode: Frames, name: str) -> F64:
     """The object's poses (t, 3), for terms that know the plane only."""
     poses = object_poses(episode, name)
     if poses.shape[1] != 3:
-        raise InputError(
-            f"object '{name}' of episode {episode.id} has {poses.shape[1]}-D poses, not x, y, angle"
-        )
+        raise InputError(f"object '{name}' of {episode.id} has {poses.shape[1]}-D poses, not x, y, angle")
     return poses
 
 

@@ -92,9 +92,7 @@ class Board:
         """One A4 page in true size; print it at 100 %, and measure a square."""
         width = self.squares[0] * self.square
         if width > PAGE[0] - 0.01 or self.height > PAGE[1] - 0.02:
-            raise InputError(
-                f"a board of {1000 * width:.0f} x {1000 * self.height:.0f} mm does not fit on A4: give less"
-            )
+            raise InputError(f"{1000 * width:.0f} x {1000 * self.height:.0f} mm do not fit on A4: give less")
         left, low = (PAGE[0] - width) / 2, (PAGE[1] - self.height) / 2
         k = POINTS_A_METRE
         grown = 0.02  # points, so that neighbours leave no hairline

@@ -53,9 +53,7 @@ def describe(describer: Describer, episode: Episode) -> dict[str, F32]:
     except Exception as error:  # a term may be of another's making; one demonstration must not stop robots
         return _not_used(describer, episode, str(error) or type(error).__name__)
     if set(found) != set(describer.dims):
-        raise DatasetError(
-            f"describer {describer.fingerprint} gives the terms {sorted(found)}, not {sorted(describer.dims)}"
-        )
+        raise DatasetError(f"{describer.fingerprint} describes {sorted(found)}, not {sorted(describer.dims)}")
     terms = {}
     for term, width in describer.dims.items():
         values = np.ascontiguousarray(found[term], np.float32)
@@ -211,14 +209,12 @@ class Derived:
             self._keep(name, sealed(mine))
             return
         except ValueError:
-            raise DatasetError(
-                f"{self.files.uri}/{name} is damaged: remove its folder, it is computed again"
-            ) from None
+            raise self._unusable(name, "is damaged") from None
         if found != mine:
-            raise DatasetError(
-                f"{self.files.uri}/{name} belongs to {found.get('fingerprint')} {found.get('dims')}, not to "
-                f"{describer.fingerprint} {dict(describer.dims)}: remove its folder, it is computed again"
-            )
+            raise self._unusable(name, f"belongs to {found.get('fingerprint')} {found.get('dims')}")
+
+    def _unusable(self, name: str, why: str) -> DatasetError:
+        return DatasetError(f"{self.files.uri}/{name} {why}: remove its folder, it is computed again")
 
     def _keep(self, name: str, data: bytes) -> None:
         """Write a file where that can be done: a pool on a read-only or full disk works without it."""
@@ -242,10 +238,7 @@ class Derived:
                 continue
             header, terms = read_shard(data)
             if header["fingerprint"] != describer.fingerprint or header["dims"] != dict(describer.dims):
-                raise DatasetError(
-                    f"{self.files.uri}/{name} was made by {header['fingerprint']}, not by "
-                    f"{describer.fingerprint}: remove its folder, it is computed again"
-                )
+                raise self._unusable(name, f"was made by {header['fingerprint']}")
             start = 0
             for episode_id, digest, n in header["episodes"]:
                 row = {term: values[start : start + n] for term, values in terms.items()}

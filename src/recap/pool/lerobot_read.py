@@ -46,10 +46,7 @@ class LeRobotReader(Reader):
         self._files: dict[Path, _DataFile] = {}
         self.fps = float(self.info["fps"])
         if fps is not None and check_fps(fps) != self.fps:
-            raise InputError(
-                f"{path} says {self.fps:g} frames per second, not {fps:g}: "
-                "leave --fps out, and resample what was read"
-            )
+            raise InputError(f"{path} says {self.fps:g} fps, not {fps:g}: leave --fps out, resample later")
         if not self._rows:
             raise DatasetError(f"{path} has no episodes; there is nothing to import")
         with as_dataset_error(path, INFO_PATH):
@@ -267,9 +264,7 @@ def _check_schema(schema: Any, features: Mapping[str, Feature]) -> None:
         if pa.types.is_fixed_size_list(kind):
             fits = fits and kind.list_size == width
         if not fits or (not nested and width != 1):
-            raise ValueError(
-                f"column '{key}' is {kind}, not {features[key]['dtype']} {features[key]['shape']}"
-            )
+            raise ValueError(f"'{key}' is {kind}, not {features[key]['dtype']} {features[key]['shape']}")
 
 
 def _timestamps(table: Any, fps: float) -> F64:

@@ -132,9 +132,7 @@ def _columns(episode: Episode) -> dict[str, Any]:
     t = len(episode)
     even = np.arange(t) / episode.fps
     if np.abs(np.asarray(episode.timestamps) - even).max() > _CLOCK_TOLERANCE_S:
-        raise InputError(
-            f"episode {episode.id!a}: timestamps are not frame / {episode.fps:g} seconds; resample it first"
-        )
+        raise InputError(f"episode {episode.id!a}: timestamps are not frame / {episode.fps:g}; resample it")
     for camera in episode.images:
         if not _CAMERA.fullmatch(camera):
             raise InputError(f"camera '{camera}' cannot name a file: use letters, digits, '_', '-' and '.'")
@@ -202,14 +200,10 @@ class Staged:
             videos = {camera: _video_path(folder, index, camera) for camera in meta["cameras"]}
         except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
             why = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DatasetError(
-                f"staged episode {path} is damaged: {why}; remove it and collect it again"
-            ) from error
+            raise DatasetError(f"staged {path} is damaged: {why}; remove and collect it again") from error
         for video in videos.values():
             if not video.is_file():
-                raise DatasetError(
-                    f"staged episode {path} has lost its video {video.name}; remove it and collect it again"
-                )
+                raise DatasetError(f"staged {path} has lost {video.name}; remove and collect it again")
         return cls(table, meta, videos)
 
     def features(self) -> dict[str, fmt.Feature]:

@@ -91,9 +91,7 @@ def write_packed(
             os.fsync(handle)
             os.close(handle)
     except SafetensorError as error:  # also raised for a full disk
-        raise DatasetError(
-            f"the snapshot could not be written to {path} ({error}): what was there is kept"
-        ) from error
+        raise DatasetError(f"cannot write {path} ({error}): what was there is kept") from error
 
 
 class PackedPool(EpisodeView):
@@ -124,9 +122,7 @@ class PackedPool(EpisodeView):
         from safetensors import SafetensorError, safe_open
 
         if not path.is_file():
-            raise DatasetError(
-                f"there is no packed pool at {path}: recap pool pack POOL --out {path} makes one"
-            )
+            raise DatasetError(f"no packed pool at {path}: recap pool pack POOL --out {path} makes one")
         try:
             file: Any = safe_open(path, framework="numpy")
             text = (file.metadata() or {}).get("recap", "")

@@ -251,9 +251,7 @@ def _arms(episode: Episode, what: str, values: F32, joints: Sequence[NDArray[Any
     for i, (name, part) in enumerate(zip(ARMS, np.split(values, 2, axis=1), strict=True)):
         error = rotation6_error(part[:, ROTATION])
         if not np.isfinite(part).all() or error.max() > _MAX_ROTATION_ERROR:
-            raise InputError(
-                f"the {what} of {episode.id} holds what is no pose ({name} arm): correct the episode"
-            )
+            raise InputError(f"the {what} of {episode.id} holds no poses ({name} arm): correct the episode")
         poses, gripper = decode_arm(part)
         angles = None if joints is None else _angles(joints[i], len(gripper))
         found[name] = _Arm(gripper, _without_jumps(poses), angles)

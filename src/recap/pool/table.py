@@ -168,9 +168,7 @@ class Table:
                 continue
             self._head, self.damaged = head, tuple(sorted(damaged))
             return head
-        raise DatasetError(
-            f"pool {self.files.uri} has no version that can be read: restore its files from a copy"
-        )
+        raise DatasetError(f"pool {self.files.uri} has no readable version: restore its files from a copy")
 
     def _newest(self) -> int:
         version = int(self._head.version)

@@ -164,9 +164,7 @@ class Service:
     def store(self) -> Pool:
         """The pool to change; an InputError where what is served is a snapshot."""
         if not isinstance(self.pool, Pool):
-            raise InputError(
-                "this pool is a snapshot and cannot be changed: serve one of your own with --pool"
-            )
+            raise InputError("this pool is a snapshot and cannot be changed: serve your own with --pool")
         return self.pool
 
     @property

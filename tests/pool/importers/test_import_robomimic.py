@@ -109,7 +109,7 @@ def test_what_does_not_say_its_rate_asks_for_it(tmp_path: Path) -> None:
         ({"proprio": "/etc/passwd"}, "unknown key"),
         ({"proprio": "actions[3:99]"}, "columns 0 to 6"),
         ({"proprio": "actions[3:3]"}, "out of range"),
-        ({"proprio": "actions[0:3]@wxyz"}, "no quaternion"),
+        ({"proprio": "actions[0:3]@wxyz"}, "needs 4 columns"),
         ({"proprio": ""}, "unknown key"),
         ({"proprio": "obs/agentview_image"}, "no numbers"),
         ({"image:top": "actions"}, "did you mean|choose one of"),

@@ -142,9 +142,7 @@ def _detect_file(path: Path) -> str:
     from recap.pool.importers import act, hdf5, robomimic, robotwin
 
     if path.suffix not in hdf5.SUFFIXES:
-        raise DatasetError(
-            f"{path} is of no known format: found a {path.suffix or 'plain'} file; {_EXPECTED}"
-        )
+        raise DatasetError(f"{path} is of no known format: a {path.suffix or 'plain'} file; {_EXPECTED}")
     with hdf5.opened(path) as file:
         if robomimic.recognises(file):
             return "robomimic"

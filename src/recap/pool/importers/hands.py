@@ -109,9 +109,7 @@ class HandsReader(Reader):
         shown = [set(sides) for sides in seen.values() if sides]
         self.sides = [side for side in SIDES if all(side in sides for sides in shown)]
         if not self.sides:
-            raise DatasetError(
-                f"{path} shows the left hand in some recordings, the right in others; add them apart"
-            )
+            raise DatasetError(f"{path} shows left hands in some recordings, right in others; add them apart")
         self._takes: list[Take] = []
         for file, sides in seen.items():
             if set(self.sides) <= set(sides):

@@ -137,10 +137,7 @@ def check_name(what: str, name: str) -> str:
     """A name of a camera or object that can safely become a folder, a column or a line of text."""
     odd = not name or len(name) > MAX_NAME or not name.isprintable() or name != name.strip()
     if odd or name.startswith(".") or any(c in name for c in '/\\:*?"<>|'):
-        raise InputError(
-            f"{shorten(repr(name))} is no name for {'an' if what[0] in 'aeiou' else 'a'} {what}: "
-            "use letters, digits, - and _"
-        )
+        raise InputError(f"{what} {shorten(repr(name))} is no plain name: use letters, digits, - and _")
     return name
 
 
@@ -174,9 +171,7 @@ def _parse_part(field: str, text: str, keys: Mapping[str, SourceKey]) -> Part:
     if not first < end <= width:
         raise InputError(f"'{text}' for {field} is out of range: {key} has columns 0 to {width - 1}")
     if match["order"] and end - first not in (4, 7):
-        raise InputError(
-            f"'{text}' for {field} is no quaternion: @{match['order']} needs 4 columns, or 7 with xyz before"
-        )
+        raise InputError(f"'{text}' for {field}: @{match['order']} needs 4 columns, or 7 with xyz before")
     return Part(key, slice(first, end), match["order"] or "")
 
 

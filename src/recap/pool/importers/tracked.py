@@ -251,9 +251,7 @@ def _video_frames(path: Path, times: F64, kept: slice) -> Sequence[U8]:
     indices = np.rint((times - times[0]) * fps).astype(np.int64)
     missing_s = (indices[-1] - (n - 1)) / fps
     if n < 1 or missing_s > _SLACK_S:
-        raise DatasetError(
-            f"{path} ends {missing_s:.1f} s before the poses; cut the poses or repair the video"
-        )
+        raise DatasetError(f"{path} ends {missing_s:.1f} s before the poses; cut these or repair the video")
     return PickedFrames(VideoFrames(path, 0, n, fps), np.minimum(indices, n - 1)[kept])
 
 
