@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from recap.errors import DatasetError, InputError
+from recap.lazy import Made
 from recap.pool import lerobot_meta as meta
-from recap.pool.importers.encoded import ParquetFrames
+from recap.pool.importers.encoded import parquet_frame
 from recap.pool.importers.mapping import IMAGE, OBJECT, Kind, SourceKey, check_name
 from recap.pool.importers.source import (
     Damage,
@@ -160,7 +161,7 @@ class LeRobotReader(Reader):
     def _frames(self, row: Row, key: str) -> Sequence[U8]:
         if key in row.films:
             return VideoFrames(row.films[key].path, row.films[key].start, row.length, self.fps)
-        return ParquetFrames(row.data, key, self._range(row)[0], row.length)
+        return Made(row.length, partial(parquet_frame, row.data, key, self._range(row)[0]))
 
     def _table(self, row: Row, keys: Collection[str]) -> Any:
         """The rows of one episode, read from the row groups that hold them, and checked."""

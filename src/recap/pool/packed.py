@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recap.errors import DatasetError, InputError
-from recap.lazy import LazySequence
+from recap.lazy import Made
 from recap.pool.content import arrays_of, digest_of, episode_of, meta_of
 from recap.pool.files import cached, sha256
 from recap.pool.memory import EpisodeView
@@ -158,7 +158,7 @@ class PackedPool(EpisodeView):
 
     def _frames(self, digest: str, meta: Mapping[str, Any]) -> Sequence[U8]:
         if _FRAMES + digest in self._stored:
-            return StoredFrames(self.path, digest, meta["n_frames"])
+            return Made(meta["n_frames"], partial(_stored_frame, self.path, digest))
         from recap.pool.blobs import BlobFrames  # only videos need a decoder
 
         return BlobFrames(self, digest, meta["n_frames"], meta["fps"])
@@ -191,20 +191,11 @@ class PackedPool(EpisodeView):
         return Descriptors(describer.fingerprint, self.episode_ids, starts, terms)
 
 
-class StoredFrames(LazySequence[U8]):
-    """Frames kept as they are, read one by one without a video decoder; can be sent to another process."""
-
-    def __init__(self, path: Path, digest: str, n_frames: int) -> None:
-        self.path, self.digest, self.n_frames = path, digest, n_frames
-
-    def __len__(self) -> int:
-        return self.n_frames
-
-    def _item(self, number: int) -> U8:
-        status = self.path.stat()  # the file may have been packed anew
-        frames = _checked_frames(self.path, self.digest, (status.st_ino, status.st_mtime_ns))
-        found: U8 = frames[number : number + 1][0]
-        return found
+def _stored_frame(path: Path, digest: str, number: int) -> U8:
+    """A frame that is kept as it is, read without a video decoder."""
+    status = path.stat()  # the file may have been packed anew
+    found: U8 = _checked_frames(path, digest, (status.st_ino, status.st_mtime_ns))[number : number + 1][0]
+    return found
 
 
 @lru_cache(maxsize=8)

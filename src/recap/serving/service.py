@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -289,7 +290,7 @@ class Service:
         if self.look.estimates:
             session.estimator = self.scene.estimator(session.options)
         seed = session.n_episodes if fresh.seed is None else fresh.seed
-        self.agent.reset(session.slot, _Seeded(seed), self.scene.context(session.options))
+        self.agent.reset(session.slot, SimpleNamespace(seed=seed), self.scene.context(session.options))
         session.fresh, session.steps = None, 0
         session.n_episodes += 1
 
@@ -365,13 +366,6 @@ class Service:
     def release(self, session: Session) -> None:
         """Forget a connection that has gone; on the thread that computes."""
         self.agent.release(session.slot)
-
-
-@dataclass(frozen=True, slots=True)
-class _Seeded:
-    """What an agent asks of a trial."""
-
-    seed: int
 
 
 def one_line(error: BaseException) -> str:
