@@ -63,7 +63,7 @@ def lift(
     steps = np.diff(films[0].times)
     if len(steps) < LEAST_FRAMES:
         raise InputError(f"{what} has {len(steps) + 1} frames: film the whole motion", code="hands.film")
-    fps = _round_rate(float(1 / np.median(steps)))
+    fps = round_rate(float(1 / np.median(steps)))
     times = np.arange(int(np.floor(films[0].times[-1] * fps + 1e-6)) + 1) / fps
     found_hands = [
         without_swaps(film) if settings.hands == "both" else one_hand(film, settings.hands) for film in films
@@ -189,8 +189,8 @@ def _tool(numbers: Sequence[float]) -> tuple[F64, F64] | None:
     return quaternion_to_matrix(values[3:]), values[:3]
 
 
-def _round_rate(fps: float) -> float:
-    """30 for 29.9998."""
+def round_rate(fps: float) -> float:
+    """30 for 29.9998: times are written with few digits."""
     nearest = round(fps)
     return float(nearest) if nearest and abs(fps - nearest) < 0.005 * nearest else fps
 
