@@ -98,7 +98,6 @@ class Agent:
 
     @property
     def robot(self) -> RobotSpec:
-        """What the numbers mean."""
         return self._agent.robot()
 
     @property

@@ -108,7 +108,6 @@ def _quiet_single_threaded() -> Iterator[None]:
 
 
 def _serve(pipe: Connection, work: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
-    """A worker's life."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     # A parent that is killed closes nothing: without this its workers would finish what they have in hand.

@@ -45,7 +45,6 @@ class Board:
 
     @property
     def height(self) -> float:
-        """m"""
         return self.squares[1] * self.square
 
     def corners(self) -> F64:

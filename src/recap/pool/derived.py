@@ -119,7 +119,6 @@ class Derived:
         self._lock = threading.Lock()
 
     def forget(self) -> None:
-        """Forget everything read."""
         self._tables.clear()
 
     def descriptors(

@@ -58,7 +58,6 @@ class LeRobotReader(Reader):
         return len(self._rows)
 
     def lengths(self) -> Sequence[int]:
-        """From the episode table."""
         return [row.length for row in self._rows]
 
     def default_mapping(self) -> Mapping[str, str]:

@@ -147,14 +147,10 @@ def _columns(episode: Episode) -> dict[str, Any]:
         vectors[fmt.OBJECTS] = np.concatenate([np.asarray(v, np.float32) for v in objects.values()], axis=1)
     columns = {"timestamp": pa.array(np.asarray(episode.timestamps, np.float64))}
     for key in (key for key in (fmt.STATE, fmt.ACTION, fmt.OBJECTS, fmt.GOAL) if key in vectors):
-        columns[key] = _matrix_column(np.asarray(vectors[key], np.float32))
+        values = np.ascontiguousarray(vectors[key], np.float32)
+        flat, width = pa.array(values.reshape(-1)), values.shape[1]  # LeRobot stores one as plain numbers
+        columns[key] = flat if width == 1 else pa.FixedSizeListArray.from_arrays(flat, width)
     return columns
-
-
-def _matrix_column(values: NDArray[np.float32]) -> Any:
-    """An arrow column of (t, d) values; LeRobot stores d = 1 as plain numbers."""
-    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
-    return flat if values.shape[1] == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
 
 
 def _stage_camera(folder: Path, index: int, episode: Episode, camera: str) -> dict[str, Any]:

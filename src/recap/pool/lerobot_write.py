@@ -139,7 +139,9 @@ class _Assembly:
         self._write_data()
         for camera in self.cameras:
             self._write_videos(camera)
-        self._write_tasks()
+        table = pa.table({"task_index": list(self.tasks.values()), "task": list(self.tasks)})
+        table = table.replace_schema_metadata({b"pandas": _pandas_index("task").encode()})
+        pq.write_table(table, self._path(TASKS_PATH), compression="snappy")
         self._write_episodes()
         total = {key: _aggregate(parts) for key, parts in self.stats.items()}
         plain = {key: {name: v.tolist() for name, v in stats.items()} for key, stats in total.items()}
@@ -243,11 +245,6 @@ class _Assembly:
             place = {"meta/episodes/chunk_index": chunk, "meta/episodes/file_index": file}
             table = pa.Table.from_pylist([row | place for row in self.rows[start : start + n_rows]])
             pq.write_table(table, self._path(EPISODES_PATH, chunk, file), compression="snappy")
-
-    def _write_tasks(self) -> None:
-        table = pa.table({"task_index": list(self.tasks.values()), "task": list(self.tasks)})
-        table = table.replace_schema_metadata({b"pandas": _pandas_index("task").encode()})
-        pq.write_table(table, self._path(TASKS_PATH), compression="snappy")
 
     def _info(self) -> dict[str, Any]:
         only = next(iter(self.embodiments)) if len(self.embodiments) == 1 else None

@@ -52,7 +52,6 @@ class MemoryView(EpisodeView):
         return self
 
     def episode(self, episode_id: str) -> Episode:
-        """One of them."""
         try:
             return self._episodes[episode_id]
         except KeyError:
@@ -87,7 +86,6 @@ class MemoryPool:
         self._view = MemoryView(episodes)
 
     def view(self) -> MemoryView:
-        """The newest version."""
         return self._view
 
     def add(self, *episodes: Episode) -> None:

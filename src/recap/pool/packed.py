@@ -137,7 +137,6 @@ class PackedPool(EpisodeView):
             raise DatasetError(_damaged(path, str(error).splitlines()[0])) from error
 
     def view(self) -> PackedPool:
-        """Itself."""
         return self
 
     def episode(self, episode_id: str) -> Episode:

@@ -106,7 +106,6 @@ class Pool:
 
     @property
     def version(self) -> int:
-        """The newest version."""
         with self._lock:
             return int(self.table.head().version)
 

@@ -228,7 +228,10 @@ class Table:
     def _check(self, meta: Any) -> None:
         """Keep Lance from reading changed files: some damage makes it abort the whole process."""
         for name in fragment_files(meta):
-            seal = read_seal(self.files, written_in(name, meta.id))
+            # The version that wrote it: a fragment has its number, a deletion file the one before.
+            deleted = "/_deletions/" in name
+            version = int(name.rpartition("/")[2].split("-")[1]) + 1 if deleted else meta.id
+            seal = read_seal(self.files, version)
             if seal is not None and seal.files.get(name, "") != sha256(self.files.read(name)):
                 raise Damage(f"fragment {meta.id}: {name} has changed")
 
@@ -238,7 +241,6 @@ class Table:
             return rows_of(dataset.get_fragment(fragment).to_table(columns=SCHEMA.names))
 
     def row(self, dataset: Any, key: Key) -> Row:
-        """One row."""
         with reading(f"episode {key.id!a}"):
             fragment = dataset.get_fragment(key.fragment)
             number = self._fragments[tuple(fragment_files(fragment.metadata))].index(key)  # among live rows
@@ -384,10 +386,3 @@ def fragment_files(meta: Any) -> list[str]:
 def stored(files: Files, data_file: str) -> Any:
     """Lance's reader of a data file, for all rows in it, deleted ones included."""
     return LanceFileReader(f"{files.uri}/{data_file}", storage_options=files.options)
-
-
-def written_in(name: str, fragment: int) -> int:
-    """The version that wrote a file: a fragment has its number, a deletion file the one before."""
-    if "/_deletions/" in name:
-        return int(name.rpartition("/")[2].split("-")[1]) + 1
-    return fragment

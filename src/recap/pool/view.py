@@ -32,7 +32,6 @@ class QueryDescriber(Describer, Protocol):
     @property
     def requires(self) -> Requires:
         """What a scene must have to be described."""
-        ...
 
     @property
     def n_back(self) -> int:

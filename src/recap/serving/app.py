@@ -125,7 +125,6 @@ class Running:
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Counts them."""
         self._n += 1
         try:
             return await handler(request)

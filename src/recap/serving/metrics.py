@@ -21,11 +21,9 @@ class Counter:
         self.value: float = 0
 
     def add(self, n: int = 1) -> None:
-        """Count n more."""
         self.value += n
 
     def lines(self) -> list[str]:
-        """As text."""
         return [f"{self.name} {_number(self.value)}"]
 
 
@@ -35,7 +33,6 @@ class Gauge(Counter):
     kind = "gauge"
 
     def set(self, value: float) -> None:
-        """It is that now."""
         self.value = value
 
 
@@ -51,7 +48,6 @@ class Summary:
         self._lock = threading.Lock()
 
     def observe(self, value: float) -> None:
-        """One more value."""
         with self._lock:
             self.sum += value
             self.count += 1
@@ -64,7 +60,6 @@ class Summary:
         return float(np.quantile(latest, q)) if latest else float("nan")
 
     def lines(self) -> list[str]:
-        """As text."""
         shown = [f'{self.name}{{quantile="{q:g}"}} {_number(self.quantile(q))}' for q in QUANTILES]
         return [*shown, f"{self.name}_sum {_number(self.sum)}", f"{self.name}_count {self.count}"]
 

@@ -261,7 +261,10 @@ def _zipped(file: Path, folder: Path, name: str | None, limits: Limits) -> list[
         name = f"upload-{digest[:12]}" if found == folder else found.name
     root = found.rename(folder.parent / name)
     _check_tables(root, limits)
-    _check_films(root)
+    for film in sorted(root.rglob("*.mp4")):  # a small one may unpack to huge pictures; its head says so
+        width, height = video_size(film)
+        if max(width, height) > MAX_SIDE:
+            raise InputError(f"{film.relative_to(root)} is {width}x{height} px: send up to {MAX_SIDE} a side")
     return list(open_source(root, format="lerobot"))
 
 
@@ -338,11 +341,3 @@ def _check_tables(root: Path, limits: Limits) -> None:
         n_bytes += sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
     if n_rows > 2 * limits.max_frames or n_bytes > limits.max_unpacked_bytes:
         raise InputError(f"the dataset has {n_rows} rows of {n_bytes} bytes: send it in parts")
-
-
-def _check_films(root: Path) -> None:
-    """A small film may unpack to huge pictures; its head says how large."""
-    for file in sorted(root.rglob("*.mp4")):
-        width, height = video_size(file)
-        if max(width, height) > MAX_SIDE:
-            raise InputError(f"{file.relative_to(root)} is {width}x{height} px: send up to {MAX_SIDE} a side")

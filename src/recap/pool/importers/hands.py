@@ -128,7 +128,6 @@ class HandsReader(TakesReader):
         return [Damage(file, None, why.rpartition("; ")[0] or why) for file, why in self._broken]
 
     def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
-        """One stretch."""
         take = self.takes[index]
         recording = self.load(take.path)
         kept = slice(take.begin, take.end)
