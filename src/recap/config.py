@@ -12,7 +12,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from recap.errors import InputError, did_you_mean
+from recap.errors import InputError, cause, did_you_mean
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ def load_file(path: Path) -> Any:
 
         return yaml.safe_load(text)
     except Exception as error:  # yaml has many
-        raise InputError(f"{path} cannot be read ({' '.join(str(error).split())[:200]})") from None
+        raise InputError(f"{path} cannot be read ({cause(error)})") from None
 
 
 def save_file(path: Path, value: object) -> None:

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from recap.errors import InputError
+from recap.errors import InputError, cause
 from recap.workers import WorkerLostError
 
 Item = TypeVar("Item")
@@ -40,8 +40,7 @@ def run_on_ray(
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None  # as it would be raised here
     except ray.exceptions.RayError as error:
-        line = str(error).strip().splitlines()[0]
-        raise WorkerLostError(f"Ray gave up on a part of the work ({line})") from error
+        raise WorkerLostError(f"Ray gave up on a part of the work ({cause(error)})") from error
     finally:
         ray.shutdown()  # also cancels what is still running
 
@@ -63,8 +62,7 @@ def _connect(address: str) -> Any:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:  # Ray raises what it likes here: ConnectionError, RuntimeError, its own…
-        line = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(f"cannot join the Ray cluster at '{address}': {line}") from error
+        raise InputError(f"cannot join the Ray cluster at '{address}': {cause(error)}") from error
     return ray
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from recap import config as configs
-from recap.errors import DatasetError, InputError, did_you_mean
+from recap.errors import DatasetError, InputError, cause, did_you_mean
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder
 from recap.policies.config import PolicyConfig, network_kind
 from recap.policies.network import load_strictly
@@ -111,8 +111,7 @@ def _read_body(path: Path) -> dict[str, Any]:
     try:
         body = json.loads((path / CONFIG).read_text("utf-8"))
     except (ValueError, OSError) as error:
-        why = str(error).splitlines()[0]
-        raise DatasetError(f"checkpoint {path} is damaged ({why}): copy or train it again") from error
+        raise DatasetError(f"checkpoint {path} is damaged ({cause(error)}): copy it again") from error
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise DatasetError(f"checkpoint {path} is not of format {FORMAT}: it is of another version of recap")
     return body
@@ -129,8 +128,7 @@ def from_pretrained(source: str | Path, device: str = "cpu") -> TrainedPolicy:
         _check_weights(path, body.get("weights_sha256"))
         weights = load_file(path / WEIGHTS)
     except (OSError, SafetensorError) as error:
-        why = str(error).splitlines()[0]
-        raise DatasetError(f"checkpoint {path} is damaged ({why}): copy or train it again") from error
+        raise DatasetError(f"checkpoint {path} is damaged ({cause(error)}): copy it again") from error
     try:
         config = PolicyConfig.from_json(body.get("policy") or {})
         stamp = configs.read(RetrievalStamp, body.get("retrieval"), "the policy's retrieval")
@@ -138,9 +136,8 @@ def from_pretrained(source: str | Path, device: str = "cpu") -> TrainedPolicy:
         kept = body.get("autoencoder")
         inner: nn.Module | None = None if kept is None else build_autoencoder(**kept)
     except (TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
-        why = str(error).splitlines()[0]
         raise DatasetError(
-            f"checkpoint {path} has a value of another kind in its {CONFIG} ({why}): copy or train it again"
+            f"checkpoint {path} has another kind of value in its {CONFIG} ({cause(error)}): copy it again"
         ) from error
     parts: dict[str, dict[str, Tensor]] = {"autoencoder": {}, "statistics": {}}
     parts |= {name: {} for name, _ in model.named_children()}

@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from recap.errors import DatasetError
+from recap.errors import DatasetError, cause
 from recap.features.pretrained import find_model
 from recap.policies.config import NetworkConfig
 
@@ -119,7 +119,7 @@ def read_part(folder: Path) -> dict[str, Any]:
     try:
         values = json.loads(file.read_text("utf-8")) if file.exists() else {}
     except (OSError, ValueError) as error:
-        raise DatasetError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
+        raise DatasetError(f"{file} cannot be read: {cause(error)}") from error
     return dict(values) if isinstance(values, dict) else {}
 
 
@@ -141,7 +141,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         try:
             found = load_file(file)
         except (SafetensorError, OSError) as error:
-            raise DatasetError(f"weights {file} cannot be read: {str(error).splitlines()[0]}") from error
+            raise DatasetError(f"weights {file} cannot be read: {cause(error)}") from error
         twice = sorted(set(state) & set(found))
         if twice:
             raise DatasetError(f"'{twice[0]}' is in {file} and in another file of {folder}: keep one variant")

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from recap.errors import DatasetError, InputError
+from recap.errors import DatasetError, InputError, cause
 from recap.pool import lerobot_meta as fmt
 from recap.pool.content import check_episode
 from recap.pool.importers.mapping import OBJECT
@@ -195,8 +195,9 @@ class Staged:
             meta = json.loads(table.schema.metadata[_STAGED_META])
             videos = {camera: _video_path(folder, index, camera) for camera in meta["cameras"]}
         except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
-            why = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DatasetError(f"staged {path} is damaged: {why}; remove and collect it again") from error
+            raise DatasetError(
+                f"staged {path} is damaged: {cause(error)}; remove, collect it again"
+            ) from error
         for video in videos.values():
             if not video.is_file():
                 raise DatasetError(f"staged {path} has lost {video.name}; remove and collect it again")

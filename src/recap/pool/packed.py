@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recap.errors import DatasetError, InputError
+from recap.errors import DatasetError, InputError, cause
 from recap.lazy import Made
 from recap.pool.content import arrays_of, digest_of, episode_of, meta_of
 from recap.pool.files import cached, sha256
@@ -134,7 +134,7 @@ class PackedPool(EpisodeView):
                 raise DatasetError(f"{path} is {body['format']}, not {_FORMAT}: pack the pool again")
             return cls(path, file, body)
         except (SafetensorError, OSError) as error:
-            raise DatasetError(_damaged(path, str(error).splitlines()[0])) from error
+            raise DatasetError(_damaged(path, cause(error))) from error
 
     def view(self) -> PackedPool:
         return self

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from recap.errors import DatasetError
+from recap.errors import DatasetError, cause
 from recap.pool.files import Files, sealed, sha256
 from recap.pool.schema import KEYS, SCHEMA, Row, rows_of
 from recap.pool.seals import Seal, pruned_up_to, read_seal, seal_name
@@ -88,8 +88,7 @@ def reading(what: str) -> Iterator[None]:
             if isinstance(error, OSError):
                 raise
             raise OSError(str(error)) from error
-        line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise Damage(f"{what}: {line[:160]}") from error
+        raise Damage(f"{what}: {cause(error, 160)}") from error
 
 
 def _is_passing(error: BaseException) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import multiprocessing
 import resource
@@ -31,6 +30,7 @@ from recap.pool.importers import open_source
 from recap.pool.importers.checks import check_dataset
 from recap.pool.schema import rows_of, table_of, take_apart
 from recap.serving.spec import Limits
+from recap.sums import file_sha256
 from recap.types import Episode
 from recap.video import video_size
 from recap_client.wire import decode_map
@@ -256,9 +256,7 @@ def _zipped(file: Path, folder: Path, name: str | None, limits: Limits) -> list[
     found = _root(folder)
     if name is None:
         # One that lies at the top of its zip has no name: what it holds gives it one.
-        with file.open("rb") as packed:
-            digest = hashlib.file_digest(packed, "sha256").hexdigest()
-        name = f"upload-{digest[:12]}" if found == folder else found.name
+        name = f"upload-{file_sha256(file)[:12]}" if found == folder else found.name
     root = found.rename(folder.parent / name)
     _check_tables(root, limits)
     for film in sorted(root.rglob("*.mp4")):  # a small one may unpack to huge pictures; its head says so

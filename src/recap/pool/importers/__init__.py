@@ -9,7 +9,7 @@ from importlib import import_module
 from itertools import islice
 from pathlib import Path
 
-from recap.errors import DatasetError, did_you_mean, one_of
+from recap.errors import DatasetError, cause, did_you_mean, one_of
 from recap.pool.importers.source import Source, Transform, as_dataset_error
 
 __all__ = ["FORMATS", "Source", "Transform", "detect_format", "local_path", "open_source"]
@@ -172,5 +172,5 @@ def _fetch(name: str, missing: str) -> Path:
     except errors.RepositoryNotFoundError:
         why = "the hub has no such dataset, or it is private: hf auth login"
     except (OSError, ValueError) as error:
-        why = f"fetching it from the hub failed: {' '.join(str(error).split())[:200]}"
+        why = f"fetching it from the hub failed: {cause(error)}"
     raise DatasetError(f"{missing}; and {why}", code="dataset.hub")

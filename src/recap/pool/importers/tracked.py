@@ -11,7 +11,6 @@ times were stretched. `task.txt`, where there is one, holds the task.
 from __future__ import annotations
 
 import csv
-import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +18,10 @@ from typing import Any
 
 import av
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from recap.errors import DatasetError, InputError
+from recap.hands.landmarks import read_npz
 from recap.hands.lift import LEAST_FRAMES, round_rate, runs
 from recap.pool.importers.mapping import IMAGE, NEXT, SourceKey
 from recap.pool.importers.source import (
@@ -223,16 +222,11 @@ def _read_csv(path: Path) -> dict[str, F64]:
 
 
 def _read_npz(path: Path) -> dict[str, F64]:
-    """The arrays we know of, each refused by its header when that claims too much; pickles never load."""
-    arrays: dict[str, F64] = {}
-    with zipfile.ZipFile(path) as archive:
-        names = {"time_s", *_MARKS, *(hand + name for hand in ("", "left_", "right_") for name in _WIDTHS)}
-        for member in archive.infolist():
-            name = member.filename.removesuffix(".npy")
-            if name not in names:
-                continue
-            check_size(f"{path.name}:{name}", (), member.file_size)
-            arrays[name] = np.asarray(_read_npy(archive, member, name), dtype=np.float64)
+    """The arrays we know of."""
+    names = {"time_s", *_MARKS, *(hand + name for hand in ("", "left_", "right_") for name in _WIDTHS)}
+    arrays = read_npz(path, names)
+    for name, values in arrays.items():
+        check_size(name, values.shape, 8)
     if "seen" in arrays and arrays["seen"].size != arrays.get("time_s", arrays["seen"]).size:
         raise ValueError(f"seen is of shape {arrays['seen'].shape}")
     for name in arrays:
@@ -241,19 +235,6 @@ def _read_npz(path: Path) -> dict[str, F64]:
     if "time_s" not in arrays:
         raise KeyError("time_s")
     return arrays
-
-
-def _read_npy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> NDArray[Any]:
-    with archive.open(member) as file:
-        version = npy.read_magic(file)
-        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, _, dtype = read_header(file)
-        if dtype.kind not in "fiu":
-            raise ValueError(f"{name} is {dtype}, no numbers")
-        check_size(name, shape, dtype.itemsize)
-    with archive.open(member) as file:
-        values: NDArray[Any] = npy.read_array(file, allow_pickle=False)
-        return values
 
 
 def _video_frames(path: Path, times: F64, kept: slice) -> Sequence[U8]:
