@@ -231,7 +231,7 @@ def _damaged(path: Path, why: str) -> str:
 def _check_frame(array: U8, shape: tuple[int, ...], path: Path) -> None:
     if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
         raise InputError(
-            f"cannot write {path.name}: a frame is {array.dtype} {array.shape}, not uint8 (h, w, 3)"
+            f"cannot write {path.name}: a frame is {array.dtype} {array.shape}, not u8 (h, w, 3)"
         )
     if array.shape != shape:
         raise InputError(f"cannot write {path.name}: frames differ in size, {array.shape} after {shape}")

@@ -93,9 +93,7 @@ def lift(
     refuse_poor({side: h.quality for side, h in hands.items()}, films[0].size[1], settings.min_coverage, what)
     lifted = Lifted(times, fps, 1.0, hands, tuple(chosen), tuple(offsets))
     if not runs(lifted.seen):
-        raise InputError(
-            f"{what}: the hand is never seen for {LEAST_FRAMES} frames on end", code="hands.quality"
-        )
+        raise InputError(f"{what}: no hand is seen for {LEAST_FRAMES} frames on end", code="hands.quality")
     return lifted
 
 

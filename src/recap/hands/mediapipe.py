@@ -154,9 +154,7 @@ def find_hands(
             code="hands.two",
         )
     if not any(found):
-        raise InputError(
-            "no hand is in the film: film it closer, whole and in better light", code="hands.none"
-        )
+        raise InputError("no hand is in the film: film it closer, in better light", code="hands.none")
     hands = {side: _hand(side, found) for side in SIDES}
     return Landmarks(np.array(times), size, hands, seconds=seconds)
 

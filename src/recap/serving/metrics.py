@@ -72,22 +72,16 @@ class Metrics:
         self.errors = Counter("recap_errors_total", "Messages that were answered with an error.")
         self.busy = Counter("recap_busy_total", "Requests that were turned away because too many waited.")
         self.missed = Counter("recap_deadline_misses_total", "Replies that took longer than the budget.")
-        self.idle = Counter(
-            "recap_robot_misses_total", "Periods in which a robot had no action left and held, as it says."
-        )
+        self.idle = Counter("recap_robot_misses_total", "Periods in which a robot had no action left.")
         self.held = Counter("recap_held_total", "Replies that hold still: nothing seen, or too unsure.")
         self.limited = Counter("recap_actions_limited_total", "Actions moved into the box or slowed down.")
-        self.unreachable = Counter(
-            "recap_targets_unreachable_total", "Tool targets that no joints of the robot reach."
-        )
+        self.unreachable = Counter("recap_targets_unreachable_total", "Tool targets that no joints reach.")
         self.refused = Counter("recap_refused_total", "Requests without the right token, host or origin.")
         self.changes = Counter("recap_pool_changes_total", "Changes of the pool made through this server.")
         self.connections = Gauge("recap_connections", "Open connections.")
         self.waiting = Gauge("recap_queue_length", "Requests that wait for the policy.")
         self.pool_version = Gauge("recap_pool_version", "The version that was last retrieved from.")
-        self.pool_unusable = Gauge(
-            "recap_pool_unusable", "Demonstrations that lack what retrieval reads, and are never retrieved."
-        )
+        self.pool_unusable = Gauge("recap_pool_unusable", "Demonstrations that lack what retrieval reads.")
         self.reply = Summary("recap_reply_seconds", "From a whole request to its reply.")
         self.queue = Summary("recap_queue_seconds", "Waiting before the policy.")
         self.vision = Summary("recap_vision_seconds", "Finding the poses of one batch in its images.")
