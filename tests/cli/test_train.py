@@ -431,7 +431,7 @@ def test_a_backbone_is_named_by_a_setting(capsys: pytest.CaptureFixture[str]) ->
         ("policy.text", "sentence:someone/model", "the hub cannot be reached"),
     ],
 )
-def test_weights_that_are_not_there_are_told_before_any_data_is_read(
+def test_missing_weights_are_reported_before_any_data_is_read(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
