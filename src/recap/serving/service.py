@@ -21,10 +21,10 @@ from recap.errors import InputError, RecapError
 from recap.gate import gate_said
 from recap.pool.opening import open_pool
 from recap.pool.store import Pool
-from recap.pool.view import PoolSource, only_task
+from recap.pool.view import PoolSource, only_task, robot_of
 from recap.retrieval.explain import observation_at
 from recap.retrieval.index import Index
-from recap.robot import RobotSpec, infer_robot, load_robot
+from recap.robot import RobotSpec, load_robot
 from recap.serving.metadata import metadata_of
 from recap.serving.metrics import Metrics
 from recap.serving.observations import Look, Reset
@@ -144,13 +144,10 @@ class Service:
             return load_robot(Path(self.spec.robot))
         if self.suite is not None:
             return self.suite.robot(self.suite.check(self.spec.options))
-        view = self.pool.view()
-        described = getattr(view, "robot", None)
-        if described is not None:
-            return described  # type: ignore[no-any-return]
-        if not view.episode_ids:
+        found = robot_of(self.pool.view())
+        if found is None:
             raise InputError("the pool is empty and nothing says what the robot is: give --robot robot.yaml")
-        return infer_robot(view.episode(view.episode_ids[0]))
+        return found
 
     def limits_of(self, robot: RobotSpec) -> ActionLimits:
         """The robot's, and less where the spec says so."""
