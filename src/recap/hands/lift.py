@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from recap.hands.metric import find_offset, from_cameras, from_one_camera
 from recap.hands.quality import Quality, measure, refuse_poor
 from recap.hands.settings import LiftSettings
 from recap.hands.tool import ToolPath, bridged, grip_events, openness, snapped, tool_path
+from recap.run_directory import new_folder
 from recap.types import F64
 
 LEAST_FRAMES = 8  # a run of fewer is no motion
@@ -129,11 +129,7 @@ def write_demonstration(
 
     if out.exists():
         raise InputError(f"{out} is there already: give another --out", code="hands.out")
-    partial = out.with_name(f".{out.name}.partial")
-    if partial.exists():
-        shutil.rmtree(partial)
-    partial.mkdir(parents=True)
-    try:
+    with new_folder(out) as partial:
         with (partial / "poses.npz").open("wb") as file:
             np.savez_compressed(file, **poses_of(lifted))  # type: ignore[arg-type]
         (partial / "task.txt").write_text(task + "\n", "utf-8")
@@ -143,10 +139,6 @@ def write_demonstration(
             film_at(film, lifted, partial / "video.mp4")
             if preview is not None:
                 draw_preview(film, lifted, preview, partial / "preview.mp4")
-        partial.rename(out)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
 
 
 def report(lifted: Lifted) -> dict[str, Any]:

@@ -7,7 +7,6 @@ against its hash when it is first used.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from recap.errors import DatasetError, InputError, cause
 from recap.lazy import Made
 from recap.pool.content import arrays_of, digest_of, episode_of, meta_of
-from recap.pool.files import cached, sha256
+from recap.pool.files import cached, sha256, sync_file
 from recap.pool.memory import EpisodeView
 from recap.run_directory import whole_file
 from recap.types import U8, Descriptors, Episode
@@ -87,9 +86,7 @@ def write_packed(
         with whole_file(path) as partial:
             save_file(tensors, partial, metadata={"recap": sha256(text.encode("utf-8")) + text})
             partial.chmod(0o644)  # safetensors makes it private, and a snapshot is made to be shared
-            handle = os.open(partial, os.O_RDONLY)
-            os.fsync(handle)
-            os.close(handle)
+            sync_file(partial)
     except SafetensorError as error:  # also raised for a full disk
         raise DatasetError(f"cannot write {path} ({error}): what was there is kept") from error
 
