@@ -336,9 +336,7 @@ class RetrievalAgent:
 
     def _retrieve(self, slot: int, episode: RunningEpisode) -> Retrieval:
         if self.policy is not None and not self.policy.config.retrieval:
-            episode.retrieval = Retrieval(
-                (), self.retriever.index().version, (), 0.0, {}
-            )  # it would not look
+            episode.retrieval = Retrieval((), self.retriever.index().version, (), 0.0, {})  # it does not look
             return episode.retrieval
         query = Query(
             tuple(episode.window),

@@ -44,11 +44,6 @@ def _as_it_is(kind: type[Any], value: Any) -> Any:
     raise NotImplementedError
 
 
-def _by_name(kind: type[Any], value: Any) -> Any:
-    """A part that is of one of several kinds: its kind's defaults."""
-    return kind.named(value)
-
-
 def plain(value: Any) -> Any:
     """The inverse of `read`: dicts, lists, numbers and text only."""
     if is_dataclass(value) and not isinstance(value, type):
@@ -137,7 +132,8 @@ def _parsed(key: str, kind: Any, text: str) -> Any:
     elif base is bool:
         value = text.lower()
     try:
-        found = msgspec.convert(value, base, strict=False, dec_hook=_by_name)
+        # A part that is of one of several kinds has its kind's defaults.
+        found = msgspec.convert(value, base, strict=False, dec_hook=lambda kind, name: kind.named(name))
     except msgspec.ValidationError as error:
         message = str(error).partition(" - at")[0]
         raise InputError(f"setting '{key}' is '{text}': {message[0].lower()}{message[1:]}") from None

@@ -31,7 +31,8 @@ def run_on_ray(
     try:
         n_cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
         size = max(1, min(most, math.ceil(len(items) / (4 * n_cpus))))
-        task = ray.remote(num_cpus=1, max_retries=MAX_RETRIES)(_call)
+        call = lambda work, part: work(part)  # noqa: E731 - Ray takes no partial function
+        task = ray.remote(num_cpus=1, max_retries=MAX_RETRIES)(call)
         pending = [task.remote(work, list(items[i : i + size])) for i in range(0, len(items), size)]
         while pending:
             ready, pending = ray.wait(pending)
@@ -43,11 +44,6 @@ def run_on_ray(
         raise WorkerLostError(f"Ray gave up on a part of the work ({cause(error)})") from error
     finally:
         ray.shutdown()  # also cancels what is still running
-
-
-def _call(work: Callable[[list[Item]], Result], part: list[Item]) -> Result:
-    """Ray takes no partial function."""
-    return work(part)
 
 
 def _connect(address: str) -> Any:

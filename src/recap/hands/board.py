@@ -49,7 +49,8 @@ class Board:
 
     def corners(self) -> F64:
         """(n, 3): inner corners of the squares in the board's frame, by their number."""
-        return self._upward(np.array(self.opencv.getChessboardCorners(), np.float64))
+        points = np.array(self.opencv.getChessboardCorners(), np.float64)  # OpenCV's y goes down the page
+        return np.column_stack([points[:, 0], self.height - points[:, 1], -points[:, 2]])
 
     def find(self, image: U8) -> tuple[F64, F64]:
         """Corners (k, 3) in the board's frame and where an RGB image shows them (k, 2); none: k is 0."""
@@ -118,10 +119,6 @@ class Board:
             c, d = round(x * scale) + border, round((x + w) * scale) + border
             out[a:b, c:d] = 0
         return out
-
-    def _upward(self, points: F64) -> F64:
-        """OpenCV's y goes down the page."""
-        return np.column_stack([points[:, 0], self.height - points[:, 1], -points[:, 2]])
 
 
 def _one_page(drawing: bytes, width: float, height: float) -> bytes:
