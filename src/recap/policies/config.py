@@ -241,14 +241,10 @@ def installed_backbones() -> dict[str, type[AnyNetworkConfig]]:
 
 def network_kind(backbone: str) -> type[AnyNetworkConfig]:
     """The config of a backbone's sizes, by the backbone's name."""
-    own = OWN_KINDS.get(backbone)
-    if own is not None:
-        return own
-    installed = plugins("recap.backbones")
-    kind: type[AnyNetworkConfig] = installed[
-        one_of("backbone", backbone, tuple({**OWN_KINDS, **installed}))
-    ].load()
-    return kind
+    if backbone in OWN_KINDS:
+        return OWN_KINDS[backbone]
+    installed = installed_backbones()
+    return installed[one_of("backbone", backbone, (*OWN_KINDS, *installed))]
 
 
 @dataclass(frozen=True)
