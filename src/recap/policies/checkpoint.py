@@ -83,9 +83,7 @@ def save_pretrained(
             old.rename(path)
         if isinstance(error, (OSError, SafetensorError)):  # the second where the disk is full
             why = getattr(error, "strerror", None) or error
-            raise DatasetError(
-                f"checkpoint {path} could not be written ({why}): what was there before is kept"
-            ) from error
+            raise DatasetError(f"cannot write {path} ({why}): what was there before is kept") from error
         raise
 
 
@@ -179,9 +177,7 @@ def find_checkpoint(source: str | Path) -> Path:
     if not (path / CONFIG).is_file():
         if "/" in str(source) or path.exists():
             raise InputError(f"no checkpoint in {path}: it has no {CONFIG}; recap train makes one")
-        raise InputError(
-            f"there is no policy '{source}': {did_you_mean(str(source), shipped)}, or give a path"
-        )
+        raise InputError(f"no policy '{source}': {did_you_mean(str(source), shipped)}, or give a path")
     return path
 
 

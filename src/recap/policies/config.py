@@ -314,16 +314,12 @@ class PolicyConfig:
         if self.relative_object_poses and self.is_planar:
             raise InputError("relative_object_poses is for poses in space: set it to false")
         if not self.retrieval and self.residual:
-            raise InputError(
-                "a policy without retrieval has nothing to add a residual to: set residual=false"
-            )
+            raise InputError("a policy without retrieval has nothing to correct: set residual=false")
         if not 1 <= self.n_action_steps <= self.chunk_size:
             raise InputError(f"n_action_steps {self.n_action_steps} is not within 1…{self.chunk_size}")
         ahead = (0, *self.future_steps, self.chunk_size + 1)
         if any(later <= step for step, later in pairwise(ahead)):
-            raise InputError(
-                f"future_steps {list(self.future_steps)} do not rise within 1…{self.chunk_size}, the chunk"
-            )
+            raise InputError(f"future_steps {list(self.future_steps)} do not rise within 1…{self.chunk_size}")
         if self.n_retrieved_frames < 1:
             raise InputError(f"n_retrieved_frames {self.n_retrieved_frames} shows nothing: give 1 or more")
         if self.network.sees_pixels:
@@ -332,9 +328,7 @@ class PolicyConfig:
     def _check_pixels(self) -> None:
         """What a network without an autoencoder asks for: pixels in, actions alone out."""
         if self.future_image or self.future_state:
-            raise InputError(
-                "a π0-type policy predicts actions alone: set future_image=false and future_state=false"
-            )
+            raise InputError("a π0-type policy predicts actions: set future_image and future_state to false")
         image, patch = self.image, self.network.patch
         if (image.channels, image.scale) != (3, 1) or image.size % patch:
             raise InputError(

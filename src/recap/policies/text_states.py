@@ -60,9 +60,7 @@ class TextStates:
         self.known, _ = read_states(file)
         for text, value in self.known.items():
             if value.ndim != 2 or value.shape[1] != width:
-                raise InputError(
-                    f"{file} has states {tuple(value.shape)} of '{text}', the network takes {width} wide ones"
-                )
+                raise InputError(f"{file} has states {tuple(value.shape)} of '{text}', not {width} wide")
         if len({value.shape for value in self.known.values()}) > 1:
             raise DatasetError(f"{file} has instructions of several lengths: make it again")
 

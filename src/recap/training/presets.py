@@ -96,9 +96,7 @@ def _for_robot(size: str, robot: RobotSpec) -> TrainConfig:
     cameras = tuple(robot.cameras)
     measures = robot.object_kind in ("pose2", "pose3")
     if not cameras and not measures:
-        raise InputError(
-            f"robot '{robot.name}' has neither cameras nor objects: there is nothing but itself to see"
-        )
+        raise InputError(f"robot '{robot.name}' has neither cameras nor objects: describe what it sees")
     policy = PolicyConfig(
         robot,
         inputs="I+S" if cameras and measures else "I" if cameras else "S",
