@@ -103,9 +103,9 @@ def test_what_is_not_given_is_as_its_kind_has_it(
     [
         (("x", "positon", 3), "unknown kind 'positon': did you mean 'position'?"),
         (("x", "position"), "feature 'x' (position) lacks its size"),
-        (("x", "position", 4), "feature 'x' (position) has 4 numbers: it should have 2 or 3"),
-        (("x", "rotation6d", 4), "feature 'x' (rotation6d) has 4 numbers: it should have 6"),
-        (("x", "joint", -1), "feature 'x' (joint) has -1 numbers: it should have 1 or more"),
+        (("x", "position", 4), "feature 'x' (position) has 4 numbers, not 2 or 3"),
+        (("x", "rotation6d", 4), "feature 'x' (rotation6d) has 4 numbers, not 6"),
+        (("x", "joint", -1), "feature 'x' (joint) has -1 numbers, not 1 or more"),
         (("x", "joint", 1, "", (1.0, 1.0)), "feature 'x' has limits (1.0, 1.0)"),
         (("x", "joint", 1, "", (math.nan, 1.0)), "feature 'x' has limits (nan, 1.0)"),
     ],

@@ -95,7 +95,6 @@ def bench(config_file: Path, n: int, steps: int) -> dict[str, Any]:
     import yaml
     from policy_training import fused_adamw, training_step
 
-    from recap.policies.backbones import build_model
     from recap.policies.model import Batch
     from recap.training.config import from_json
     from recap.training.networks import compile_blocks
@@ -105,7 +104,7 @@ def bench(config_file: Path, n: int, steps: int) -> dict[str, Any]:
     device = torch.device("cuda" if cuda else "cpu")
     torch.manual_seed(0)
     with device:
-        model: Any = build_model(policy)
+        model: Any = policy.network.model()(policy)
     model.to(device).train()
     text = type(model).task_encoder(policy)(["press the red button"] * n).to(device)
     values = {s.name: torch.randn(n, *model.shape(s), device=device) for s in model.layout.slots}

@@ -13,13 +13,13 @@ from recap.assembly import Matching, Reaction
 from recap.compatible import check_retriever, refuse_other_robot
 from recap.errors import InputError
 from recap.kinematics import Reach, joint_space
-from recap.pool.view import PoolView
+from recap.pool.view import PoolView, robot_of
 from recap.prediction import Given, Predictor
 from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.retriever import Retriever
 from recap.retrieval.subtrajectories import in_demonstration
 from recap.retrieval.used import UsedMatches
-from recap.robot import RobotSpec, infer_robot
+from recap.robot import RobotSpec
 from recap.running_episode import Plan, RunningEpisode
 from recap.types import (
     F32,
@@ -152,10 +152,9 @@ class RetrievalAgent:
     def robot(self) -> RobotSpec:
         """What the numbers mean."""
         if self._robot is None:
-            view = self.retriever.source.view()
-            if not view.episode_ids:
+            self._robot = robot_of(self.retriever.source.view())
+            if self._robot is None:
                 raise InputError("the pool is empty and there is no policy: nothing says what an action is")
-            self._robot = infer_robot(view.episode(view.episode_ids[0]))
             self.retriever.config.aligner.refuse(self._robot, self.context.embodiment)
         return self._robot
 
@@ -337,9 +336,7 @@ class RetrievalAgent:
 
     def _retrieve(self, slot: int, episode: RunningEpisode) -> Retrieval:
         if self.policy is not None and not self.policy.config.retrieval:
-            episode.retrieval = Retrieval(
-                (), self.retriever.index().version, (), 0.0, {}
-            )  # it would not look
+            episode.retrieval = Retrieval((), self.retriever.index().version, (), 0.0, {})  # it does not look
             return episode.retrieval
         query = Query(
             tuple(episode.window),

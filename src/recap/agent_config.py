@@ -56,9 +56,7 @@ class AgentConfig:
             usual = AgentConfig()
             for name in (f.name for f in fields(self) if f.name not in ("policy", "device", "noise_seed")):
                 if getattr(self, name) != getattr(usual, name):
-                    raise InputError(
-                        f"'{self.policy}' retrieves nothing and has no network: leave {name} out"
-                    )
+                    raise InputError(f"'{self.policy}' retrieves nothing, has no network: leave {name} out")
         if self.settings_of is not None and self.policy != REPLAY:
             raise InputError(f"--settings-of is for replay: '{self.policy}' has settings of its own")
         if self.n_candidates is not None and self.n_candidates < 1:
@@ -66,12 +64,8 @@ class AgentConfig:
         if self.n_action_steps is not None and self.n_action_steps < 1:
             raise InputError(f"n_action_steps {self.n_action_steps} executes nothing: give 1 or more")
         if not 0 <= self.min_confidence < 1:
-            raise InputError(
-                f"min_confidence {self.min_confidence} is out of range: give 0 to 1, such as 0.05"
-            )
+            raise InputError(f"min_confidence {self.min_confidence} is out of range: give 0 to 1")
         if self.gate_patience < 0:
             raise InputError(f"gate_patience {self.gate_patience} is out of range: give 0 or more")
         if not 0 <= self.residual_halflife < math.inf:
-            raise InputError(
-                f"residual_halflife {self.residual_halflife} is no distance: give 0 or more, such as 15"
-            )
+            raise InputError(f"residual_halflife {self.residual_halflife} is no distance: give 0 or more")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from recap.assembly import REPLAY, AgentConfig, assemble_agent, suite_of
@@ -97,7 +98,6 @@ class Agent:
 
     @property
     def robot(self) -> RobotSpec:
-        """What the numbers mean."""
         return self._agent.robot()
 
     @property
@@ -118,7 +118,7 @@ class Agent:
             task: the instruction, where observations do not bring it. Without one it is the pool's, where all
                 of its demonstrations have the same.
         """
-        self._agent.reset(SLOT, _Seeded(seed))
+        self._agent.reset(SLOT, SimpleNamespace(seed=seed))
         self._task, self._steps = task or only_task(self._source.view()), 0
         estimated = any(
             (spec := self.robot.objects.get(name)) is not None and spec.source != "recorded"
@@ -166,13 +166,6 @@ class Agent:
         if len(cameras) == len(images) == 1 and cameras[0] not in images:
             images = {cameras[0]: next(iter(images.values()))}
         return replace(seen, images=images)
-
-
-@dataclass(frozen=True, slots=True)
-class _Seeded:
-    """What an agent asks of a trial."""
-
-    seed: int
 
 
 def evaluate(spec: EvalSpec, out: str | Path, *, workers: int = 1, batch_size: int = 8) -> Summary:

@@ -168,19 +168,12 @@ def _gate(config: AgentConfig, source: PoolSource, robot: RobotSpec | None) -> G
     if not config.gate:
         return None
     from recap.gate import gate_of
+    from recap.pool.view import robot_of
 
-    robot = robot or _inferred(source)
+    robot = robot or robot_of(source.view())
     if robot is None:
         raise InputError("the pool is empty and nothing says what the robot is: leave --gate out")
     return gate_of(robot, config.gate_tolerance, config.gate_patience)
-
-
-def _inferred(source: PoolSource) -> RobotSpec | None:
-    """As the pool's first demonstration suggests."""
-    from recap.robot import infer_robot
-
-    view = source.view()
-    return infer_robot(view.episode(view.episode_ids[0])) if view.episode_ids else None
 
 
 def _retrieval(
@@ -191,10 +184,11 @@ def _retrieval(
     suite: Suite | None,
 ) -> tuple[TermDescriber, RetrievalConfig]:
     """Describer and config: with the scales that a policy was trained with; else the retriever finds them."""
+    from recap.pool.view import robot_of
     from recap.retrieval.presets import find_retrieval
 
     name = retrieval_name(config, suite, None if policy is None else policy.config)
-    describer, retrieval = find_retrieval(name, robot or _inferred(source), config.n_candidates)
+    describer, retrieval = find_retrieval(name, robot or robot_of(source.view()), config.n_candidates)
     reach = retrieval.reach if config.reach is None else config.reach
     ahead = retrieval.reach_ahead if config.reach_ahead is None else config.reach_ahead
     if reach and robot is None:

@@ -81,17 +81,13 @@ class Feature:
             object.__setattr__(self, "size", kind.sizes[0] if kind.sizes else 1)
         if self.size < 1 or (kind.sizes and self.size not in kind.sizes):
             allowed = " or ".join(map(str, kind.sizes)) or "1 or more"
-            raise InputError(
-                f"feature '{self.name}' ({self.kind}) has {self.size} numbers: it should have {allowed}"
-            )
+            raise InputError(f"feature '{self.name}' ({self.kind}) has {self.size} numbers, not {allowed}")
         object.__setattr__(self, "unit", self.unit or kind.unit)
         object.__setattr__(self, "limits", self.limits or kind.limits)
         if self.limits is None:
             return
         if any(np.size(limit) not in (1, self.size) for limit in self.limits):
-            raise InputError(
-                f"feature '{self.name}' has limits {self.limits}: give {self.size} numbers or one"
-            )
+            raise InputError(f"feature '{self.name}' has limits {self.limits}: give {self.size} or one")
         if not np.less(*self.limits).all():
             raise InputError(f"feature '{self.name}' has limits {self.limits}: give the lower one first")
 

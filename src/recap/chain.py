@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recap.errors import InputError
+from recap.errors import InputError, cause
 from recap.robot_model import read_model
 from recap.types import F64
 
@@ -177,7 +177,7 @@ def _compiled(text: str) -> Any:
     try:
         return mujoco.MjModel.from_xml_string(body + extra)
     except ValueError as error:
-        why = " ".join(str(error).split())[:200]
         raise InputError(
-            f"the kinematic model cannot be used ({why}): repair the URDF or MJCF", code="kinematics.model"
+            f"the kinematic model cannot be used ({cause(error)}): repair the URDF or MJCF",
+            code="kinematics.model",
         ) from None

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from recap.errors import InputError, did_you_mean
+from recap.errors import InputError, cause, did_you_mean
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ def load_file(path: Path) -> Any:
 
         return yaml.safe_load(text)
     except Exception as error:  # yaml has many
-        raise InputError(f"{path} cannot be read ({' '.join(str(error).split())[:200]})") from None
+        raise InputError(f"{path} cannot be read ({cause(error)})") from None
 
 
 def save_file(path: Path, value: object) -> None:
@@ -132,7 +132,8 @@ def _parsed(key: str, kind: Any, text: str) -> Any:
     elif base is bool:
         value = text.lower()
     try:
-        found = msgspec.convert(value, base, strict=False)
+        # A part that is of one of several kinds has its kind's defaults.
+        found = msgspec.convert(value, base, strict=False, dec_hook=lambda kind, name: kind.named(name))
     except msgspec.ValidationError as error:
         message = str(error).partition(" - at")[0]
         raise InputError(f"setting '{key}' is '{text}': {message[0].lower()}{message[1:]}") from None

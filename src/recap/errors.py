@@ -22,6 +22,7 @@ __all__ = [
     "ServerError",
     "UnreachableError",
     "WireError",
+    "cause",
     "did_you_mean",
     "one_of",
 ]
@@ -37,3 +38,8 @@ class RunDirectoryError(RecapError):
     """An output directory is in use, or holds something else."""
 
     code = "run-directory"
+
+
+def cause(error: BaseException, most: int = 200) -> str:
+    """What went wrong in another library, on one line."""
+    return " ".join(str(error).split())[:most] or type(error).__name__

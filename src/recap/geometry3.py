@@ -194,3 +194,10 @@ def _unit(vectors: F64) -> F64:
         raise ValueError("a 6-D rotation needs two vectors that do not lie along one line")
     unit: F64 = vectors / lengths
     return unit
+
+
+def without_jumps(quaternions: NDArray[Any]) -> F64:
+    """The same rotations (t, 4), each of the sign that is nearer to the one before: q and -q are one."""
+    wide = quaternions.astype(np.float64)
+    signs = np.where((wide[1:] * wide[:-1]).sum(axis=1) < 0, -1.0, 1.0)
+    return wide * np.cumprod([1.0, *signs])[:, None]

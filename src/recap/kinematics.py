@@ -120,9 +120,7 @@ class JointSpace:
         self._base = _rotation(k.base.rotation), np.array(k.base.position)
         scale = self._action.scale
         if k.rest and len(k.rest) != len(scale):
-            raise InputError(
-                f"kinematics.rest has {len(k.rest)} numbers: give one for each of {self.chain.names}"
-            )
+            raise InputError(f"kinematics.rest has {len(k.rest)} numbers: give one for {self.chain.names}")
         self._rest = np.array(k.rest) * scale if k.rest else None
         steps = k.max_speed / robot.control_hz / scale  # in the unit that is sent
         self.robot = RobotSpec(

@@ -28,7 +28,6 @@ class RetrievedLatents:
         self._kept: OrderedDict[Key, F32] = OrderedDict()
 
     def forget(self) -> None:
-        """All of them."""
         self._kept.clear()
 
     def show(

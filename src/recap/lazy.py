@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar, overload
 
 T = TypeVar("T")
@@ -23,3 +23,16 @@ class LazySequence(Sequence[T]):
     def __getitem__(self, index: int | slice) -> T | Sequence[T]:
         numbers = range(len(self))[index]
         return self._item(numbers) if isinstance(numbers, int) else [self._item(i) for i in numbers]
+
+
+class Made(LazySequence[T]):
+    """What a function makes of each number; a function of a module, so that it can go to another process."""
+
+    def __init__(self, length: int, make: Callable[[int], T]) -> None:
+        self._length, self._make = length, make
+
+    def __len__(self) -> int:
+        return self._length
+
+    def _item(self, number: int) -> T:
+        return self._make(number)

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from recap.errors import InputError
+from recap.errors import InputError, cause
 from recap.workers import WorkerLostError
 
 Item = TypeVar("Item")
@@ -40,8 +40,7 @@ def run_on_ray(
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None  # as it would be raised here
     except ray.exceptions.RayError as error:
-        line = str(error).strip().splitlines()[0]
-        raise WorkerLostError(f"Ray gave up on a part of the work ({line})") from error
+        raise WorkerLostError(f"Ray gave up on a part of the work ({cause(error)})") from error
     finally:
         ray.shutdown()  # also cancels what is still running
 
@@ -69,8 +68,7 @@ def _connect(address: str) -> Any:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:  # Ray raises what it likes here: ConnectionError, RuntimeError, its own…
-        line = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(f"cannot join the Ray cluster at '{address}': {line}") from error
+        raise InputError(f"cannot join the Ray cluster at '{address}': {cause(error)}") from error
     return ray
 
 
@@ -82,6 +80,4 @@ def _check_reachable(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=5).close()
     except (OSError, ValueError, OverflowError) as error:
-        raise InputError(
-            f"cannot reach a Ray cluster at '{address}' ({error}): give host:port as `ray start` printed it"
-        ) from error
+        raise InputError(f"no Ray cluster answers at '{address}' ({error}): give host:port") from error

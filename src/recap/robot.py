@@ -45,7 +45,6 @@ class ObjectSpec:
 
     @property
     def size(self) -> int:
-        """Numbers of a pose."""
         return POSE_SIZES[self.kind]
 
 

@@ -323,9 +323,7 @@ def _joint_names(sent: Sequence[str], known: Sequence[str], unsure: list[str]) -
         )
     found = [names[0] for names in map(alike, sent) if len(names) == 1]
     if len(set(found)) < len(sent):
-        unsure.append(
-            "the model has other names for the joints: they are taken in order, see kinematics.joints"
-        )
+        unsure.append("the model has other joint names: they are taken in order, see kinematics.joints")
         found = list(known)
     return {
         motor: joint if motor == joint else f"{motor}={joint}"

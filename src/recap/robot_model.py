@@ -112,6 +112,4 @@ def _parsed(path: Path, depth: int = 0) -> ET.Element:
 
 
 def _unreadable(what: str, why: str) -> InputError:
-    return InputError(
-        f"{what} is no model of a robot ({why}): give a URDF or MJCF file", code="kinematics.model"
-    )
+    return InputError(f"{what} is no model of a robot ({why}): give a URDF or MJCF", code="kinematics.model")

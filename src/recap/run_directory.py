@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,9 +33,7 @@ def hold_run_directory(path: Path, config: Mapping[str, Any]) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RunDirectoryError(
-                f"output directory {path} is in use by another process: wait for it, or give another --out"
-            ) from None
+            raise RunDirectoryError(f"{path} is in use by another process: give another --out") from None
         is_new = _check_config(path, config)
         try:
             yield
@@ -111,4 +110,20 @@ def whole_file(path: Path) -> Iterator[Path]:
         partial.replace(path)
     except BaseException:
         partial.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield a hidden folder beside `path`, renamed to `path` on success and removed on any error."""
+    if path.exists():
+        raise RunDirectoryError(f"{path} already exists; choose another name or remove it first")
+    partial = path.with_name(f".{path.name}{PARTIAL}")
+    shutil.rmtree(partial, ignore_errors=True)  # left by a killed run
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        partial.rename(path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
         raise

@@ -32,15 +32,12 @@ class World(Protocol):
 
     def reset(self, seed: int, task: str) -> Mapping[str, float]:
         """Begin an episode: metrics by name, as they are at its start."""
-        ...
 
     def observe(self, image_size: int | None) -> Observation:
         """What is seen now; a simulator draws images of that size, and none where it is None."""
-        ...
 
     def step(self, action: F64) -> tuple[Mapping[str, float], bool]:
         """One control period: metrics by name, and whether the environment ended the episode."""
-        ...
 
 
 class PoseEstimator(Protocol):
@@ -48,7 +45,6 @@ class PoseEstimator(Protocol):
 
     def estimate(self, observation: Observation) -> Observation:
         """The observation with every pose that is found."""
-        ...
 
 
 class Suite:

@@ -148,7 +148,6 @@ class Moment:
 
     @property
     def embodiment(self) -> str:
-        """Who acts."""
         return self.context.embodiment
 
     @property
@@ -158,7 +157,6 @@ class Moment:
 
     @property
     def attributes(self) -> Mapping[str, Scalar]:
-        """Whatever else is known."""
         return self.context.attributes
 
     @property
@@ -262,7 +260,6 @@ class Conditioning:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was retrieved."""
         return not self.refs
 
 

@@ -78,11 +78,9 @@ class UsageLog:
         self._write({"robot": robot, "run": run, "step": step, **what})
 
     def outcome(self, robot: str, run: int, success: bool) -> None:
-        """How an episode ended."""
         self._write({"robot": robot, "run": run, "success": success})
 
     def close(self) -> None:
-        """No more lines."""
         self._out.close()
 
     def _write(self, line: Mapping[str, Any]) -> None:

@@ -191,9 +191,7 @@ def _packets(path: Path, rate: Fraction, n_before: int) -> Iterator[tuple[Packet
     with _opened(path) as (container, stream):
         ticks = 1 / rate / (stream.time_base or Fraction(1, 1))
         if ticks.denominator != 1:
-            raise DatasetError(
-                f"cannot join {path.name}: it was not written at {float(rate):g} frames per second"
-            )
+            raise DatasetError(f"cannot join {path.name}: it was not written at {float(rate):g} fps")
         step = int(ticks)
         for packet in container.demux(stream):
             if packet.pts is None or packet.dts is None:  # the empty packet that ends a stream
@@ -233,7 +231,7 @@ def _damaged(path: Path, why: str) -> str:
 def _check_frame(array: U8, shape: tuple[int, ...], path: Path) -> None:
     if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
         raise InputError(
-            f"cannot write {path.name}: a frame is {array.dtype} {array.shape}, not uint8 (h, w, 3)"
+            f"cannot write {path.name}: a frame is {array.dtype} {array.shape}, not u8 (h, w, 3)"
         )
     if array.shape != shape:
         raise InputError(f"cannot write {path.name}: frames differ in size, {array.shape} after {shape}")

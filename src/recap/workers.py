@@ -71,7 +71,10 @@ def _attend(
         process = processes.pop(pipe)
         process.join()
         if process.exitcode != 0:
-            raise WorkerLostError(_how_it_ended(process.exitcode)) from None
+            code = process.exitcode or 0
+            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"crashed, exit code {code}"
+            why = " (out of memory?)" if code == -signal.SIGKILL else ""
+            raise WorkerLostError(f"a worker process {how}{why}") from None
         return
     if isinstance(message, tuple):
         yield from message
@@ -80,13 +83,6 @@ def _attend(
     else:
         with suppress(OSError):  # it died while waiting: the end of its pipe is read next
             pipe.send(list(islice(waiting, 1)))  # empty when all are given out
-
-
-def _how_it_ended(exit_code: int | None) -> str:
-    if exit_code is None or exit_code >= 0:
-        return f"a worker process crashed with exit code {exit_code}"
-    why = " (out of memory?)" if exit_code == -signal.SIGKILL else ""
-    return f"a worker process was ended by {signal.Signals(-exit_code).name}{why}"
 
 
 @contextmanager
@@ -108,7 +104,6 @@ def _quiet_single_threaded() -> Iterator[None]:
 
 
 def _serve(pipe: Connection, work: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
-    """A worker's life."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     # A parent that is killed closes nothing: without this its workers would finish what they have in hand.

@@ -114,7 +114,7 @@ def test_errors_of_the_agent_are_exit_code_1(
         (["hold", *BOARD, "--thresholds", "0.9,0.5"], "do not rise"),
         (["no.such:agent", *BOARD], "cannot import 'no.such' for agent 'no.such:agent'"),
         ([], "no policy is given"),
-        (["hold", *BOARD, "--mask", "retrieved@3"], "'hold' retrieves nothing and has no network"),
+        (["hold", *BOARD, "--mask", "retrieved@3"], "'hold' retrieves nothing, has no network"),
         (["hold", *BOARD, "--retrieval", "contact"], "leave retrieval out"),
         (["expert", *BOARD, "--candidates", "3"], "leave n_candidates out"),
         (["hold", *BOARD, "--matching", "rando"], "unknown matching 'rando': did you mean 'random'?"),
@@ -144,7 +144,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
         (["replay", *BOARD, "--pool", "dualarm-debug-ur5e"], "it is of another robot"),
         (["dualarm-small", *BOARD], "policy 'dualarm-small' does not act in env 'pusht'"),
         (["replay", "--env", "dualarm"], "give --pool"),
-        (["hold", *BOARD, "--ray", "127.0.0.1:1"], "cannot reach a Ray cluster at '127.0.0.1:1'"),
+        (["hold", *BOARD, "--ray", "127.0.0.1:1"], "no Ray cluster answers at '127.0.0.1:1'"),
     ],
 )
 def test_what_shows_only_in_loading_is_one_line_too(

@@ -308,7 +308,7 @@ def test_two_arms_in_one_model(tmp_path: Path) -> None:
     data = write(tmp_path / "aloha", [with_states(both)], names)
     tips = ("--tip", "left=left/tool", "--tip", "right=right/tool")
     said = call(data, "--model", tmp_path / "pair.xml", *tips, "--out", tmp_path / "robot.yaml")
-    assert "Unsure: the model has other names for the joints" in said
+    assert "Unsure: the model has other joint names" in said
     robot = load_robot(tmp_path / "robot.yaml")
     assert [f.name for f in robot.proprio][:2] == ["left.position", "left.rotation"]
     assert robot.body.size == 20

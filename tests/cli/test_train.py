@@ -1,12 +1,15 @@
 """`recap train` on data small enough for a test."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
+from safetensors.torch import save_file
 
 from recap import config as configs
 from recap.cli import main
@@ -376,6 +379,91 @@ def test_a_robot_of_ones_own_is_trained_for(
     following = f"Next: recap eval {best} --offline --target {target} --pool {pool}, or with --env "
     assert following in out, "it is no recipe of an env, though one has its name"
     assert f"recap serve {best} --pool {pool}" in out
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backbone of another package, installed."""
+    info = tmp_path / "site/tiny_backbone-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-backbone\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[recap.backbones]\ntiny = tiny_backbone:TinyConfig\n")
+    shutil.copy(Path(__file__).with_name("tiny_backbone.py"), tmp_path / "site")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_backbone_of_another_package_is_found_trained_and_loaded(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arm: tuple[str, str, str]
+) -> None:
+    robot, target, pool = arm
+    assert "tiny-debug" in call(capsys, "--list")[1]
+    given = [robot, "--target", target, "--pool", pool, "--size", "tiny-debug"]
+    wide = [*given, "--set", "policy.network.width=24"]
+    code, _, err = call(capsys, *wide, "--out", tmp_path / "run", "--device", "cpu")
+    assert code == 0, err
+    policy = from_pretrained(tmp_path / "run/best")
+    assert (policy.config.network.backbone, policy.config.network.width) == ("tiny", 24)
+    assert "tags: [robotics, retrieval, tiny-model]" in (tmp_path / "run/best/README.md").read_text()
+
+    weights = policy.model.network.state_dict()
+    (tmp_path / "published").mkdir()
+    save_file(weights, tmp_path / "published/model.safetensors")
+    more = ["--backbone", tmp_path / "published", "--iterations", 1, "--set", "learning_rate=1e-12"]
+    assert call(capsys, *wide, *more, "--out", tmp_path / "second", "--device", "cpu")[0] == 0
+    again = from_pretrained(tmp_path / "second/last").model.network.state_dict()
+    assert all(torch.allclose(value, again[key], rtol=0, atol=1e-9) for key, value in weights.items())
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_backbone_is_named_by_a_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    pixels = ["image.channels=3", "image.scale=1", "future_image=false", "future_state=false"]
+    changes = [part for key in ["network=tiny", *pixels] for part in ("--set", f"policy.{key}")]
+    code, out, _ = call(capsys, "debug", *changes, "--show-config")
+    shown = yaml.safe_load(out)["policy"]
+    assert (code, shown["backbone"], shown["network"]) == (
+        0,
+        "tiny",
+        {"num_layers": 2, "width": 16, "patch": 8},
+    )
+    code, _, err = call(capsys, "debug", "--set", "policy.network=tinny", "--show-config")
+    assert (code, err) == (2, "recap: unknown backbone 'tinny': did you mean 'tiny'? [input.unknown]\n")
+
+
+@pytest.mark.parametrize("inputs", ["S", "I+S"])
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("weights", "no/such/folder", "does not exist: give a model directory or a hub name"),
+        ("weights", "someone/model", "the hub cannot be reached and the model was not downloaded before"),
+        ("weights", "EMPTY", "no weights in "),
+        ("autoencoder", "someone/model", "the hub cannot be reached"),
+        ("init_from", "no/such/policy", "no checkpoint in no/such/policy"),
+        ("policy.text", "sentence:someone/model", "the hub cannot be reached"),
+    ],
+)
+def test_missing_weights_are_reported_before_any_data_is_read(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    key: str,
+    value: str,
+    message: str,
+    inputs: str,
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    if key == "autoencoder" and inputs == "S":
+        pytest.skip("a policy without images needs none")
+    (tmp_path / "empty").mkdir()
+    place = value.replace("EMPTY", str(tmp_path / "empty"))
+    missing = settings(("no/target.safetensors", "no/pool.safetensors"), f"{key}={place}")
+    out = tmp_path / "runs/run"
+    code, _, err = call(capsys, "debug", *missing, "--set", f"policy.inputs={inputs}", "--out", out)
+    assert code == 2
+    (line,) = [line for line in said(err) if line.startswith("recap: ")]
+    assert message in line
+    assert not out.parent.exists()
 
 
 def test_a_retrieval_is_chosen_by_name_and_brings_its_frame(capsys: pytest.CaptureFixture[str]) -> None:

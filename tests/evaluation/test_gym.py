@@ -308,7 +308,7 @@ def test_a_map_names_objects_goal_and_instruction_of_observation_or_info() -> No
         (
             {"state": [0.0], "left": {"rgb": FRONT}, "right": {"rgb": FRONT}},
             EnvMap(),
-            r"images 'left\.rgb' and 'right\.rgb' are both of 'rgb'",
+            r"images 'left\.rgb' and 'right\.rgb' are both 'rgb'",
         ),
         (
             {"state": [0.0], "eye": FRONT.astype(np.float32)},

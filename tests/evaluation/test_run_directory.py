@@ -99,7 +99,7 @@ def test_info_is_there_only_for_a_whole_run(tmp_path: Path) -> None:
     (tmp_path / "episodes.jsonl").write_text("".join(lines[:-1]))
     with open_run(tmp_path, SPEC):
         assert not (tmp_path / "eval_info.json").exists()
-    with pytest.raises(RunDirectoryError, match=r"is not finished \(3 episodes are done\)"):
+    with pytest.raises(RunDirectoryError, match=r"is not finished \(3 episodes\)"):
         read_info(tmp_path)
 
 

@@ -173,9 +173,9 @@ def test_the_fingerprint_follows_prompts_threshold_and_weights(tiny: Path, copy:
 
 
 def test_what_cannot_work_is_refused(tiny: Path, copy: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="phrase for every object"):
+    with pytest.raises(InputError, match="phrase for each object"):
         Sam3Objects(tiny, {})
-    with pytest.raises(InputError, match="phrase for every object"):
+    with pytest.raises(InputError, match="phrase for each object"):
         Sam3Objects(tiny, {"block": " "})
     with pytest.raises(InputError, match=r"threshold 1\.5"):
         Sam3Objects(tiny, PROMPTS, threshold=1.5)

@@ -124,7 +124,7 @@ def test_the_printed_board_is_the_board_in_true_size() -> None:
     assert np.abs(steps).max() < 0.0003
     assert (corners[:, 1] > 0).all()
     assert np.corrcoef(corners[:, 1], pixels[:, 1])[0, 1] < -0.99  # y goes up the page
-    with pytest.raises(InputError, match="does not fit"):
+    with pytest.raises(InputError, match="do not fit"):
         Board((10, 9)).pdf()
     with pytest.raises(InputError, match="3 squares"):
         Board((2, 9))

@@ -87,7 +87,7 @@ def test_a_full_disk_keeps_what_was_there(policy: TrainedPolicy, saved: Path) ->
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))  # no file may grow larger
     try:
-        with pytest.raises(DatasetError, match=r"could not be written .*File too large.*: what was there"):
+        with pytest.raises(DatasetError, match=r"cannot write .*File too large.*: what was there"):
             save_pretrained(toy_policy(seed=1), saved)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -103,7 +103,7 @@ def test_one_killed_between_its_renames_is_found_again(
 
     saved.rename(saved.with_name(".tiny.old"))
     monkeypatch.setattr(safetensors.torch, "save_file", full)
-    with pytest.raises(DatasetError, match="could not be written"):
+    with pytest.raises(DatasetError, match="cannot write"):
         save_pretrained(policy, saved)
     assert from_pretrained(saved).fingerprint == policy.fingerprint
 
@@ -181,7 +181,7 @@ def test_what_is_no_checkpoint_is_one_line(tmp_path: Path) -> None:
         InputError, match=r"no checkpoint in .*: it has no config.json; recap train makes one"
     ):
         from_pretrained(tmp_path)
-    with pytest.raises(InputError, match="there is no policy 'pusht-nono': did you mean 'pusht-nano'"):
+    with pytest.raises(InputError, match="no policy 'pusht-nono': did you mean 'pusht-nano'"):
         from_pretrained("pusht-nono")
 
 

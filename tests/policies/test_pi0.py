@@ -68,7 +68,7 @@ def test_a_published_tokenizer_says_begin_text_and_end_of_line(tmp_path: Path) -
     made.save_pretrained(tmp_path)
     tokenizer, said = published_tokenizer(str(tmp_path)), VisionLanguageActionModel.said("push block")
     assert tokenized_ids([said], tokenizer, PI0_DEBUG)[0].tolist() == [1, 2, 3, 5] + [NO_WORD] * 4
-    with pytest.raises(DatasetError, match="has an id 5 and the network 4 words: use its own"):
+    with pytest.raises(DatasetError, match="has id 5, the network 4: use its own"):
         tokenized_ids(["push disc\n"], tokenizer, replace(PI0_DEBUG, n_words=4))
     with pytest.raises(InputError, match="tokenizer '/nowhere' does not exist"):
         published_tokenizer("/nowhere")

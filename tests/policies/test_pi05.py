@@ -10,7 +10,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from recap.errors import DatasetError
-from recap.policies.backbones import build_model
 from recap.policies.checkpoint import from_pretrained, save_pretrained
 from recap.policies.config import Pi05NetworkConfig, PolicyConfig
 from recap.policies.model import Batch
@@ -35,7 +34,7 @@ def config_of(**changes: Any) -> PolicyConfig:
 def model_of(seed: int = 0) -> Pi05ActionModel:
     """With gates open: a fresh one's are shut, and its layers say nothing."""
     torch.manual_seed(seed)
-    model = build_model(config_of()).eval()
+    model = config_of().network.model()(config_of()).eval()
     assert isinstance(model, Pi05ActionModel)
     for name, value in model.named_parameters():
         if ".dense." in name:

@@ -100,7 +100,7 @@ def test_a_number_that_is_not_finite_is_refused_in_one_line(
         observations[1] = replace(observations[1], proprio=np.array([np.nan, 0], np.float32))
     else:
         given[1] = replace(given[1], **{what: np.full_like(getattr(given[1], what), np.inf)})
-    with pytest.raises(InputError, match=r"not finite .*: nothing is predicted") as caught:
+    with pytest.raises(InputError, match=r"not finite .*: nothing is done") as caught:
         policy.predict_action_chunk(observations, given)
     assert "\n" not in str(caught.value)
 

@@ -34,7 +34,7 @@ def test_what_holds_no_states_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no file"):
         read_states(tmp_path / "none.safetensors")
     save_file({"0": torch.ones(1)}, tmp_path / "other.safetensors")
-    with pytest.raises(DatasetError, match="holds no states of instructions"):
+    with pytest.raises(DatasetError, match="holds no instructions"):
         read_states(tmp_path / "other.safetensors")
     write_states(tmp_path / "two.safetensors", {"a": torch.ones(2, 8), "b": torch.ones(3, 8)}, "m")
     with pytest.raises(DatasetError, match="several lengths"):

@@ -16,7 +16,6 @@ from episodes import random_episode
 from recap.errors import InputError, RecapError
 from recap.latents import RetrievedLatents
 from recap.policies.attention import Mask, WatchedPolicy
-from recap.policies.backbones import build_model
 from recap.policies.canonical import canonical_image
 from recap.policies.checkpoint import from_pretrained, save_pretrained
 from recap.policies.config import PolicyConfig, SamplingConfig
@@ -44,7 +43,7 @@ def vla_config(**changes: Any) -> PolicyConfig:
 
 def vla_model(seed: int = 0, **changes: Any) -> VisionLanguageActionModel:
     torch.manual_seed(seed)
-    model = build_model(vla_config(**changes)).eval()
+    model = vla_config(**changes).network.model()(vla_config(**changes)).eval()
     assert isinstance(model, VisionLanguageActionModel)
     return model
 
@@ -347,7 +346,7 @@ def weights_with(change: Callable[[dict[str, Tensor]], object]) -> Callable[[Pat
         (config_with(lambda p: p["network"].update(expert_dim=63)), "expert_dim is 63: give an even number"),
         (config_with(lambda p: p["network"].update(vision_heads=3)), "give a multiple of vision_heads"),
         (config_with(lambda p: p["network"].update(n_words=3)), "n_words is 3: give 4 or more"),
-        (config_with(lambda p: p.update(future_image=True)), "predicts actions alone"),
+        (config_with(lambda p: p.update(future_image=True)), "predicts actions: set"),
         (
             config_with(lambda p: p.update(retrieval=False, residual=False)),
             "have an unknown 'retrieved_act",
@@ -382,7 +381,7 @@ def test_published_weights_leave_the_ports_as_they_were(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"future_state": True}, "predicts actions alone: set future_image=false and future_state=false"),
+        ({"future_state": True}, "predicts actions: set future_image and future_state to false"),
         ({"image": replace(TOP_DOWN, size=16)}, "sees pixels in patches of 8: set image.channels=3"),
         ({"image": replace(PIXELS, size=20)}, "image.size to a multiple of 8"),
     ],

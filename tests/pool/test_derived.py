@@ -141,7 +141,7 @@ class _Wrong(ToyDescriber):
 
 @pytest.mark.parametrize("scale", [0.0, 1.0])
 def test_a_describer_must_keep_its_promise(pool: Pool, scale: float) -> None:
-    with pytest.raises(DatasetError, match="describer toy-1"):
+    with pytest.raises(DatasetError, match="toy-1"):
         pool.view().descriptors(_Wrong(scale=scale))
     assert not shards(pool)
 

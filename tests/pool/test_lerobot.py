@@ -271,7 +271,7 @@ def test_what_cannot_be_assembled_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="collect it again"):
         assemble(staged, 2, tmp_path / "set")
     (staged / "episode-000000.top.mp4").unlink()
-    with pytest.raises(DatasetError, match="lost its video"):
+    with pytest.raises(DatasetError, match="has lost episode"):
         assemble(staged, 1, tmp_path / "set")
     assert [path.name for path in tmp_path.iterdir()] == ["staged"]
 

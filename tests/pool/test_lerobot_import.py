@@ -107,7 +107,7 @@ def test_a_mapping_reaches_columns_the_reader_does_not_keep(dataset: Path) -> No
 
 def test_its_frame_rate_is_its_own(dataset: Path) -> None:
     assert open_source(dataset, fps=10)[0].fps == 10
-    with pytest.raises(InputError, match="says 10 frames per second, not 20"):
+    with pytest.raises(InputError, match="says 10 fps, not 20"):
         open_source(dataset, fps=20)
 
 
@@ -148,7 +148,7 @@ def test_what_is_none_of_them_says_what_was_found(tmp_path: Path, dataset: Path)
         (folder / name).write_text("")
     with pytest.raises(DatasetError, match=r"found files: 2 \.bag, 1 \.json; expected a LeRobot folder"):
         open_source(folder)
-    with pytest.raises(DatasetError, match=r"found a \.bag file"):
+    with pytest.raises(DatasetError, match=r"known format: a \.bag file"):
         open_source(folder / "a.bag")
     with pytest.raises(DatasetError, match="did you mean 'set'"):
         open_source(tmp_path / "sett")

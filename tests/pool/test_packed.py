@@ -121,7 +121,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_there(pool: Pool, packed: Pa
     kept, before = packed.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))  # no file may grow larger
     try:
-        with pytest.raises(DatasetError, match=r"could not be written to .*File too large.*is kept$"):
+        with pytest.raises(DatasetError, match=r"cannot write .*File too large.*is kept$"):
             pool.pack(packed)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

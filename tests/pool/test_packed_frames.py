@@ -9,8 +9,9 @@ import pytest
 from toy_pool import toy_episode
 
 from recap.errors import DatasetError
+from recap.lazy import Made
 from recap.pool.memory import MemoryView
-from recap.pool.packed import PackedPool, StoredFrames, write_packed
+from recap.pool.packed import PackedPool, write_packed
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def test_they_come_back_without_loss(packed: Path) -> None:
     found = pool.episode("a").images
     assert set(found) == set(episode.images)
     for camera, frames in episode.images.items():
-        assert isinstance(found[camera], StoredFrames)
+        assert isinstance(found[camera], Made)
         assert len(found[camera]) == len(frames)
         assert np.array_equal(np.stack(list(found[camera])), np.stack(list(frames)))
         assert np.array_equal(found[camera][-1], frames[-1])

@@ -135,7 +135,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     flat[2, 3:9] = 0.1
     grey = {"head": [np.zeros((8, 8), np.uint8)] * 5}
     for wrong, words in (
-        (replace(episode, proprio=flat), "no pose .left arm"),
+        (replace(episode, proprio=flat), "no poses .left arm"),
         (replace(episode, proprio=np.full_like(flat, np.nan)), "no pose"),
         (replace(episode, images=grey), "camera 'head'"),
         (replace(episode, images={"head": [picture(0)] * 4}), "4 frames, not 5"),

@@ -162,7 +162,7 @@ def test_a_full_disk_is_told_in_one_line_and_the_last_state_kept(
     train(config, out, data=state_data, device="cpu", max_seconds=0)
     with (
         full_disk(200_000),
-        pytest.raises(DatasetError, match=r"state could not be written to .*File too large.*one is kept"),
+        pytest.raises(DatasetError, match=r"cannot write the run.s state to .*File too large.*one is kept"),
     ):
         train(config, out, data=state_data, device="cpu")
     assert saved_at(out) == 1

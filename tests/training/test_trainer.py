@@ -13,7 +13,6 @@ import torch
 from safetensors.torch import load_file
 
 from recap.errors import InputError, RunDirectoryError
-from recap.policies.backbones import build_model
 from recap.policies.checkpoint import from_pretrained, read_training
 from recap.run_directory import hold_run_directory
 from recap.training import trainer
@@ -348,5 +347,5 @@ def test_every_block_is_compiled_and_nothing_around_it(
     compiled: list[str] = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda part, **_: compiled.append(type(part).__name__))
     policy = configure().policy
-    compile_blocks(build_model(policy), policy.network.blocks)
+    compile_blocks(policy.network.model()(policy), policy.network.blocks)
     assert compiled == ["CosmosTransformerBlock"] * policy.network.num_layers

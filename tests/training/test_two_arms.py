@@ -171,7 +171,9 @@ def test_demonstrations_of_another_world_are_refused(
 
 
 def test_left_and_right_are_not_swapped() -> None:
-    with pytest.raises(InputError, match=r"robot 'dualarm' cannot be swapped: set augment.mirror=false"):
+    with pytest.raises(
+        InputError, match=r"robot 'dualarm' has no left and right to swap: set augment.mirror=false"
+    ):
         preset("dualarm-nano", ["augment.mirror=true"])
 
 

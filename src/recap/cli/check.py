@@ -190,8 +190,9 @@ def _next_step(
     """What to do with these data: look at a match, or train, by a suite's recipe where one fits the robot."""
     from pathlib import Path
 
+    from recap.pool.view import robot_of
     from recap.robot import load_robot
-    from recap.training.check import HOLDS, robot_of
+    from recap.training.check import HOLDS
     from recap.training.presets import preset
 
     if not found.verdict.startswith(HOLDS):
@@ -202,6 +203,7 @@ def _next_step(
         return f"see what is matched with {moment}, or choose another retrieval with --retrieval FILE"
     first = target.episode(target.episode_ids[0])
     robot = robot_of(target) if robot_file is None else load_robot(robot_file)
+    assert robot is not None  # there is a demonstration
     config = _recipe(robot, first)
     if config is None and not first.images and not first.objects:
         return "a camera or poses of objects, for a policy has to see more than the robot itself"

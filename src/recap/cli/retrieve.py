@@ -38,10 +38,10 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
     from recap.evaluation.summary import number_table
     from recap.pictures import write_png
     from recap.pool.opening import open_pool
+    from recap.pool.view import robot_of
     from recap.retrieval import explain as explaining
     from recap.retrieval.presets import find_retrieval, usual_name
     from recap.retrieval.retriever import Retriever
-    from recap.robot import infer_robot
     from recap.types import FrameRef
 
     episode_id, _, t_text = at.rpartition(":")
@@ -59,7 +59,7 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
         )
     first = view.episode(episode_id)
     name = retrieval or usual_name(first)
-    robot = getattr(view, "robot", None) or infer_robot(first)
+    robot = robot_of(view)
     describer, config = find_retrieval(name, robot)
     explanation = explaining.explain(Retriever(source, describer, config, robot), view, ref, matches)
     found, terms = explanation.retrieval, explanation.terms

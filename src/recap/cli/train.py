@@ -95,9 +95,9 @@ def train(
     require_extra("train", "training")
     if listed:
         from recap.suites import suites
-        from recap.training.presets import SIZES
+        from recap.training.presets import sizes
 
-        click.echo(f"With robot.yaml, --size: {', '.join(SIZES)}")
+        click.echo(f"With robot.yaml, --size: {', '.join(sizes())}")
         for suite in suites().values():
             click.echo(f"{suite.name}: {', '.join(suite.training_presets())}")
         return 0

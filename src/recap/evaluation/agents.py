@@ -40,11 +40,9 @@ class Agent(Protocol):
 
     def reset(self, slot: int, trial: Trial) -> None:
         """A new episode begins in that slot."""
-        ...
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
         """One action a slot: (n, a)."""
-        ...
 
 
 class EpisodeAgent(Protocol):
@@ -52,11 +50,9 @@ class EpisodeAgent(Protocol):
 
     def reset(self, seed: int) -> None:
         """A new episode begins."""
-        ...
 
     def act(self, observation: Observation) -> F64:
         """The action: (a,)."""
-        ...
 
 
 Factory: TypeAlias = Callable[["EvalSpec"], Agent | EpisodeAgent]

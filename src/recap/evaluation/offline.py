@@ -123,9 +123,7 @@ def evaluate_offline(
     refuse_other_robot(robot, view, "target")
     retrieves = policy is None or policy.config.retrieval
     if retrieves and not retriever.index().episode_ids:
-        raise InputError(
-            f"pool '{pool}' has no demonstration that retrieval '{retriever.config.name}' can use"
-        )
+        raise InputError(f"pool '{pool}' has nothing that retrieval '{retriever.config.name}' can use")
     n = len(view.episode_ids)
     numbers = held_out_episodes(view, sides) if episodes is None else list(episodes or range(n))
     if max(numbers) >= n:

@@ -131,9 +131,7 @@ def read_info(path: Path) -> tuple[EvalSpec, list[EpisodeResult]]:
         if not (path / CONFIG).exists():
             raise RunDirectoryError(f"{path} holds no evaluation: give a directory that recap eval wrote")
         n_done = (path / EPISODES).read_bytes().count(b"\n") if (path / EPISODES).exists() else 0
-        raise RunDirectoryError(
-            f"{path} is not finished ({n_done} episodes are done): run its recap eval command again"
-        )
+        raise RunDirectoryError(f"{path} is not finished ({n_done} episodes): run its recap eval again")
     if not file.exists():
         raise RunDirectoryError(f"{path} does not exist: give a run directory or its {INFO}")
     info = read_json(file)

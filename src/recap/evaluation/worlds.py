@@ -248,9 +248,7 @@ def _cameras(flat: Mapping[str, Any]) -> dict[str, str]:
     for key in (key for key, value in flat.items() if _is_image(value)):
         camera = key.rpartition(".")[2]
         if camera in found:
-            raise InputError(
-                f"images '{found[camera]}' and '{key}' are both of '{camera}': name them in --map"
-            )
+            raise InputError(f"images '{found[camera]}' and '{key}' are both '{camera}': name them in --map")
         found[camera] = key
     return found
 

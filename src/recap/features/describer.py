@@ -25,11 +25,9 @@ class Retargeting(Protocol):
     @property
     def fingerprint(self) -> str:
         """Of every setting."""
-        ...
 
     def to_reference_tool(self, episode: Frames) -> Frames:
         """The same frames, of the reference tool."""
-        ...
 
 
 class TermDescriber:

@@ -32,7 +32,6 @@ class Finder(Protocol):
 
     def find(self, images: Mapping[str, U8]) -> F64 | None:
         """Its pose, of as many numbers as its kind has; None where it is not seen."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -40,31 +41,25 @@ class TextEncoder(Protocol):
     @property
     def fingerprint(self) -> str:
         """Changes with any setting or weight that changes a row."""
-        ...
 
     @property
     def dim(self) -> int:
         """Width of a row."""
-        ...
 
     def encode(self, texts: Sequence[str]) -> F32:
         """(n, dim), each row of length one."""
-        ...
 
 
+@dataclass(frozen=True)
 class HashedWords:
-    """Words and the letters in them, hashed into a row; texts that share words or stems are near.
+    """Words and the letters in them, hashed into a row; texts that share words or stems are near."""
 
-    Args:
-        dim: width of a row; more means fewer collisions.
-        letter_weight: how much a word's runs of letters count together, against the word itself.
-    """
+    dim: int = 256  # width of a row; more means fewer collisions
+    letter_weight: float = 0.7  # how much a word's runs of letters count together, against the word itself
 
-    def __init__(self, dim: int = 256, letter_weight: float = 0.7) -> None:
-        if dim < 8:
-            raise InputError(f"dim {dim} is too small for hashed words: give 8 or more")
-        self.dim = dim
-        self.letter_weight = letter_weight
+    def __post_init__(self) -> None:
+        if self.dim < 8:
+            raise InputError(f"dim {self.dim} is too small for hashed words: give 8 or more")
 
     @property
     def fingerprint(self) -> str:
@@ -73,7 +68,6 @@ class HashedWords:
         return digest_settings({"encoder": "words", "revision": WORDS_REVISION, "settings": settings})
 
     def encode(self, texts: Sequence[str]) -> F32:
-        """(n, dim)."""
         rows = np.zeros((len(_checked(texts)), self.dim), np.float32)
         for row, text in zip(rows, texts, strict=True):
             plain = unicodedata.normalize("NFKC", text).casefold().replace("−", "-")
@@ -144,7 +138,6 @@ class SentenceEncoder(PublishedNetwork):
         self.dim = int(self._model.config.hidden_size)
 
     def encode(self, texts: Sequence[str]) -> F32:
-        """(n, dim)."""
         _checked(texts)
         rows = [
             self._encode(list(texts[start : start + self.batch_size]))

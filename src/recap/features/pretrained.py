@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from recap.errors import DatasetError, InputError
+from recap.errors import DatasetError, InputError, cause
 
 INSTALL = "pip install 'recap-robot[vision]'"
 # Only what is read here: never a pickled checkpoint that lies beside it.
@@ -63,7 +63,7 @@ def find_model(path_or_name: str | Path, what: str, files: Sequence[str] = HUB_F
         elif isinstance(error, errors.LocalEntryNotFoundError):
             why = "the hub cannot be reached and the model was not downloaded before: give a local directory"
         else:
-            why = _one_line(error)
+            why = cause(error)
         raise InputError(f"{what} '{given}' is no directory here, and {why}") from error
 
 
@@ -75,7 +75,7 @@ def read_config(directory: Path, kinds: Sequence[str], what: str) -> dict[str, A
     except FileNotFoundError as error:
         raise DatasetError(f"{directory} holds no config.json: it is not a {what}") from error
     except (OSError, ValueError) as error:
-        raise DatasetError(f"{file} cannot be read: {_one_line(error)}") from error
+        raise DatasetError(f"{file} cannot be read: {cause(error)}") from error
     kind = config.get("model_type") if isinstance(config, dict) else None
     if not isinstance(kind, str) or (kinds and kind not in kinds):
         raise DatasetError(f"{directory} is not a {what}: its model_type is {kind!r}")
@@ -109,7 +109,7 @@ def digest_weights(directory: Path) -> str:
             try:
                 opened = stack.enter_context(safe_open(file, framework="pt"))
             except (OSError, SafetensorError) as error:
-                raise DatasetError(f"{file} is damaged: {_one_line(error)}") from error
+                raise DatasetError(f"{file} is damaged: {cause(error)}") from error
             parts |= dict.fromkeys(opened.keys(), opened)
         for name in sorted(parts):
             stored, values = parts[name].get_slice(name), parts[name].get_tensor(name)
@@ -200,7 +200,7 @@ def _loaded(load: Callable[..., Any], directory: Path, **options: Any) -> Any:
     try:
         return load(str(directory), trust_remote_code=False, local_files_only=True, **options)
     except Exception as error:  # whatever the library raises on a damaged directory, the remedy is the same
-        raise DatasetError(f"{directory} cannot be loaded: {_one_line(error)}") from error
+        raise DatasetError(f"{directory} cannot be loaded: {cause(error)}") from error
 
 
 @contextmanager
@@ -216,8 +216,3 @@ def _quietly(transformers: Any) -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
-
-
-def _one_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

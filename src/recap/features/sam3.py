@@ -53,9 +53,7 @@ class Sam3Objects(PublishedNetwork):
 
     def __init__(self, path_or_name: str | Path, prompts: Mapping[str, str], threshold: float = 0.3) -> None:
         if not prompts or not all(phrase.strip() for phrase in prompts.values()):
-            raise InputError(
-                "SAM3 needs a phrase for every object: give prompts such as {'block': 'grey block'}"
-            )
+            raise InputError("SAM3 needs a phrase for each object: give such as {'block': 'grey block'}")
         if not 0 <= threshold < 1:
             raise InputError(f"threshold {threshold} is not a score: give 0 to 1, such as 0.3")
         super().__init__(
@@ -78,9 +76,7 @@ class Sam3Objects(PublishedNetwork):
         for name, phrase in self.prompts.items():
             given = self._tokenizer(phrase, padding="max_length", max_length=length, return_tensors="pt")
             if given["input_ids"].shape[1] > length:
-                raise InputError(
-                    f"the phrase for '{name}' is too long for SAM3: keep it under {length} tokens"
-                )
+                raise InputError(f"the phrase for '{name}' is too long for SAM3: keep under {length} tokens")
             tokens[name] = {key: given[key] for key in ("input_ids", "attention_mask")}
         return tokens
 

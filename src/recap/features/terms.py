@@ -31,13 +31,9 @@ class Term(Protocol):
     """
 
     @property
-    def dim(self) -> int:
-        """Width of a row."""
-        ...
+    def dim(self) -> int: ...
 
-    def describe(self, episode: Frames) -> F64 | F32:
-        """(t, dim)."""
-        ...
+    def describe(self, episode: Frames) -> F64 | F32: ...
 
 
 def object_poses(episode: Frames, name: str) -> F64:
@@ -62,9 +58,7 @@ def planar_poses(episode: Frames, name: str) -> F64:
     """The object's poses (t, 3), for terms that know the plane only."""
     poses = object_poses(episode, name)
     if poses.shape[1] != 3:
-        raise InputError(
-            f"object '{name}' of episode {episode.id} has {poses.shape[1]}-D poses, not x, y, angle"
-        )
+        raise InputError(f"object '{name}' of {episode.id} has {poses.shape[1]}-D poses, not x, y, angle")
     return poses
 
 
@@ -109,7 +103,6 @@ class Actions:
 
     @property
     def requires(self) -> Requires:
-        """What it reads."""
         return Requires(() if self.frame is None else (self.frame,))
 
     def describe(self, episode: Frames) -> F64:
@@ -143,12 +136,10 @@ class Proprio:
 
     @property
     def n_back(self) -> int:
-        """The window."""
         return self.n_steps
 
     @property
     def requires(self) -> Requires:
-        """What it reads."""
         return Requires(() if self.frame is None else (self.frame,))
 
     def describe(self, episode: Frames) -> F64:
@@ -176,7 +167,6 @@ class Time:
     dim: int = 1
 
     def describe(self, episode: Frames) -> F64:
-        """(t, 1)."""
         began = episode.attributes.get(TIME_OFFSET, 0.0)
         times = np.asarray(episode.timestamps, np.float64)[:, None]
         return times + began if isinstance(began, int | float) else times
@@ -196,7 +186,6 @@ class ObjectPoses:
 
     @property
     def requires(self) -> Requires:
-        """What it reads."""
         return Requires(self.names)
 
     def describe(self, episode: Frames) -> F64:
@@ -218,16 +207,13 @@ class ImageFeature:
 
     @property
     def requires(self) -> Requires:
-        """What it reads."""
         return Requires(cameras=(self.camera,))
 
     @property
     def dim(self) -> int:
-        """The encoder's."""
         return self.encoder.dim
 
     def describe(self, episode: Frames) -> F32:
-        """(t, dim)."""
         if self.camera not in episode.images:
             known = sorted(episode.images) or "none"
             raise InputError(f"episode {episode.id} has no camera '{self.camera}': it has {known}")
@@ -244,7 +230,6 @@ class FirstImage(ImageFeature):
     from_start: ClassVar[bool] = True
 
     def describe(self, episode: Frames) -> F32:
-        """(t, dim)."""
         return np.repeat(super().describe(episode), len(episode), axis=0)
 
     def _shown(self, images: Sequence[U8]) -> Sequence[U8]:
@@ -259,7 +244,6 @@ class Instruction:
 
     @property
     def dim(self) -> int:
-        """The encoder's."""
         return self.encoder.dim
 
     def describe(self, episode: Frames) -> F32:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -29,16 +30,13 @@ class ImageEncoder(Protocol):
     @property
     def fingerprint(self) -> str:
         """Changes with any setting or weight that changes a row."""
-        ...
 
     @property
     def dim(self) -> int:
         """Width of a row."""
-        ...
 
     def encode(self, images: Sequence[U8] | U8) -> F32:
         """Frames (n, h, w, 3), or any sequence of frames -> (n, dim), each row of length one."""
-        ...
 
 
 @lru_cache(maxsize=8)
@@ -49,29 +47,26 @@ def _soft_cells(size: int, n_cells: int) -> F32:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True), np.float32)
 
 
+@dataclass(frozen=True)
 class PatchEncoder:
-    """Where which colours and which edges are: opponent colours and edge directions on two coarse grids.
+    """Where which colours and which edges are: opponent colours and edge directions on two coarse grids."""
 
-    Args:
-        colour_cells: cells a side of the grid of colours.
-        edge_cells: cells a side of the grid of edges.
-        n_directions: edge directions told apart, over half a turn.
-        edge_weight: how much edges count against colours.
-    """
+    colour_cells: int = 4  # a side of the grid of colours
+    edge_cells: int = 6
+    n_directions: int = 6  # of edges that are told apart, over half a turn
+    edge_weight: float = 2.0  # how much edges count against colours
 
-    def __init__(
-        self, colour_cells: int = 4, edge_cells: int = 6, n_directions: int = 6, edge_weight: float = 2.0
-    ) -> None:
-        if min(colour_cells, edge_cells, n_directions) < 1 or max(colour_cells, edge_cells) > self.SIZE:
-            raise InputError(f"patch grids of {colour_cells} and {edge_cells} cells: give 1 to {self.SIZE}")
-        self.colour_cells = colour_cells
-        self.edge_cells = edge_cells
-        self.n_directions = n_directions
-        self.edge_weight = edge_weight
-        turn = np.arange(n_directions) * (2 * np.pi / n_directions)  # twice the angle: edges have no sign
-        self._directions = np.stack([np.cos(turn), np.sin(turn)], axis=1).astype(np.float32)
+    def __post_init__(self) -> None:
+        grids = self.colour_cells, self.edge_cells
+        if min(*grids, self.n_directions) < 1 or max(grids) > self.SIZE:
+            raise InputError(f"patch grids of {grids[0]} and {grids[1]} cells: give 1 to {self.SIZE}")
 
-    SIZE = 32  # pixels a side that are looked at: finer ones only make it jumpy
+    @cached_property
+    def _directions(self) -> F32:
+        turn = np.arange(self.n_directions) * (2 * np.pi / self.n_directions)  # twice: edges have no sign
+        return np.stack([np.cos(turn), np.sin(turn)], axis=1).astype(np.float32)
+
+    SIZE: ClassVar[int] = 32  # pixels a side that are looked at: finer ones only make it jumpy
 
     @property
     def fingerprint(self) -> str:
@@ -85,7 +80,6 @@ class PatchEncoder:
         return 6 * self.colour_cells**2 + self.n_directions * self.edge_cells**2
 
     def encode(self, images: Sequence[U8] | U8) -> F32:
-        """(n, dim)."""
         rows = [self._encode(batch) for batch in in_batches(images, 32)]
         return np.concatenate(rows) if rows else np.zeros((0, self.dim), np.float32)
 
@@ -159,7 +153,6 @@ class DinoEncoder(PublishedNetwork):
             raise InputError(f"image size {size} is not a multiple of {self.LABEL}'s patch size {patch}")
 
     def encode(self, images: Sequence[U8] | U8) -> F32:
-        """(n, dim)."""
         rows = [self._encode(batch) for batch in in_batches(images, self.batch_size)]
         return np.concatenate(rows) if rows else np.zeros((0, self.dim), np.float32)
 

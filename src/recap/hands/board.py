@@ -45,12 +45,12 @@ class Board:
 
     @property
     def height(self) -> float:
-        """m"""
         return self.squares[1] * self.square
 
     def corners(self) -> F64:
         """(n, 3): inner corners of the squares in the board's frame, by their number."""
-        return self._upward(np.array(self.opencv.getChessboardCorners(), np.float64))
+        points = np.array(self.opencv.getChessboardCorners(), np.float64)  # OpenCV's y goes down the page
+        return np.column_stack([points[:, 0], self.height - points[:, 1], -points[:, 2]])
 
     def find(self, image: U8) -> tuple[F64, F64]:
         """Corners (k, 3) in the board's frame and where an RGB image shows them (k, 2); none: k is 0."""
@@ -92,9 +92,7 @@ class Board:
         """One A4 page in true size; print it at 100 %, and measure a square."""
         width = self.squares[0] * self.square
         if width > PAGE[0] - 0.01 or self.height > PAGE[1] - 0.02:
-            raise InputError(
-                f"a board of {1000 * width:.0f} x {1000 * self.height:.0f} mm does not fit on A4: give less"
-            )
+            raise InputError(f"{1000 * width:.0f} x {1000 * self.height:.0f} mm do not fit on A4: give less")
         left, low = (PAGE[0] - width) / 2, (PAGE[1] - self.height) / 2
         k = POINTS_A_METRE
         grown = 0.02  # points, so that neighbours leave no hairline
@@ -121,10 +119,6 @@ class Board:
             c, d = round(x * scale) + border, round((x + w) * scale) + border
             out[a:b, c:d] = 0
         return out
-
-    def _upward(self, points: F64) -> F64:
-        """OpenCV's y goes down the page."""
-        return np.column_stack([points[:, 0], self.height - points[:, 1], -points[:, 2]])
 
 
 def _one_page(drawing: bytes, width: float, height: float) -> bytes:

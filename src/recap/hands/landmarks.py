@@ -13,8 +13,9 @@ Numbers of a frame without a hand are NaN.
 
 from __future__ import annotations
 
+import math
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from recap.errors import DatasetError, InputError
+from recap.errors import DatasetError, InputError, cause
 from recap.hands.tool import MIDDLE_KNUCKLE, N_LANDMARKS, WRIST
 from recap.types import F64
 
@@ -84,11 +85,11 @@ def save_landmarks(path: Path, found: Landmarks) -> None:
 
 def load_landmarks(path: Path) -> Landmarks:
     """Read `landmarks.npz`; arrays of another shape are refused by name, pickles never load."""
+    names = {"time_s", "size", *(side + name for side in ("", "left_", "right_") for name in _SHAPES)}
     try:
-        arrays = _arrays(path)
+        arrays = read_npz(path, names)
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        why = " ".join(str(error).split())[:200] or type(error).__name__
-        raise DatasetError(f"{path} cannot be read: {why}; it should be landmarks.npz") from None
+        raise DatasetError(f"{path} cannot be read: {cause(error)}; it should be landmarks.npz") from None
     if "time_s" not in arrays or "size" not in arrays:
         raise DatasetError(f"{path} has no time_s or no size: see the layout of landmarks.npz")
     times = arrays["time_s"].reshape(-1)
@@ -121,21 +122,25 @@ def _hand(path: Path, prefix: str, given: Mapping[str, F64], n: int) -> Hand:
     return Hand(given.get("pixels", empty), given.get("shape"), points, given.get("confidence"))
 
 
-def _arrays(path: Path) -> dict[str, F64]:
-    names = {"time_s", "size", *(side + name for side in ("", "left_", "right_") for name in _SHAPES)}
+def read_npz(path: Path, names: Collection[str]) -> dict[str, F64]:
+    """Numbers by these names; what claims too much is refused by its header, and pickles never load."""
     out = {}
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
             if name not in names:
                 continue
-            if member.file_size > _MAX_BYTES:
-                raise ValueError(f"{name} is of {member.file_size / 1024**2:.0f} MiB")
             with archive.open(member) as file:
-                values = npy.read_array(file, allow_pickle=False)
-            if values.dtype.kind not in "fiu":
-                raise ValueError(f"{name} is {values.dtype}, no numbers")
-            out[name] = values.astype(np.float64)
+                first = npy.read_magic(file) == (1, 0)
+                header = npy.read_array_header_1_0(file) if first else npy.read_array_header_2_0(file)
+            shape, _, dtype = header
+            if dtype.kind not in "fiu":
+                raise ValueError(f"{name} is {dtype}, no numbers")
+            size = max(member.file_size, math.prod(shape) * dtype.itemsize)
+            if size > _MAX_BYTES:
+                raise ValueError(f"{name} claims to be of {size / 1024**2:.0f} MiB")
+            with archive.open(member) as file:
+                out[name] = npy.read_array(file, allow_pickle=False).astype(np.float64)
     return out
 
 

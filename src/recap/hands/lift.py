@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from recap.hands.metric import find_offset, from_cameras, from_one_camera
 from recap.hands.quality import Quality, measure, refuse_poor
 from recap.hands.settings import LiftSettings
 from recap.hands.tool import ToolPath, bridged, grip_events, openness, snapped, tool_path
+from recap.run_directory import new_folder
 from recap.types import F64
 
 LEAST_FRAMES = 8  # a run of fewer is no motion
@@ -74,7 +74,7 @@ def lift(
     steps = np.diff(films[0].times)
     if len(steps) < LEAST_FRAMES:
         raise InputError(f"{what} has {len(steps) + 1} frames: film the whole motion", code="hands.film")
-    fps = _round_rate(float(1 / np.median(steps)))
+    fps = round_rate(float(1 / np.median(steps)))
     times = np.arange(int(np.floor(films[0].times[-1] * fps + 1e-6)) + 1) / fps
     seen = [_wanted(film, settings.hands, name) for film, name in zip(films, names, strict=True)]
     wanted = tuple(seen[0].hands)
@@ -108,9 +108,7 @@ def lift(
     refuse_poor({side: h.quality for side, h in hands.items()}, films[0].size[1], settings.min_coverage, what)
     lifted = Lifted(times, fps, 1.0, hands, tuple(chosen), tuple(offsets))
     if not runs(lifted.seen):
-        raise InputError(
-            f"{what}: the hand is never seen for {LEAST_FRAMES} frames on end", code="hands.quality"
-        )
+        raise InputError(f"{what}: no hand is seen for {LEAST_FRAMES} frames on end", code="hands.quality")
     return lifted
 
 
@@ -146,11 +144,7 @@ def write_demonstration(
 
     if out.exists():
         raise InputError(f"{out} is there already: give another --out", code="hands.out")
-    partial = out.with_name(f".{out.name}.partial")
-    if partial.exists():
-        shutil.rmtree(partial)
-    partial.mkdir(parents=True)
-    try:
+    with new_folder(out) as partial:
         with (partial / "poses.npz").open("wb") as file:
             np.savez_compressed(file, **poses_of(lifted))  # type: ignore[arg-type]
         (partial / "task.txt").write_text(task + "\n", "utf-8")
@@ -160,10 +154,6 @@ def write_demonstration(
             film_at(film, lifted, partial / "video.mp4")
             if preview is not None:
                 draw_preview(film, lifted, preview, partial / "preview.mp4")
-        partial.rename(out)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
 
 
 def report(lifted: Lifted) -> dict[str, Any]:
@@ -207,8 +197,8 @@ def _tool(numbers: Sequence[float]) -> tuple[F64, F64] | None:
     return quaternion_to_matrix(values[3:]), values[:3]
 
 
-def _round_rate(fps: float) -> float:
-    """30 for 29.9998."""
+def round_rate(fps: float) -> float:
+    """30 for 29.9998: times are written with few digits."""
     nearest = round(fps)
     return float(nearest) if nearest and abs(fps - nearest) < 0.005 * nearest else fps
 

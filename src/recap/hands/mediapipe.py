@@ -101,7 +101,6 @@ class Landmarker:
         return found
 
     def close(self) -> None:
-        """Let go of it."""
         self._graph.close_all_packet_sources()
         self._graph.wait_until_done()
 

@@ -56,7 +56,6 @@ def _on_clock(film: Path, times: F64, long_side: int) -> Iterator[tuple[int, U8]
 
 
 def drawn(image: U8, number: int, lifted: Lifted, camera: Camera) -> U8:
-    """One frame."""
     import cv2
 
     image = image.copy()

@@ -40,9 +40,7 @@ def canonical_image(image: U8, frame: F64, config: ImageConfig, aligned: bool, f
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
         raise InputError(f"a camera image has shape {image.shape} of {image.dtype}: give (h, w, 3) of bytes")
     if config.view == "top-down" and image.shape[0] != image.shape[1]:
-        raise InputError(
-            f"a top-down image is {image.shape[1]}×{image.shape[0]} px: send a square one of the whole plane"
-        )
+        raise InputError(f"a top-down image is {image.shape[1]}×{image.shape[0]} px: send a square one")
     size = (config.size, config.size)
     if config.view == "camera" or not aligned:
         square = make_square(image, fit)

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from recap import config as configs
-from recap.errors import DatasetError, InputError, did_you_mean
+from recap.errors import DatasetError, InputError, cause, did_you_mean
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder
-from recap.policies.backbones import MODELS, build_model
-from recap.policies.config import PolicyConfig
+from recap.policies.config import PolicyConfig, network_kind
 from recap.policies.network import load_strictly
 from recap.policies.policy import RetrievalStamp, Statistics, TrainedPolicy
 from recap.suites import shipped_policies
@@ -84,9 +83,7 @@ def save_pretrained(
             old.rename(path)
         if isinstance(error, (OSError, SafetensorError)):  # the second where the disk is full
             why = getattr(error, "strerror", None) or error
-            raise DatasetError(
-                f"checkpoint {path} could not be written ({why}): what was there before is kept"
-            ) from error
+            raise DatasetError(f"cannot write {path} ({why}): what was there before is kept") from error
         raise
 
 
@@ -112,8 +109,7 @@ def _read_body(path: Path) -> dict[str, Any]:
     try:
         body = json.loads((path / CONFIG).read_text("utf-8"))
     except (ValueError, OSError) as error:
-        why = str(error).splitlines()[0]
-        raise DatasetError(f"checkpoint {path} is damaged ({why}): copy or train it again") from error
+        raise DatasetError(f"checkpoint {path} is damaged ({cause(error)}): copy it again") from error
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise DatasetError(f"checkpoint {path} is not of format {FORMAT}: it is of another version of recap")
     return body
@@ -130,18 +126,16 @@ def from_pretrained(source: str | Path, device: str = "cpu") -> TrainedPolicy:
         _check_weights(path, body.get("weights_sha256"))
         weights = load_file(path / WEIGHTS)
     except (OSError, SafetensorError) as error:
-        why = str(error).splitlines()[0]
-        raise DatasetError(f"checkpoint {path} is damaged ({why}): copy or train it again") from error
+        raise DatasetError(f"checkpoint {path} is damaged ({cause(error)}): copy it again") from error
     try:
         config = PolicyConfig.from_json(body.get("policy") or {})
         stamp = configs.read(RetrievalStamp, body.get("retrieval"), "the policy's retrieval")
-        model = build_model(config)
+        model = config.network.model()(config)
         kept = body.get("autoencoder")
         inner: nn.Module | None = None if kept is None else build_autoencoder(**kept)
     except (TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
-        why = str(error).splitlines()[0]
         raise DatasetError(
-            f"checkpoint {path} has a value of another kind in its {CONFIG} ({why}): copy or train it again"
+            f"checkpoint {path} has another kind of value in its {CONFIG} ({cause(error)}): copy it again"
         ) from error
     parts: dict[str, dict[str, Tensor]] = {"autoencoder": {}, "statistics": {}}
     parts |= {name: {} for name, _ in model.named_children()}
@@ -183,9 +177,7 @@ def find_checkpoint(source: str | Path) -> Path:
     if not (path / CONFIG).is_file():
         if "/" in str(source) or path.exists():
             raise InputError(f"no checkpoint in {path}: it has no {CONFIG}; recap train makes one")
-        raise InputError(
-            f"there is no policy '{source}': {did_you_mean(str(source), shipped)}, or give a path"
-        )
+        raise InputError(f"no policy '{source}': {did_you_mean(str(source), shipped)}, or give a path")
     return path
 
 
@@ -200,7 +192,7 @@ def n_parameters(policy: TrainedPolicy) -> dict[str, int]:
 def model_card(name: str, body: Mapping[str, Any], count: Mapping[str, int]) -> str:
     """What the policy is, for people."""
     policy, training = body["policy"], body["training"]
-    robot, kind = policy["robot"], MODELS[policy["backbone"]]
+    robot, kind = policy["robot"], network_kind(policy["backbone"]).model()
     cameras = ", ".join(policy["image"]["cameras"])
     inputs = {"I": f"images ({cameras})", "S": "poses of objects"}
     inputs["I+S"] = f"{inputs['I']}, {inputs['S']}"

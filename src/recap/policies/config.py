@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -13,7 +13,12 @@ from recap import config as configs
 from recap.body import Body
 from recap.errors import InputError, one_of
 from recap.robot import RobotSpec
+from recap.suites import plugins
 from recap.types import F32
+
+if TYPE_CHECKING:
+    from recap.policies.model import SlotModel
+    from recap.training.config import TrainConfig
 
 Inputs: TypeAlias = Literal["I", "S", "I+S"]
 INPUTS = ("I", "S", "I+S")
@@ -67,12 +72,31 @@ class ImageConfig:
 
 
 class AnyNetworkConfig:
-    """Sizes of a network; its kind is the backbone."""
+    """Sizes of a network; its kind is the backbone. A subclass is a frozen dataclass with defaults.
+
+    A package adds one of its own by an entry point of the group `recap.backbones`, named as its backbone.
+    """
 
     backbone: ClassVar[str]
-    sees_pixels: ClassVar[bool]
+    sees_pixels: ClassVar[bool]  # rather than latents of an autoencoder
     blocks: ClassVar[tuple[str, ...]]  # what is sharded as one
+    sizes: ClassVar[tuple[str, ...]] = ()  # that `recap train --size` offers, beside the library's
     num_layers: int
+
+    @classmethod
+    def model(cls) -> type[SlotModel]:
+        """What computes with it: made from a policy's config alone."""
+        raise NotImplementedError
+
+    @staticmethod
+    def named(backbone: str) -> AnyNetworkConfig:
+        """One of a backbone's own sizes, by the backbone's name."""
+        return network_kind(backbone)()
+
+    @classmethod
+    def recipe(cls, size: str, base: TrainConfig) -> TrainConfig:
+        """The training recipe of one of its sizes, from one that serves the same robot."""
+        return replace(base, policy=replace(base.policy, network=cls()))
 
     @property
     def patch(self) -> int:
@@ -91,7 +115,7 @@ class NetworkConfig(AnyNetworkConfig):
 
     backbone: ClassVar[str] = "cosmos"
     sees_pixels: ClassVar[bool] = False  # it sees latents of an autoencoder
-    blocks: ClassVar[tuple[str, ...]] = ("CosmosTransformerBlock",)  # what is sharded as one
+    blocks: ClassVar[tuple[str, ...]] = ("CosmosTransformerBlock",)
 
     num_attention_heads: int = 4
     attention_head_dim: int = 64
@@ -109,6 +133,13 @@ class NetworkConfig(AnyNetworkConfig):
     time_scale: float = 1000.0  # of the noise level, before it is embedded
     coordinates: bool = False  # channels that say where a latent lies, as rotary positions do not
     beside: bool = False  # a predicted image has the present one of its camera beside it, as channels
+
+    @classmethod
+    def model(cls) -> type[SlotModel]:
+        """The Cosmos network."""
+        from recap.policies.wam import WorldActionModel
+
+        return WorldActionModel
 
     @property
     def patch(self) -> int:
@@ -167,6 +198,13 @@ class Pi0NetworkConfig(AnyNetworkConfig):
         if self.n_words < 4:
             raise InputError(f"network.n_words is {self.n_words}: give 4 or more, 3 of them are marks")
 
+    @classmethod
+    def model(cls) -> type[SlotModel]:
+        """transformers' π0."""
+        from recap.policies.vla import VisionLanguageActionModel
+
+        return VisionLanguageActionModel
+
     @property
     def patch(self) -> int:
         """Of a side of what becomes one token."""
@@ -185,10 +223,28 @@ class Pi05NetworkConfig(Pi0NetworkConfig):
     backbone: ClassVar[str] = "pi05"
     blocks: ClassVar[tuple[str, ...]] = (*Pi0NetworkConfig.blocks, "AdaptiveLayer")
 
+    @classmethod
+    def model(cls) -> type[SlotModel]:
+        """The same with norms and words of π0.5."""
+        from recap.policies.vla import Pi05ActionModel
 
-NETWORK_KINDS: Mapping[str, type[NetworkConfig] | type[Pi0NetworkConfig]] = {
-    kind.backbone: kind for kind in (NetworkConfig, Pi0NetworkConfig, Pi05NetworkConfig)
-}
+        return Pi05ActionModel
+
+
+OWN_KINDS = {kind.backbone: kind for kind in (NetworkConfig, Pi0NetworkConfig, Pi05NetworkConfig)}
+
+
+def installed_backbones() -> dict[str, type[AnyNetworkConfig]]:
+    """Of other packages, by name."""
+    return {name: entry.load() for name, entry in plugins("recap.backbones").items()}
+
+
+def network_kind(backbone: str) -> type[AnyNetworkConfig]:
+    """The config of a backbone's sizes, by the backbone's name."""
+    if backbone in OWN_KINDS:
+        return OWN_KINDS[backbone]
+    installed = installed_backbones()
+    return installed[one_of("backbone", backbone, (*OWN_KINDS, *installed))]
 
 
 @dataclass(frozen=True)
@@ -258,16 +314,12 @@ class PolicyConfig:
         if self.relative_object_poses and self.is_planar:
             raise InputError("relative_object_poses is for poses in space: set it to false")
         if not self.retrieval and self.residual:
-            raise InputError(
-                "a policy without retrieval has nothing to add a residual to: set residual=false"
-            )
+            raise InputError("a policy without retrieval has nothing to correct: set residual=false")
         if not 1 <= self.n_action_steps <= self.chunk_size:
             raise InputError(f"n_action_steps {self.n_action_steps} is not within 1…{self.chunk_size}")
         ahead = (0, *self.future_steps, self.chunk_size + 1)
         if any(later <= step for step, later in pairwise(ahead)):
-            raise InputError(
-                f"future_steps {list(self.future_steps)} do not rise within 1…{self.chunk_size}, the chunk"
-            )
+            raise InputError(f"future_steps {list(self.future_steps)} do not rise within 1…{self.chunk_size}")
         if self.n_retrieved_frames < 1:
             raise InputError(f"n_retrieved_frames {self.n_retrieved_frames} shows nothing: give 1 or more")
         if self.network.sees_pixels:
@@ -276,9 +328,7 @@ class PolicyConfig:
     def _check_pixels(self) -> None:
         """What a network without an autoencoder asks for: pixels in, actions alone out."""
         if self.future_image or self.future_state:
-            raise InputError(
-                "a π0-type policy predicts actions alone: set future_image=false and future_state=false"
-            )
+            raise InputError("a π0-type policy predicts actions: set future_image and future_state to false")
         image, patch = self.image, self.network.patch
         if (image.channels, image.scale) != (3, 1) or image.size % patch:
             raise InputError(
@@ -333,8 +383,7 @@ class PolicyConfig:
     def from_json(cls, values: Mapping[str, Any]) -> PolicyConfig:
         """The inverse of `to_json`; unknown and missing keys are refused by name."""
         known = dict(values)
-        backbone = one_of("backbone", str(known.pop("backbone", "")), tuple(NETWORK_KINDS))
-        kind: Any = NETWORK_KINDS[backbone]
+        kind: Any = network_kind(str(known.pop("backbone", "")))
         known["network"] = configs.read(kind, known.get("network"), "the policy's network", complete=True)
         known["robot"] = configs.read(RobotSpec, known.get("robot"), "the policy's robot")  # has defaults
         return configs.read(cls, known, "the policy's config", complete=True)

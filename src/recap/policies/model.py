@@ -5,14 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
+from recap.features.pretrained import find_model
 from recap.policies.config import PolicyConfig, SamplingConfig
 from recap.policies.flow import noisy, solve, velocity
 from recap.policies.layout import Layout, Slot, build_layout, present_slot
+from recap.policies.network import weight_files
 
 TaskEncoder: TypeAlias = Callable[[Sequence[str]], Tensor]  # instructions -> (n, L) or (n, L, d)
 
@@ -65,6 +68,13 @@ class SlotModel(nn.Module, ABC):
     @abstractmethod
     def n_tokens(self) -> int:
         """Of the whole sequence."""
+
+    @classmethod
+    def find_published(cls, source: str) -> Path:
+        """The folder of published weights, fetched where that is needed; one line where there are none."""
+        folder = find_model(source, "network")
+        weight_files(folder)
+        return folder
 
     @abstractmethod
     def load_published(self, source: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from recap.errors import DatasetError
+from recap.errors import DatasetError, cause
 from recap.features.pretrained import find_model
 from recap.policies.config import NetworkConfig
 
@@ -119,24 +119,29 @@ def read_part(folder: Path) -> dict[str, Any]:
     try:
         values = json.loads(file.read_text("utf-8")) if file.exists() else {}
     except (OSError, ValueError) as error:
-        raise DatasetError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
+        raise DatasetError(f"{file} cannot be read: {cause(error)}") from error
     return dict(values) if isinstance(values, dict) else {}
 
 
-def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All weights of a folder, which large networks split over several files."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
+def weight_files(folder: Path) -> list[Path]:
+    """One, or the several that large networks are split over; an error where there is none."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise DatasetError(f"no weights in {folder}: give a directory with .safetensors files")
+    return files
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """All weights of a folder."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
     state: dict[str, Tensor] = {}
-    for file in files:
+    for file in weight_files(folder):
         try:
             found = load_file(file)
         except (SafetensorError, OSError) as error:
-            raise DatasetError(f"weights {file} cannot be read: {str(error).splitlines()[0]}") from error
+            raise DatasetError(f"weights {file} cannot be read: {cause(error)}") from error
         twice = sorted(set(state) & set(found))
         if twice:
             raise DatasetError(f"'{twice[0]}' is in {file} and in another file of {folder}: keep one variant")

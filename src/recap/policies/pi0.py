@@ -151,9 +151,7 @@ def tokenized_ids(texts: Sequence[str], tokenizer: Any, config: Pi0NetworkConfig
     rows: list[list[int]] = tokenizer(begun, add_special_tokens=False)["input_ids"]
     for row in rows:
         if max(row, default=0) >= config.n_words:
-            raise DatasetError(
-                f"the tokenizer has an id {max(row)} and the network {config.n_words} words: use its own"
-            )
+            raise DatasetError(f"the tokenizer has id {max(row)}, the network {config.n_words}: use its own")
     return _padded(rows, config.n_text_tokens)
 
 

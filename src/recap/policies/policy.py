@@ -282,6 +282,4 @@ def _check_finite(observation: Observation, given: Conditioning) -> None:
     }
     for what, values in numbers.items():
         if not np.isfinite(values).all():
-            raise InputError(
-                f"an observation holds a number that is not finite ({what}): nothing is predicted"
-            )
+            raise InputError(f"an observation has a number that is not finite ({what}): nothing is done")

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from recap.errors import DatasetError, InputError
+from recap.errors import DatasetError, InputError, cause
 from recap.run_directory import whole_file
 
 PREFIX = "states:"  # of `policy.text`, before the file
@@ -45,8 +45,7 @@ def read_states(file: Path) -> tuple[dict[str, Tensor], str]:
     except FileNotFoundError as error:
         raise InputError(f"there is no file {file} with states of instructions: {FILL}") from error
     except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
-        why = str(error).splitlines()[0]
-        raise DatasetError(f"{file} holds no states of instructions ({why}): make it again") from error
+        raise DatasetError(f"{file} holds no instructions ({cause(error)}): make it again") from error
 
 
 class TextStates:
@@ -61,9 +60,7 @@ class TextStates:
         self.known, _ = read_states(file)
         for text, value in self.known.items():
             if value.ndim != 2 or value.shape[1] != width:
-                raise InputError(
-                    f"{file} has states {tuple(value.shape)} of '{text}', the network takes {width} wide ones"
-                )
+                raise InputError(f"{file} has states {tuple(value.shape)} of '{text}', not {width} wide")
         if len({value.shape for value in self.known.values()}) > 1:
             raise DatasetError(f"{file} has instructions of several lengths: make it again")
 

@@ -166,9 +166,7 @@ def _state(now: F32, objects: F64, goal: F64, frame: F64, config: PolicyConfig) 
         return np.zeros(0)
     if config.is_planar:
         if len(objects) != 3 or len(goal) != 3:
-            raise InputError(
-                "the policy needs the poses of object and goal, and they are not known: use inputs I"
-            )
+            raise InputError("the policy needs poses of object and goal, which are not known: use inputs I")
         turn = objects[2] + frame[2]
         tool = into_frame(objects, np.asarray(now[:2], np.float64))
         from_goal = np.array([*into_frame(goal, objects[:2]), objects[2] - goal[2]])

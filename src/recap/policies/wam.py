@@ -16,7 +16,14 @@ from recap.policies.config import NetworkConfig, PolicyConfig
 from recap.policies.layout import present_slot
 from recap.policies.lean import fast_attention, make_lean
 from recap.policies.model import Batch, SlotModel, TaskEncoder
-from recap.policies.network import build_network, call_network, load_pretrained_network, text_width
+from recap.policies.network import (
+    build_network,
+    call_network,
+    load_pretrained_network,
+    published_part,
+    text_width,
+    weight_files,
+)
 from recap.policies.text_states import PREFIX, TextStates
 
 UNREAD = "none"  # the instruction's encoder of a policy that goes by what was retrieved alone
@@ -61,6 +68,13 @@ class WorldActionModel(SlotModel):
     def n_tokens(self) -> int:
         """Of the whole sequence."""
         return self.layout.n_tokens
+
+    @classmethod
+    def find_published(cls, source: str) -> Path:
+        """The transformer of a diffusers folder or a hub name."""
+        folder = published_part(source, "transformer")
+        weight_files(folder)
+        return folder
 
     def load_published(self, source: str) -> None:
         """Load a published Cosmos transformer, strictly, from a directory or a hub name."""

@@ -8,7 +8,6 @@ content. derived/rows-<fingerprint>/ holds the rows of a large pool as one retri
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -16,14 +15,14 @@ import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recap.errors import DatasetError
+from recap.errors import DatasetError, cause
 from recap.pool.files import Files, RemoteFiles, is_intact, sealed, sha256, unsealed
+from recap.sums import file_sha256
 from recap.types import F32, Descriptors, Episode
 
 if TYPE_CHECKING:
@@ -51,11 +50,9 @@ def describe(describer: Describer, episode: Episode) -> dict[str, F32]:
     try:
         found = describer.describe(episode)
     except Exception as error:  # a term may be of another's making; one demonstration must not stop robots
-        return _not_used(describer, episode, str(error) or type(error).__name__)
+        return _not_used(describer, episode, cause(error, 1000))
     if set(found) != set(describer.dims):
-        raise DatasetError(
-            f"describer {describer.fingerprint} gives the terms {sorted(found)}, not {sorted(describer.dims)}"
-        )
+        raise DatasetError(f"{describer.fingerprint} describes {sorted(found)}, not {sorted(describer.dims)}")
     terms = {}
     for term, width in describer.dims.items():
         values = np.ascontiguousarray(found[term], np.float32)
@@ -72,7 +69,7 @@ def describe(describer: Describer, episode: Episode) -> dict[str, F32]:
 
 def _not_used(describer: Describer, episode: Episode, why: str) -> dict[str, F32]:
     """No rows, and a line that says why."""
-    log.warning("demonstration %a is not used: %s", episode.id, " ".join(why.split()))
+    log.warning("demonstration %a is not used: %s", episode.id, why)
     return {term: np.empty((0, width), np.float32) for term, width in describer.dims.items()}
 
 
@@ -121,7 +118,6 @@ class Derived:
         self._lock = threading.Lock()
 
     def forget(self) -> None:
-        """Forget everything read."""
         self._tables.clear()
 
     def descriptors(
@@ -159,7 +155,7 @@ class Derived:
         """Arrays that were kept under a name, mapped from the disk; None where there are none, or damaged."""
         for file in self.files.names(f"derived/{name}"):
             path = self.files.root / file
-            if _sha256_of(path) != path.stem:
+            if file_sha256(path) != path.stem:
                 log.warning("pool %s: %s is damaged and made again", self.files.uri, file)
                 continue
             raw = np.asarray(np.memmap(path, np.uint8, "c"))  # what is written to it stays in this process
@@ -183,7 +179,7 @@ class Derived:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             save_file(dict(arrays), partial)
-            digest = _sha256_of(partial)
+            digest = file_sha256(partial)
             old = [path for path in folder.glob("*.safetensors") if path.stem != digest]
             partial.replace(folder / f"{digest}.safetensors")
             for path in old:
@@ -211,14 +207,12 @@ class Derived:
             self._keep(name, sealed(mine))
             return
         except ValueError:
-            raise DatasetError(
-                f"{self.files.uri}/{name} is damaged: remove its folder, it is computed again"
-            ) from None
+            raise self._unusable(name, "is damaged") from None
         if found != mine:
-            raise DatasetError(
-                f"{self.files.uri}/{name} belongs to {found.get('fingerprint')} {found.get('dims')}, not to "
-                f"{describer.fingerprint} {dict(describer.dims)}: remove its folder, it is computed again"
-            )
+            raise self._unusable(name, f"belongs to {found.get('fingerprint')} {found.get('dims')}")
+
+    def _unusable(self, name: str, why: str) -> DatasetError:
+        return DatasetError(f"{self.files.uri}/{name} {why}: remove its folder, it is computed again")
 
     def _keep(self, name: str, data: bytes) -> None:
         """Write a file where that can be done: a pool on a read-only or full disk works without it."""
@@ -242,10 +236,7 @@ class Derived:
                 continue
             header, terms = read_shard(data)
             if header["fingerprint"] != describer.fingerprint or header["dims"] != dict(describer.dims):
-                raise DatasetError(
-                    f"{self.files.uri}/{name} was made by {header['fingerprint']}, not by "
-                    f"{describer.fingerprint}: remove its folder, it is computed again"
-                )
+                raise self._unusable(name, f"was made by {header['fingerprint']}")
             start = 0
             for episode_id, digest, n in header["episodes"]:
                 row = {term: values[start : start + n] for term, values in terms.items()}
@@ -261,12 +252,6 @@ class Derived:
             self._keep(name, data)
             table.read.add(name)
             table.rows.update(zip(keys, rows, strict=True))
-
-
-def _sha256_of(path: Path) -> str:
-    """The hash of a file that need not fit into memory."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def describe_some(

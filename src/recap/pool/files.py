@@ -83,7 +83,7 @@ class Files:
         except BaseException:
             Path(partial).unlink(missing_ok=True)
             raise
-        _sync(path.parent)
+        sync_file(path.parent)
 
     def exists(self, name: str) -> bool:
         """Whether there is one."""
@@ -111,7 +111,7 @@ class Files:
         paths = [self.root / name for name in names]
         folders = {folder for path in paths for folder in (path.parent, path.parent.parent)}
         for path in [*paths, *folders]:
-            _sync(path)
+            sync_file(path)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -124,7 +124,7 @@ class Files:
         if not folder.is_dir():
             self._make_folder(folder.parent)
             folder.mkdir(exist_ok=True)
-            _sync(folder.parent)
+            sync_file(folder.parent)
 
 
 class RemoteFiles(Files):
@@ -254,7 +254,7 @@ def check(data: bytes, digest: str, name: str) -> None:
         raise DatasetError(f"{name} is damaged: its contents have changed; run recap pool verify --repair")
 
 
-def _sync(path: Path) -> None:
+def sync_file(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from recap.body import Body
 from recap.errors import InputError
-from recap.pool.view import PoolView
-from recap.robot import RobotSpec, infer_robot
+from recap.pool.view import PoolView, robot_of
+from recap.robot import RobotSpec
 from recap.types import Episode
 
 N_COMPARED = 16
@@ -26,9 +26,7 @@ def refuse_other_layout(view: PoolView, episodes: Sequence[Episode]) -> None:
     ids = view.episode_ids
     # The first and the newest stand for all: a large pool is not read for a few demonstrations more.
     there = [view.episode(name) for name in dict.fromkeys((*ids[:N_COMPARED], *ids[-N_COMPARED:]))]
-    robot: RobotSpec | None = getattr(view, "robot", None)
-    if robot is None and there:
-        robot = infer_robot(there[0])
+    robot = robot_of(view)
     if robot is None:
         return
     known = set(ids)

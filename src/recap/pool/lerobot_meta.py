@@ -76,10 +76,7 @@ def read_info(root: Path) -> dict[str, Any]:
         raise DatasetError(f"dataset {root} does not exist; check the path or collect it first")
     path = root / INFO_PATH
     if not path.is_file():
-        raise DatasetError(
-            f"dataset {root} is half-written: {INFO_PATH} is missing; "
-            "collect it again or point to another folder"
-        )
+        raise DatasetError(f"dataset {root} is half-written: {INFO_PATH} is missing; collect it again")
     with as_dataset_error(root, INFO_PATH):
         if path.stat().st_size > _MAX_INFO_BYTES:
             raise ValueError(f"it has {path.stat().st_size} bytes, more than a description needs")
@@ -87,9 +84,7 @@ def read_info(root: Path) -> dict[str, Any]:
         version = info["codebase_version"]
         if version not in (VERSION, *_OLDER):
             known = ", ".join((*_OLDER, VERSION))
-            raise DatasetError(
-                f"dataset {root} is LeRobot {version}, not one of {known}; convert it with LeRobot's script"
-            )
+            raise DatasetError(f"{root} is LeRobot {version}, not {known}; convert it with LeRobot's script")
         for key in ("timestamp", *INTEGERS):
             if key not in info["features"]:
                 raise ValueError(f"it has no feature '{key}'")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from recap.errors import DatasetError, InputError
+from recap.lazy import Made
 from recap.pool import lerobot_meta as meta
-from recap.pool.importers.encoded import ParquetFrames
+from recap.pool.importers.encoded import parquet_frame
 from recap.pool.importers.mapping import IMAGE, OBJECT, Kind, SourceKey, check_name
 from recap.pool.importers.source import (
     Damage,
@@ -46,10 +47,7 @@ class LeRobotReader(Reader):
         self._files: dict[Path, _DataFile] = {}
         self.fps = float(self.info["fps"])
         if fps is not None and check_fps(fps) != self.fps:
-            raise InputError(
-                f"{path} says {self.fps:g} frames per second, not {fps:g}: "
-                "leave --fps out, and resample what was read"
-            )
+            raise InputError(f"{path} says {self.fps:g} fps, not {fps:g}: leave --fps out, resample later")
         if not self._rows:
             raise DatasetError(f"{path} has no episodes; there is nothing to import")
         with as_dataset_error(path, INFO_PATH):
@@ -60,7 +58,6 @@ class LeRobotReader(Reader):
         return len(self._rows)
 
     def lengths(self) -> Sequence[int]:
-        """From the episode table."""
         return [row.length for row in self._rows]
 
     def default_mapping(self) -> Mapping[str, str]:
@@ -163,7 +160,7 @@ class LeRobotReader(Reader):
     def _frames(self, row: Row, key: str) -> Sequence[U8]:
         if key in row.films:
             return VideoFrames(row.films[key].path, row.films[key].start, row.length, self.fps)
-        return ParquetFrames(row.data, key, self._range(row)[0], row.length)
+        return Made(row.length, partial(parquet_frame, row.data, key, self._range(row)[0]))
 
     def _table(self, row: Row, keys: Collection[str]) -> Any:
         """The rows of one episode, read from the row groups that hold them, and checked."""
@@ -267,9 +264,7 @@ def _check_schema(schema: Any, features: Mapping[str, Feature]) -> None:
         if pa.types.is_fixed_size_list(kind):
             fits = fits and kind.list_size == width
         if not fits or (not nested and width != 1):
-            raise ValueError(
-                f"column '{key}' is {kind}, not {features[key]['dtype']} {features[key]['shape']}"
-            )
+            raise ValueError(f"'{key}' is {kind}, not {features[key]['dtype']} {features[key]['shape']}")
 
 
 def _timestamps(table: Any, fps: float) -> F64:

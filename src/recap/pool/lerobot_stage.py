@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from recap.errors import DatasetError, InputError
+from recap.errors import DatasetError, InputError, cause
 from recap.pool import lerobot_meta as fmt
 from recap.pool.content import check_episode
 from recap.pool.importers.mapping import OBJECT
@@ -132,9 +132,7 @@ def _columns(episode: Episode) -> dict[str, Any]:
     t = len(episode)
     even = np.arange(t) / episode.fps
     if np.abs(np.asarray(episode.timestamps) - even).max() > _CLOCK_TOLERANCE_S:
-        raise InputError(
-            f"episode {episode.id!a}: timestamps are not frame / {episode.fps:g} seconds; resample it first"
-        )
+        raise InputError(f"episode {episode.id!a}: timestamps are not frame / {episode.fps:g}; resample it")
     for camera in episode.images:
         if not _CAMERA.fullmatch(camera):
             raise InputError(f"camera '{camera}' cannot name a file: use letters, digits, '_', '-' and '.'")
@@ -149,14 +147,10 @@ def _columns(episode: Episode) -> dict[str, Any]:
         vectors[fmt.OBJECTS] = np.concatenate([np.asarray(v, np.float32) for v in objects.values()], axis=1)
     columns = {"timestamp": pa.array(np.asarray(episode.timestamps, np.float64))}
     for key in (key for key in (fmt.STATE, fmt.ACTION, fmt.OBJECTS, fmt.GOAL) if key in vectors):
-        columns[key] = _matrix_column(np.asarray(vectors[key], np.float32))
+        values = np.ascontiguousarray(vectors[key], np.float32)
+        flat, width = pa.array(values.reshape(-1)), values.shape[1]  # LeRobot stores one as plain numbers
+        columns[key] = flat if width == 1 else pa.FixedSizeListArray.from_arrays(flat, width)
     return columns
-
-
-def _matrix_column(values: NDArray[np.float32]) -> Any:
-    """An arrow column of (t, d) values; LeRobot stores d = 1 as plain numbers."""
-    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
-    return flat if values.shape[1] == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
 
 
 def _stage_camera(folder: Path, index: int, episode: Episode, camera: str) -> dict[str, Any]:
@@ -201,15 +195,12 @@ class Staged:
             meta = json.loads(table.schema.metadata[_STAGED_META])
             videos = {camera: _video_path(folder, index, camera) for camera in meta["cameras"]}
         except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
-            why = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise DatasetError(
-                f"staged episode {path} is damaged: {why}; remove it and collect it again"
+                f"staged {path} is damaged: {cause(error)}; remove, collect it again"
             ) from error
         for video in videos.values():
             if not video.is_file():
-                raise DatasetError(
-                    f"staged episode {path} has lost its video {video.name}; remove it and collect it again"
-                )
+                raise DatasetError(f"staged {path} has lost {video.name}; remove and collect it again")
         return cls(table, meta, videos)
 
     def features(self) -> dict[str, fmt.Feature]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recap.errors import DatasetError, InputError, RunDirectoryError
+from recap.errors import DatasetError, InputError
 from recap.pool import lerobot_meta as fmt
 from recap.pool.lerobot_stage import EXTRA_KEYS, QUANTILES, Staged, Stats, whole_indices, whole_number
-from recap.run_directory import PARTIAL
+from recap.run_directory import new_folder
 from recap.video import concatenate_videos
 
 STATS_PATH = "meta/stats.json"
@@ -60,7 +59,7 @@ def assemble(
         raise DatasetError(
             f"{len(missing)} of {n_episodes} episodes are not in {folder}, first {missing[0]}; collect them"
         )
-    with _whole_directory(root) as temporary:
+    with new_folder(root) as temporary:
         _Assembly(folder, n_episodes, temporary, robot_type, progress, sizes or Sizes()).run()
 
 
@@ -79,22 +78,6 @@ def _aggregate(parts: Sequence[Stats]) -> Stats:
         **{key: (stacked[key] * weights).sum(0) for key in QUANTILES},
         "count": np.array([int(n.sum())]),
     }
-
-
-@contextmanager
-def _whole_directory(root: Path) -> Iterator[Path]:
-    """Yield a hidden directory beside `root`, renamed to `root` on success and removed on any error."""
-    if root.exists():
-        raise RunDirectoryError(f"{root} already exists; choose another name or remove it first")
-    temporary = root.with_name(f".{root.name}{PARTIAL}")
-    shutil.rmtree(temporary, ignore_errors=True)  # left by a killed run
-    try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        temporary.rename(root)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
 
 
 @dataclass(slots=True)
@@ -139,7 +122,9 @@ class _Assembly:
         self._write_data()
         for camera in self.cameras:
             self._write_videos(camera)
-        self._write_tasks()
+        table = pa.table({"task_index": list(self.tasks.values()), "task": list(self.tasks)})
+        table = table.replace_schema_metadata({b"pandas": _pandas_index("task").encode()})
+        pq.write_table(table, self._path(TASKS_PATH), compression="snappy")
         self._write_episodes()
         total = {key: _aggregate(parts) for key, parts in self.stats.items()}
         plain = {key: {name: v.tolist() for name, v in stats.items()} for key, stats in total.items()}
@@ -243,11 +228,6 @@ class _Assembly:
             place = {"meta/episodes/chunk_index": chunk, "meta/episodes/file_index": file}
             table = pa.Table.from_pylist([row | place for row in self.rows[start : start + n_rows]])
             pq.write_table(table, self._path(EPISODES_PATH, chunk, file), compression="snappy")
-
-    def _write_tasks(self) -> None:
-        table = pa.table({"task_index": list(self.tasks.values()), "task": list(self.tasks)})
-        table = table.replace_schema_metadata({b"pandas": _pandas_index("task").encode()})
-        pq.write_table(table, self._path(TASKS_PATH), compression="snappy")
 
     def _info(self) -> dict[str, Any]:
         only = next(iter(self.embodiments)) if len(self.embodiments) == 1 else None

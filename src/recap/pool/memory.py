@@ -59,7 +59,6 @@ class MemoryView(EpisodeView):
         super().__init__(version, tuple(self._episodes))
 
     def episode(self, episode_id: str) -> Episode:
-        """One of them."""
         try:
             return self._episodes[episode_id]
         except KeyError:
@@ -94,7 +93,6 @@ class MemoryPool:
         self._view = MemoryView(episodes)
 
     def view(self) -> MemoryView:
-        """The newest version."""
         return self._view
 
     def add(self, *episodes: Episode) -> None:

@@ -7,19 +7,18 @@ against its hash when it is first used.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recap.errors import DatasetError, InputError
-from recap.lazy import LazySequence
+from recap.errors import DatasetError, InputError, cause
+from recap.lazy import Made
 from recap.pool.content import arrays_of, digest_of, episode_of, meta_of
-from recap.pool.files import cached, sha256
+from recap.pool.files import cached, sha256, sync_file
 from recap.pool.memory import EpisodeView
 from recap.run_directory import whole_file
 from recap.types import U8, Descriptors, Episode
@@ -87,13 +86,9 @@ def write_packed(
         with whole_file(path) as partial:
             save_file(tensors, partial, metadata={"recap": sha256(text.encode("utf-8")) + text})
             partial.chmod(0o644)  # safetensors makes it private, and a snapshot is made to be shared
-            handle = os.open(partial, os.O_RDONLY)
-            os.fsync(handle)
-            os.close(handle)
+            sync_file(partial)
     except SafetensorError as error:  # also raised for a full disk
-        raise DatasetError(
-            f"the snapshot could not be written to {path} ({error}): what was there is kept"
-        ) from error
+        raise DatasetError(f"cannot write {path} ({error}): what was there is kept") from error
 
 
 class PackedPool(EpisodeView):
@@ -124,9 +119,7 @@ class PackedPool(EpisodeView):
         from safetensors import SafetensorError, safe_open
 
         if not path.is_file():
-            raise DatasetError(
-                f"there is no packed pool at {path}: recap pool pack POOL --out {path} makes one"
-            )
+            raise DatasetError(f"no packed pool at {path}: recap pool pack POOL --out {path} makes one")
         try:
             file: Any = safe_open(path, framework="numpy")
             text = (file.metadata() or {}).get("recap", "")
@@ -138,7 +131,7 @@ class PackedPool(EpisodeView):
                 raise DatasetError(f"{path} is {body['format']}, not {_FORMAT}: pack the pool again")
             return cls(path, file, body)
         except (SafetensorError, OSError) as error:
-            raise DatasetError(_damaged(path, str(error).splitlines()[0])) from error
+            raise DatasetError(_damaged(path, cause(error))) from error
 
     def episode(self, episode_id: str) -> Episode:
         """One of them, images decoded only when asked for."""
@@ -158,7 +151,7 @@ class PackedPool(EpisodeView):
 
     def _frames(self, digest: str, meta: Mapping[str, Any]) -> Sequence[U8]:
         if _FRAMES + digest in self._stored:
-            return StoredFrames(self.path, digest, meta["n_frames"])
+            return Made(meta["n_frames"], partial(_stored_frame, self.path, digest))
         from recap.pool.blobs import BlobFrames  # only videos need a decoder
 
         return BlobFrames(self, digest, meta["n_frames"], meta["fps"])
@@ -191,20 +184,11 @@ class PackedPool(EpisodeView):
         return Descriptors(describer.fingerprint, self.episode_ids, starts, terms)
 
 
-class StoredFrames(LazySequence[U8]):
-    """Frames kept as they are, read one by one without a video decoder; can be sent to another process."""
-
-    def __init__(self, path: Path, digest: str, n_frames: int) -> None:
-        self.path, self.digest, self.n_frames = path, digest, n_frames
-
-    def __len__(self) -> int:
-        return self.n_frames
-
-    def _item(self, number: int) -> U8:
-        status = self.path.stat()  # the file may have been packed anew
-        frames = _checked_frames(self.path, self.digest, (status.st_ino, status.st_mtime_ns))
-        found: U8 = frames[number : number + 1][0]
-        return found
+def _stored_frame(path: Path, digest: str, number: int) -> U8:
+    """A frame that is kept as it is, read without a video decoder."""
+    status = path.stat()  # the file may have been packed anew
+    found: U8 = _checked_frames(path, digest, (status.st_ino, status.st_mtime_ns))[number : number + 1][0]
+    return found
 
 
 @lru_cache(maxsize=8)

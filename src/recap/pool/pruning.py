@@ -59,14 +59,18 @@ def forget(pool: Pool, ids: Sequence[str], with_tags: bool) -> list[int]:
         if tags and not with_tags:
             shown = ", ".join(f"'{tag}' (version {v})" for tag, v in sorted(tags.items()))
             raise InputError(f"tagged versions have it: {shown}; give --with-tags to remove these too")
-        _leave_out(pool, held, names)
+        head = table.head()
+        old = [f.fragment_id for f in head.get_fragments() if fragment_files(f.metadata)[0] in held]
+        if old:  # other files in place of those that hold the episodes
+            rewrite(table, head, old, lambda row: None if row.id in names else row, "forget")
         for tag in tags:
             pool.untag(tag)
         _remove(pool, having)
         _clear_descriptors(pool, names)
-        for name in files.names("quarantine"):
-            if name.removeprefix("quarantine/files/") in held or _mentions(files.read(name), names):
-                files.remove(name)
+        for file in files.names("quarantine"):
+            mentioned = any(name.encode("utf-8") in files.read(file) for name in names)
+            if mentioned or file.removeprefix("quarantine/files/") in held:
+                files.remove(file)
         for seal in read_seals(files).values():
             _rewrite(pool, seal, _without(seal, names))
     table.forget()
@@ -91,14 +95,6 @@ def needed_files(table: Table, versions: Iterable[int]) -> set[str]:
         with suppress(Damage):
             found |= _files_of(table.at(version))
     return found
-
-
-def _leave_out(pool: Pool, held: set[str], ids: set[str]) -> None:
-    """Commit the newest version with other files in place of those that hold the episodes."""
-    head = pool.table.head()
-    old = [f.fragment_id for f in head.get_fragments() if fragment_files(f.metadata)[0] in held]
-    if old:
-        rewrite(pool.table, head, old, lambda row: None if row.id in ids else row, "forget")
 
 
 def _remove(pool: Pool, gone: Sequence[int]) -> None:
@@ -179,7 +175,3 @@ def _clear_descriptors(pool: Pool, ids: set[str]) -> None:
             files.write(f"{name.rpartition('/')[0]}/{sha256(data)}.safetensors", data)
         files.remove(name)
     pool._loader.derived.forget()
-
-
-def _mentions(data: bytes, ids: set[str]) -> bool:
-    return any(name.encode("utf-8") in data for name in ids)

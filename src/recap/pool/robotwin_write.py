@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from recap.errors import InputError, RunDirectoryError, one_of
-from recap.geometry3 import ARM_DIM, ROTATION, decode_arm, rotation6_error
+from recap.geometry3 import ARM_DIM, ROTATION, decode_arm, rotation6_error, without_jumps
 from recap.types import F32, F64, U8, Episode
 
 Layout: TypeAlias = Literal["release", "v1.0"]
@@ -251,20 +251,12 @@ def _arms(episode: Episode, what: str, values: F32, joints: Sequence[NDArray[Any
     for i, (name, part) in enumerate(zip(ARMS, np.split(values, 2, axis=1), strict=True)):
         error = rotation6_error(part[:, ROTATION])
         if not np.isfinite(part).all() or error.max() > _MAX_ROTATION_ERROR:
-            raise InputError(
-                f"the {what} of {episode.id} holds what is no pose ({name} arm): correct the episode"
-            )
+            raise InputError(f"the {what} of {episode.id} holds no poses ({name} arm): correct the episode")
         poses, gripper = decode_arm(part)
         angles = None if joints is None else _angles(joints[i], len(gripper))
-        found[name] = _Arm(gripper, _without_jumps(poses), angles)
+        poses[:, 3:] = without_jumps(poses[:, 3:])  # as a simulator has them
+        found[name] = _Arm(gripper, poses, angles)
     return found
-
-
-def _without_jumps(poses: F64) -> F64:
-    """The same poses, each quaternion of the sign nearer to the one before it, as a simulator has them."""
-    turns = poses[:, 3:]
-    signs = np.where((turns[1:] * turns[:-1]).sum(axis=1) < 0, -1.0, 1.0)
-    return np.concatenate([poses[:, :3], turns * np.cumprod([1.0, *signs])[:, None]], axis=1)
 
 
 def _angles(values: NDArray[Any], n: int) -> F64:

@@ -30,8 +30,10 @@ def find_rows(
     found: dict[str, tuple[Row, int]] = {}
     held = rows_by_file(seals)
     digests = {name: digest for seal in seals.values() for name, digest in seal.files.items()}
-    # Intact files first: damaged ones are slow to read.
-    intact = [name for name in held if _is_intact(files, name, digests.get(name))]
+    intact: list[str] = []  # first: damaged ones are slow to read
+    for name in held:
+        with suppress(FileNotFoundError):
+            intact += [name] if sha256(files.read(name)) == digests.get(name) else []
     for name in dict.fromkeys([*intact, *data_files, *held]):
         rows = held.get(name, wanted)
         missing = {i for i, digest in wanted.items() if i not in found and rows.get(i) == digest}
@@ -41,13 +43,6 @@ def find_rows(
             if row.id in missing and wanted[row.id] == row.sha256 and row.intact:
                 found[row.id] = row, seq
     return found
-
-
-def _is_intact(files: Files, name: str, digest: str | None) -> bool:
-    try:
-        return sha256(files.read(name)) == digest
-    except FileNotFoundError:
-        return False
 
 
 def _stored_rows(files: Files, name: str, intact: bool) -> list[tuple[Row, int]]:

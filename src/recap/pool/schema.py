@@ -74,9 +74,7 @@ class Row:
     def episode(self, files: Files) -> Episode:
         """The episode itself; videos are decoded when asked for."""
         if not self.intact:
-            raise DatasetError(
-                f"episode {self.id!a} is damaged: its data have changed; run recap pool verify --repair"
-            )
+            raise DatasetError(f"episode {self.id!a} is damaged: run recap pool verify --repair")
         n, fps = self.meta["n_frames"], self.meta["fps"]
         images = {name: BlobFrames(files, digest, n, fps) for name, digest in self.cameras.items()}
         return episode_of(self.meta, self.arrays, images)

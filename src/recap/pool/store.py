@@ -108,7 +108,6 @@ class Pool:
 
     @property
     def version(self) -> int:
-        """The newest version."""
         with self._lock:
             return int(self.table.head().version)
 
@@ -191,9 +190,7 @@ class Pool:
                 if there is None:
                     new.append(row)
                 elif there.sha256 != row.sha256:
-                    raise InputError(
-                        f"episode {row.id!a} is in pool {self.uri} already, but differs; remove one of them"
-                    )
+                    raise InputError(f"episode {row.id!a} is there already, but differs; remove one")
                 elif not skip_existing:
                     raise InputError(f"episode {row.id!a} is in pool {self.uri} already; leave it out")
             if not new:
@@ -230,9 +227,7 @@ class Pool:
         for episode in episodes:
             check_episode(episode)
             if episode.id in there and not same_content(view.episode(episode.id), episode):
-                raise InputError(
-                    f"episode {episode.id!a} is in pool {self.uri} already, but differs; remove one of them"
-                )
+                raise InputError(f"episode {episode.id!a} is there already, but differs; remove one")
         new = [episode for episode in episodes if episode.id not in there]
         refuse_other_layout(view if there else MemoryPool(new[:N_AT_ONCE]).view(), new)
         films: dict[str, Mapping[str, str]] = {}

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from recap.errors import DatasetError
+from recap.errors import DatasetError, cause
 from recap.pool.files import Files, sealed, sha256
 from recap.pool.schema import KEYS, SCHEMA, ArrowRows, Row
 from recap.pool.seals import Seal, pruned_up_to, read_seal, seal_name
@@ -87,8 +87,7 @@ def reading(what: str) -> Iterator[None]:
             if isinstance(error, OSError):
                 raise
             raise OSError(str(error)) from error
-        line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise Damage(f"{what}: {line[:160]}") from error
+        raise Damage(f"{what}: {cause(error, 160)}") from error
 
 
 def _is_passing(error: BaseException) -> bool:
@@ -168,9 +167,7 @@ class Table:
                 continue
             self._head, self.damaged = head, tuple(sorted(damaged))
             return head
-        raise DatasetError(
-            f"pool {self.files.uri} has no version that can be read: restore its files from a copy"
-        )
+        raise DatasetError(f"pool {self.files.uri} has no readable version: restore its files from a copy")
 
     def _newest(self) -> int:
         version = int(self._head.version)
@@ -231,7 +228,10 @@ class Table:
     def _check(self, meta: Any) -> None:
         """Keep Lance from reading changed files: some damage makes it abort the whole process."""
         for name in fragment_files(meta):
-            seal = read_seal(self.files, written_in(name, meta.id))
+            # The version that wrote it: a fragment has its number, a deletion file the one before.
+            deleted = "/_deletions/" in name
+            version = int(name.rpartition("/")[2].split("-")[1]) + 1 if deleted else meta.id
+            seal = read_seal(self.files, version)
             if seal is not None and seal.files.get(name, "") != sha256(self.files.read(name)):
                 raise Damage(f"fragment {meta.id}: {name} has changed")
             if seal is not None:
@@ -248,7 +248,6 @@ class Table:
             return list(ArrowRows(dataset.get_fragment(fragment).to_table(columns=SCHEMA.names)))
 
     def row(self, dataset: Any, key: Key) -> Row:
-        """One row."""
         with reading(f"episode {key.id!a}"):
             fragment = dataset.get_fragment(key.fragment)
             number = self._fragments[tuple(fragment_files(fragment.metadata))].index(key)  # among live rows
@@ -394,10 +393,3 @@ def fragment_files(meta: Any) -> list[str]:
 def stored(files: Files, data_file: str) -> Any:
     """Lance's reader of a data file, for all rows in it, deleted ones included."""
     return LanceFileReader(f"{files.uri}/{data_file}", storage_options=files.options)
-
-
-def written_in(name: str, fragment: int) -> int:
-    """The version that wrote a file: a fragment has its number, a deletion file the one before."""
-    if "/_deletions/" in name:
-        return int(name.rpartition("/")[2].split("-")[1]) + 1
-    return fragment

@@ -51,7 +51,6 @@ class Survey:
     n_bytes: int = 0
 
     def found(self, file: str, what: str, episodes: Iterable[str] = ()) -> None:
-        """Note damage."""
         self.findings.append(Finding(file, what, tuple(episodes)))
 
     def read(self, name: str) -> bytes | None:

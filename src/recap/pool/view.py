@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from recap.robot import RobotSpec, infer_robot
 from recap.types import F32, Descriptors, Episode, Frames
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ class QueryDescriber(Describer, Protocol):
     @property
     def requires(self) -> Requires:
         """What a scene must have to be described."""
-        ...
 
     @property
     def n_back(self) -> int:
@@ -72,6 +72,14 @@ class PoolSource(Protocol):
 
     def view(self) -> PoolView:
         """The newest version, cheaply: the same object as before while nothing changed."""
+
+
+def robot_of(view: PoolView) -> RobotSpec | None:
+    """As the pool describes it, or as its first demonstration suggests; None of an empty one."""
+    described: RobotSpec | None = getattr(view, "robot", None)
+    if described is not None or not view.episode_ids:
+        return described
+    return infer_robot(view.episode(view.episode_ids[0]))
 
 
 def only_task(view: PoolView) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import ClassVar
@@ -25,8 +24,8 @@ from recap.types import F64, Episode, Frames, Requires
 Rows = NDArray[np.int64]
 
 
-class Aligner(ABC):
-    """A frozen dataclass, so that its fields are its fingerprint."""
+class Aligner:
+    """A frozen dataclass: its fields are its fingerprint. By itself a chunk stays as it was recorded."""
 
     name: ClassVar[str]
     in_world: ClassVar[bool] = True  # whether what is carried over is in the coordinates of the world
@@ -43,7 +42,7 @@ class Aligner(ABC):
         """How tools of other shapes are described, where shapes matter."""
         return None
 
-    def refuse(self, robot: RobotSpec, embodiment: str) -> None:  # noqa: B027 - most serve every robot
+    def refuse(self, robot: RobotSpec, embodiment: str) -> None:
         """Raise an InputError where it cannot serve such a robot."""
 
     def n_symmetries(self, symmetry: int) -> int:
@@ -54,7 +53,6 @@ class Aligner(ABC):
         """(3,) or (7,): the canonical frame at frame t, in the world."""
         return np.zeros(3)
 
-    @abstractmethod
     def carry(
         self, episode: Episode, rows: Rows, frames: Frames, t: int, robot: RobotSpec, lead: int
     ) -> tuple[F64, F64]:
@@ -64,18 +62,19 @@ class Aligner(ABC):
             rows: consecutive, the last one held.
             lead: frames by which an action is ahead of where the tool is.
         """
+        return np.asarray(episode.actions[rows], np.float64), np.asarray(episode.proprio[rows], np.float64)
 
-    @abstractmethod
     def objects(self, frames: Frames, begin: int, end: int, frame: F64) -> tuple[F64, F64]:
         """Poses (t, d) of the objects and the goal (g,), in the canonical frame; of width 0 if not known."""
+        return objects_of(frames, slice(begin, end)), np.zeros(0)
 
     def carried_objects(self, episode: Episode, rows: Rows, frames: Frames, t: int) -> F64 | None:
         """(H, d) the objects as they would move with the chunk; None: as the demonstration shows them."""
         return None
 
-    @abstractmethod
     def action_term(self, robot: RobotSpec, horizon: int) -> Term:
-        """How the chunk to come is described for training."""
+        """How the chunk to come is described for training: by itself, from where the robot is now."""
+        return Actions.from_now(robot, horizon)
 
 
 @dataclass(frozen=True)
@@ -86,16 +85,10 @@ class World(Aligner):
     object_name: str = ""  # the object whose pose a policy is given, in a plane; empty: all, in space
     servo_lag: int = 0
 
-    def carry(
-        self, episode: Episode, rows: Rows, frames: Frames, t: int, robot: RobotSpec, lead: int
-    ) -> tuple[F64, F64]:
-        """As they are."""
-        return np.asarray(episode.actions[rows], np.float64), np.asarray(episode.proprio[rows], np.float64)
-
     def objects(self, frames: Frames, begin: int, end: int, frame: F64) -> tuple[F64, F64]:
-        """In the world."""
+        """Of a task with a goal the one that it is about."""
         if frames.goal is None:
-            return objects_of(frames, slice(begin, end)), np.zeros(0)
+            return super().objects(frames, begin, end, frame)
         return _planar_objects(frames, begin, end, self.object_name)
 
     def action_term(self, robot: RobotSpec, horizon: int) -> Term:
@@ -206,17 +199,9 @@ class Parts(Aligner):
         """Each part moved with its object."""
         return transport(episode, rows, frames, t, self.round_objects, lead)
 
-    def objects(self, frames: Frames, begin: int, end: int, frame: F64) -> tuple[F64, F64]:
-        """In the world."""
-        return objects_of(frames, slice(begin, end)), np.zeros(0)
-
     def carried_objects(self, episode: Episode, rows: Rows, frames: Frames, t: int) -> F64 | None:
         """Moved from where they are now."""
         return carried_objects(episode, rows, frames, t)
-
-    def action_term(self, robot: RobotSpec, horizon: int) -> Term:
-        """The actions from where the tools are now."""
-        return Actions.from_now(robot, horizon)
 
 
 @dataclass(frozen=True)
@@ -253,19 +238,11 @@ class ImageShift(Aligner):
         self, episode: Episode, rows: Rows, frames: Frames, t: int, robot: RobotSpec, lead: int
     ) -> tuple[F64, F64]:
         """Each tool by its own shifts."""
-        actions, proprio = World().carry(episode, rows, frames, t, robot, lead)
+        actions, proprio = super().carry(episode, rows, frames, t, robot, lead)
         for tool, shifts in _shifts(self, episode, frames, robot).items():
             actions[:, tool.action : tool.action + 2] += shifts[rows]
             proprio[:, tool.proprio : tool.proprio + 2] += shifts[rows]
         return actions, proprio
-
-    def objects(self, frames: Frames, begin: int, end: int, frame: F64) -> tuple[F64, F64]:
-        """In the world."""
-        return objects_of(frames, slice(begin, end)), np.zeros(0)
-
-    def action_term(self, robot: RobotSpec, horizon: int) -> Term:
-        """The actions from where the tools are now."""
-        return Actions.from_now(robot, horizon)
 
 
 _FOUND: OrderedDict[tuple[ImageShift, str, int, bytes], dict[Tool, F64]] = OrderedDict()

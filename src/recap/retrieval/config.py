@@ -63,13 +63,9 @@ class RetrievalConfig:
         if any(not scale > 0 for scale in self.scales.values()):
             raise InputError(f"retrieval '{self.name}' has a scale that is not above 0")
         if self.n_candidates is not None and self.n_candidates < 1:
-            raise InputError(
-                f"n_candidates {self.n_candidates} keeps nothing: give 1 or more, or none for all"
-            )
+            raise InputError(f"n_candidates {self.n_candidates} keeps nothing: give 1 or more, or none")
         if not 0 <= self.reach < math.inf or self.reach_ahead < 0:
-            raise InputError(
-                f"reach {self.reach} or reach_ahead {self.reach_ahead} is negative: give 0 or more"
-            )
+            raise InputError(f"reach {self.reach} or reach_ahead {self.reach_ahead} is below 0: give more")
         if self.chunk_size < 1 or self.trim < 0:
             raise InputError("chunk_size must be 1 or more, and trim 0 or more")
 

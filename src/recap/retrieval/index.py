@@ -53,9 +53,7 @@ def make_layout(weights: Mapping[str, float], scales: Mapping[str, float], dims:
         if weight <= 0 or name == PATH:
             continue
         if name not in dims:
-            raise DatasetError(
-                f"term '{name}' is weighed but not described: the describer has {sorted(dims)}"
-            )
+            raise DatasetError(f"term '{name}' is weighed but not described: there are {sorted(dims)}")
         spans[name] = (at, at + dims[name])
         factors[name] = math.sqrt(weight) / scales.get(name, 1.0)
         at += dims[name]

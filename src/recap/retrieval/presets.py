@@ -147,7 +147,7 @@ def image_retrieval(robot: RobotSpec) -> Retrieval:
 def _needed(robot: RobotSpec | None) -> RobotSpec:
     if robot is None:
         raise InputError(
-            "retrievals 'world' and 'image' are built for a robot: give robot.yaml, or a pool that says it"
+            "retrievals 'world' and 'image' need a robot: give robot.yaml or a pool that says it"
         )
     return robot
 

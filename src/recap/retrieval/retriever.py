@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recap.errors import InputError
+from recap.errors import InputError, cause
 from recap.pool.view import PoolSource, PoolView, QueryDescriber
 from recap.retrieval.coarse import I64
 from recap.retrieval.confidence import Calibration, calibrate
@@ -118,7 +118,7 @@ class Retriever:
         try:
             found = self.describer.describe(episode)
         except Exception as error:  # whatever it is, it is why
-            return " ".join(str(error).split()) or type(error).__name__
+            return cause(error, 1000)
         endless = [term for term, values in found.items() if not np.isfinite(values).all()]
         return f"its '{endless[0]}' is not finite" if endless else self._misfit(episode)
 

@@ -112,9 +112,7 @@ async def start(app: web.Application, spec: ServeSpec) -> tuple[web.AppRunner, i
     except OSError as error:
         await runner.cleanup()
         why = error.strerror or str(error)
-        raise InputError(
-            f"cannot listen on {spec.host} port {spec.port} ({why}): give another --port"
-        ) from error
+        raise InputError(f"cannot listen on {spec.host}:{spec.port} ({why}): give another --port") from error
     return runner, int(runner.addresses[0][1])
 
 
@@ -127,7 +125,6 @@ class Running:
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Counts them."""
         self._n += 1
         try:
             return await handler(request)

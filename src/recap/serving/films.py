@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +52,6 @@ class Films:
         self._lock = threading.Lock()
 
     def path(self, episode: Episode, camera: str | None) -> Path:
-        """Where it lies."""
         frames = frames_of(episode, camera)
         if isinstance(frames, BlobFrames):
             return frames.video.path
@@ -62,7 +61,8 @@ class Films:
                 self._folder = Path(tempfile.mkdtemp(prefix="recap-films-"))
             if key not in self._made:
                 made = self._folder / f"{key}.mp4"
-                write_video(made, _even(frames), episode.fps, crf=23)
+                even = (_sized(np.asarray(image, np.uint8), LONG_SIDE, 2) for image in frames)
+                write_video(made, even, episode.fps, crf=23)
                 self._made[key] = made
             self._made.move_to_end(key)
             while len(self._made) > MAX_FILMS:
@@ -70,20 +70,12 @@ class Films:
             return self._made[key]
 
     def close(self) -> None:
-        """Remove what was made."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _sized(image: U8, side: int, even: bool = False) -> U8:
-    """The image with no side longer than that."""
+def _sized(image: U8, side: int, step: int = 1) -> U8:
+    """The image with no side longer than that; the codec needs even ones: a step of 2."""
     share = min(1.0, side / max(image.shape[:2]))
-    step = 2 if even else 1
     high, wide = (step * max(1, math.floor(n * share / step)) for n in image.shape[:2])
     return resize_image(image, (high, wide))
-
-
-def _even(frames: Sequence[U8]) -> Iterator[U8]:
-    """With even sides, which the codec needs."""
-    for image in frames:
-        yield _sized(np.asarray(image, np.uint8), LONG_SIDE, even=True)

@@ -41,7 +41,9 @@ def make_guard(spec: ServeSpec, refused: Callable[[], None] = lambda: None) -> M
                 there = web.HTTPSeeOther(str(request.rel_url.without_query_params("token")))
                 there.set_cookie(COOKIE, spec.token, httponly=True, samesite="Strict")
                 raise there
-            if not _knows_token(request, spec.token):
+            kind, _, key = request.headers.get("Authorization", "").partition(" ")
+            named = kind.lower() in ("api-key", "bearer")
+            if not _same(key.strip() if named else request.cookies.get(COOKIE, ""), spec.token):
                 refused()
                 return refusal(401, "a token is needed: send 'Authorization: Bearer TOKEN', or Api-Key TOKEN")
         return await handler(request)
@@ -96,13 +98,6 @@ def _name(url: str) -> str:
         return (urlsplit(url).hostname or "").lower()
     except ValueError:
         return ""
-
-
-def _knows_token(request: web.Request, token: str) -> bool:
-    kind, _, key = request.headers.get("Authorization", "").partition(" ")
-    if kind.lower() in ("api-key", "bearer"):
-        return _same(key.strip(), token)
-    return _same(request.cookies.get(COOKIE, ""), token)
 
 
 def _same(given: str, token: str) -> bool:

@@ -21,11 +21,9 @@ class Counter:
         self.value: float = 0
 
     def add(self, n: int = 1) -> None:
-        """Count n more."""
         self.value += n
 
     def lines(self) -> list[str]:
-        """As text."""
         return [f"{self.name} {_number(self.value)}"]
 
 
@@ -35,7 +33,6 @@ class Gauge(Counter):
     kind = "gauge"
 
     def set(self, value: float) -> None:
-        """It is that now."""
         self.value = value
 
 
@@ -51,7 +48,6 @@ class Summary:
         self._lock = threading.Lock()
 
     def observe(self, value: float) -> None:
-        """One more value."""
         with self._lock:
             self.sum += value
             self.count += 1
@@ -64,7 +60,6 @@ class Summary:
         return float(np.quantile(latest, q)) if latest else float("nan")
 
     def lines(self) -> list[str]:
-        """As text."""
         shown = [f'{self.name}{{quantile="{q:g}"}} {_number(self.quantile(q))}' for q in QUANTILES]
         return [*shown, f"{self.name}_sum {_number(self.sum)}", f"{self.name}_count {self.count}"]
 
@@ -77,22 +72,16 @@ class Metrics:
         self.errors = Counter("recap_errors_total", "Messages that were answered with an error.")
         self.busy = Counter("recap_busy_total", "Requests that were turned away because too many waited.")
         self.missed = Counter("recap_deadline_misses_total", "Replies that took longer than the budget.")
-        self.idle = Counter(
-            "recap_robot_misses_total", "Periods in which a robot had no action left and held, as it says."
-        )
+        self.idle = Counter("recap_robot_misses_total", "Periods in which a robot had no action left.")
         self.held = Counter("recap_held_total", "Replies that hold still: nothing seen, or too unsure.")
         self.limited = Counter("recap_actions_limited_total", "Actions moved into the box or slowed down.")
-        self.unreachable = Counter(
-            "recap_targets_unreachable_total", "Tool targets that no joints of the robot reach."
-        )
+        self.unreachable = Counter("recap_targets_unreachable_total", "Tool targets that no joints reach.")
         self.refused = Counter("recap_refused_total", "Requests without the right token, host or origin.")
         self.changes = Counter("recap_pool_changes_total", "Changes of the pool made through this server.")
         self.connections = Gauge("recap_connections", "Open connections.")
         self.waiting = Gauge("recap_queue_length", "Requests that wait for the policy.")
         self.pool_version = Gauge("recap_pool_version", "The version that was last retrieved from.")
-        self.pool_unusable = Gauge(
-            "recap_pool_unusable", "Demonstrations that lack what retrieval reads, and are never retrieved."
-        )
+        self.pool_unusable = Gauge("recap_pool_unusable", "Demonstrations that lack what retrieval reads.")
         self.reply = Summary("recap_reply_seconds", "From a whole request to its reply.")
         self.queue = Summary("recap_queue_seconds", "Waiting before the policy.")
         self.vision = Summary("recap_vision_seconds", "Finding the poses of one batch in its images.")

@@ -191,7 +191,5 @@ def _image(key: str, given: object) -> U8:
         shape = f"{given.dtype} {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
         raise WireError(f"'{key}' is {shape}: send uint8 (height, width, 3)")
     if not all(MIN_SIDE <= side <= MAX_SIDE for side in given.shape[:2]):
-        raise WireError(
-            f"'{key}' is {given.shape[1]}x{given.shape[0]} px: send {MIN_SIDE} to {MAX_SIDE} a side"
-        )
+        raise WireError(f"'{key}' is {given.shape[:2]} px: send {MIN_SIDE} to {MAX_SIDE} a side")
     return given

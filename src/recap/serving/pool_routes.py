@@ -107,7 +107,6 @@ class PoolRoutes:
         return web.json_response(await self._thread(work))
 
     def show(self, request: web.Request) -> dict[str, Any]:
-        """One episode."""
         episode = self._episode(request)
         return {
             **_row(episode, self._tags()),

@@ -46,7 +46,6 @@ class Scene:
         return found
 
     def estimator(self, options: Options) -> PoseEstimator | None:
-        """What finds them."""
         if self.suite is None:
             return estimator_of(self.robot)
         return self.suite.estimator({**self.options, **options})

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +21,10 @@ from recap.errors import InputError, RecapError
 from recap.gate import gate_said
 from recap.pool.opening import open_pool
 from recap.pool.store import Pool
-from recap.pool.view import PoolSource, only_task
+from recap.pool.view import PoolSource, only_task, robot_of
 from recap.retrieval.explain import observation_at
 from recap.retrieval.index import Index
-from recap.robot import RobotSpec, infer_robot, load_robot
+from recap.robot import RobotSpec, load_robot
 from recap.serving.metadata import metadata_of
 from recap.serving.metrics import Metrics
 from recap.serving.observations import Look, Reset
@@ -143,13 +144,10 @@ class Service:
             return load_robot(Path(self.spec.robot))
         if self.suite is not None:
             return self.suite.robot(self.suite.check(self.spec.options))
-        view = self.pool.view()
-        described = getattr(view, "robot", None)
-        if described is not None:
-            return described  # type: ignore[no-any-return]
-        if not view.episode_ids:
+        found = robot_of(self.pool.view())
+        if found is None:
             raise InputError("the pool is empty and nothing says what the robot is: give --robot robot.yaml")
-        return infer_robot(view.episode(view.episode_ids[0]))
+        return found
 
     def limits_of(self, robot: RobotSpec) -> ActionLimits:
         """The robot's, and less where the spec says so."""
@@ -164,9 +162,7 @@ class Service:
     def store(self) -> Pool:
         """The pool to change; an InputError where what is served is a snapshot."""
         if not isinstance(self.pool, Pool):
-            raise InputError(
-                "this pool is a snapshot and cannot be changed: serve one of your own with --pool"
-            )
+            raise InputError("this pool is a snapshot and cannot be changed: serve your own with --pool")
         return self.pool
 
     @property
@@ -291,7 +287,7 @@ class Service:
         if self.look.estimates:
             session.estimator = self.scene.estimator(session.options)
         seed = session.n_episodes if fresh.seed is None else fresh.seed
-        self.agent.reset(session.slot, _Seeded(seed), self.scene.context(session.options))
+        self.agent.reset(session.slot, SimpleNamespace(seed=seed), self.scene.context(session.options))
         session.fresh, session.steps = None, 0
         session.n_episodes += 1
 
@@ -367,13 +363,6 @@ class Service:
     def release(self, session: Session) -> None:
         """Forget a connection that has gone; on the thread that computes."""
         self.agent.release(session.slot)
-
-
-@dataclass(frozen=True, slots=True)
-class _Seeded:
-    """What an agent asks of a trial."""
-
-    seed: int
 
 
 def one_line(error: BaseException) -> str:

@@ -71,9 +71,7 @@ class ServeSpec:
         if self.token is not None and (len(self.token) < 8 or not self.token.isascii()):
             raise InputError("the token is too short or not plain ASCII: give 8 characters or more")
         if not self.is_local and self.token is None:
-            raise InputError(
-                f"others can reach {self.host}, so a token is needed: give --token, or set RECAP_TOKEN"
-            )
+            raise InputError(f"others can reach {self.host}: a token is needed, by --token or RECAP_TOKEN")
 
     @property
     def suite(self) -> Suite | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import multiprocessing
 import resource
@@ -31,6 +30,7 @@ from recap.pool.importers import open_source
 from recap.pool.importers.checks import check_dataset
 from recap.pool.schema import ArrowRows, table_of, take_apart
 from recap.serving.spec import Limits
+from recap.sums import file_sha256
 from recap.types import Episode
 from recap.video import video_size
 from recap_client.wire import decode_map
@@ -246,9 +246,7 @@ def _film(message: Mapping[str, Any], key: str) -> Any:
     if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or value.ndim != 4 or value.shape[3] != 3:
         raise WireError(f"film '{key[:40]}' is no uint8 (steps, height, width, 3): send that")
     if max(value.shape[1:3]) > MAX_SIDE or min(value.shape[1:3]) < 16:
-        raise WireError(
-            f"film '{key[:40]}' is {value.shape[2]}x{value.shape[1]} px: send 16 to {MAX_SIDE} a side"
-        )
+        raise WireError(f"film '{key[:40]}' is {value.shape[1:3]} px: send 16 to {MAX_SIDE} a side")
     return value
 
 
@@ -258,12 +256,13 @@ def _zipped(file: Path, folder: Path, name: str | None, limits: Limits) -> list[
     found = _root(folder)
     if name is None:
         # One that lies at the top of its zip has no name: what it holds gives it one.
-        with file.open("rb") as packed:
-            digest = hashlib.file_digest(packed, "sha256").hexdigest()
-        name = f"upload-{digest[:12]}" if found == folder else found.name
+        name = f"upload-{file_sha256(file)[:12]}" if found == folder else found.name
     root = found.rename(folder.parent / name)
     _check_tables(root, limits)
-    _check_films(root)
+    for film in sorted(root.rglob("*.mp4")):  # a small one may unpack to huge pictures; its head says so
+        width, height = video_size(film)
+        if max(width, height) > MAX_SIDE:
+            raise InputError(f"{film.relative_to(root)} is {width}x{height} px: send up to {MAX_SIDE} a side")
     return list(open_source(root, format="lerobot"))
 
 
@@ -294,13 +293,9 @@ def _members(
         if odd or len(name) > MAX_NAME or not path.parts or str(path).lower() in seen:
             raise InputError(f"the zip has a member with an unsafe name, {name[:80]!a}: pack it again")
         if member.flag_bits & 1 or (mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR)):
-            raise InputError(
-                f"the zip has a member {name[:80]!a} that is encrypted or no plain file: leave it out"
-            )
+            raise InputError(f"the zip's {name[:80]!a} is encrypted or no plain file: leave it out")
         if path.suffix == ".json" and member.file_size > MAX_JSON:
-            raise InputError(
-                f"the zip has a {name[:80]!a} of {member.file_size} bytes: send up to {MAX_JSON}"
-            )
+            raise InputError(f"the zip's {name[:80]!a} has {member.file_size} bytes: send up to {MAX_JSON}")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise InputError("the zip is packed by another method than deflate: pack it again")
         seen.add(str(path).lower())
@@ -339,18 +334,8 @@ def _check_tables(root: Path, limits: Limits) -> None:
         try:
             meta = pq.read_metadata(file)
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise InputError(
-                f"{file.relative_to(root)} is no Parquet file: pack the dataset again"
-            ) from error
+            raise InputError(f"{file.relative_to(root)} is no Parquet file: pack it again") from error
         n_rows += meta.num_rows
         n_bytes += sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
     if n_rows > 2 * limits.max_frames or n_bytes > limits.max_unpacked_bytes:
         raise InputError(f"the dataset has {n_rows} rows of {n_bytes} bytes: send it in parts")
-
-
-def _check_films(root: Path) -> None:
-    """A small film may unpack to huge pictures; its head says how large."""
-    for file in sorted(root.rglob("*.mp4")):
-        width, height = video_size(file)
-        if max(width, height) > MAX_SIDE:
-            raise InputError(f"{file.relative_to(root)} is {width}x{height} px: send up to {MAX_SIDE} a side")

@@ -21,6 +21,7 @@ from recap.policies.autoencoder import (
     load_published_autoencoder,
 )
 from recap.policies.checkpoint import from_pretrained
+from recap.policies.network import published_part, weight_files
 from recap.suites import shipped_policies
 from recap.training.config import TrainConfig
 from recap.training.data_cache import TrainingData
@@ -166,13 +167,22 @@ def find_autoencoder(
 
 def load_autoencoder(source: str, device: torch.device) -> FrameEncoder:
     """A Wan autoencoder: of one of our policies, or published (a directory, its `vae` folder, a hub name)."""
-    folder = Path(source)
-    if source in shipped_policies() or (folder / "model.safetensors").is_file():
+    if _is_policy(source):
         encoder = from_pretrained(source, str(device)).encoder
         if encoder is None:
             raise InputError(f"policy '{source}' has no autoencoder: it sees no images")
         return encoder
     return FrameEncoder(load_published_autoencoder(source)).to(device)
+
+
+def check_autoencoder(source: str) -> None:
+    """Refuse one whose weights are not there; a published one is fetched where that is needed."""
+    if not _is_policy(source):
+        weight_files(published_part(source, "vae"))
+
+
+def _is_policy(source: str) -> bool:
+    return source in shipped_policies() or (Path(source) / "model.safetensors").is_file()
 
 
 def encoder_key(encoder: FrameEncoder) -> str:

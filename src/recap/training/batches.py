@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recap.policies.backbones import model_class
 from recap.policies.config import PolicyConfig
 from recap.policies.layout import build_layout
 from recap.policies.model import Batch
@@ -53,7 +52,7 @@ class BatchSource:
                 tables = {name: table.to(device) for name, table in tables.items()}
                 self.latents = latents.to(device)
         self._tables = tables
-        self._text = model_class(config).task_encoder(config)(samples.tasks).to(device)
+        self._text = config.network.model().task_encoder(config)(samples.tasks).to(device)
         self._mean = {k: torch.from_numpy(v).to(device) for k, v in statistics.mean.items()}
         self._std = {k: torch.from_numpy(v).to(device) for k, v in statistics.std.items()}
         self.motion = Motion(config, device)

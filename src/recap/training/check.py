@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from recap.errors import InputError
-from recap.pool.view import PoolView
+from recap.pool.view import PoolView, robot_of
 from recap.retrieval.config import with_scales
 from recap.retrieval.presets import Retrieval, RetrievalFile, find_retrieval
-from recap.robot import RobotSpec, infer_robot
+from recap.robot import RobotSpec
 from recap.suites import suites
 from recap.training.residuals import HorizonRow, PairRow, Residuals
 from recap.types import Episode
@@ -58,12 +58,6 @@ class Check:
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return {"kind": "check", **asdict(self), "misaligned": self.misaligned}
-
-
-def robot_of(view: PoolView) -> RobotSpec:
-    """As the pool describes it, or as its first demonstration suggests."""
-    described: RobotSpec | None = getattr(view, "robot", None)
-    return described or infer_robot(view.episode(view.episode_ids[0]))
 
 
 def choose_retrieval(target: Episode, shown: Episode, robot: RobotSpec) -> Retrieval:
@@ -114,6 +108,7 @@ def check_pool(
             "map both to the same action space with --map"
         )
     robot = robot or robot_of(target)
+    assert robot is not None  # there is a demonstration
     chosen = choose_retrieval(first, shown, robot) if retrieval is None else find_retrieval(retrieval, robot)
     describer, config = chosen
     if len(target.episode_ids) < MIN_TARGET:

@@ -119,9 +119,7 @@ class TrainConfig:
         robot, augment = self.policy.robot, self.augment
         planar = robot.body.is_planar and robot.act.is_planar
         if augment.mirror and not planar:
-            raise InputError(
-                f"left and right of robot '{robot.name}' cannot be swapped: set augment.mirror=false"
-            )
+            raise InputError(f"robot '{robot.name}' has no left and right to swap: set augment.mirror=false")
         for name in ("turn", "displace", "displace_turn"):
             # A step relative to where the robot is does not say that it turns with the world.
             turns = planar and not self.policy.relative and robot.action_mode == "absolute"
@@ -134,9 +132,7 @@ class TrainConfig:
                     "the world's frame"
                 )
         if augment.displaces and not self.policy.measures:
-            raise InputError(
-                "augment.displace moves poses, and a policy of images alone has none: set augment.displace=0"
-            )
+            raise InputError("augment.displace moves poses, and images alone have none: set it to 0")
 
     def _check_numbers(self) -> None:
         """Every number by itself, before any data is loaded."""

@@ -1,4 +1,4 @@
-"""A policy of ours as the beginning of another: fine-tuned, or for another robot."""
+"""What a training begins from: published weights, or a policy of ours, perhaps of another robot."""
 
 from __future__ import annotations
 
@@ -8,10 +8,25 @@ from dataclasses import fields
 from torch import nn
 
 from recap.errors import InputError
-from recap.policies.checkpoint import from_pretrained
+from recap.policies.checkpoint import find_checkpoint, from_pretrained
 from recap.policies.config import PolicyConfig
 from recap.policies.policy import TrainedPolicy
+from recap.training.autoencoder import check_autoencoder
+from recap.training.config import TrainConfig
 from recap.training.sharding import part_like
+
+
+def check_beginnings(config: TrainConfig) -> None:
+    """Refuse, before any data is loaded, published weights or policies to begin from that are not there."""
+    model = config.policy.network.model()
+    if config.weights is not None:
+        model.find_published(config.weights)
+    if config.autoencoder is not None and config.policy.sees and not config.policy.network.sees_pixels:
+        check_autoencoder(config.autoencoder)
+    for policy in (config.init, config.init_from):
+        if policy is not None:
+            find_checkpoint(policy)
+    model.task_encoder(config.policy)
 
 
 def begin_from(source: str, config: PolicyConfig) -> TrainedPolicy:

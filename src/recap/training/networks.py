@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recap.policies.backbones import build_model
 from recap.policies.layout import present_slot
 from recap.policies.model import Batch, SlotModel
 from recap.policies.policy import Statistics, TrainedPolicy
@@ -41,7 +40,7 @@ def build_networks(
         n_shards: processes that the weights are split over; 1: each holds them whole.
     """
     torch.manual_seed(config.seed)
-    model = build_model(config.policy)
+    model = config.policy.network.model()(config.policy)
     if config.weights is not None:
         model.load_published(config.weights)
     if begun is not None:
@@ -109,7 +108,7 @@ def learning_rate(config: TrainConfig, iteration: int) -> float:
 def describe_plan(config: TrainConfig, n_processes: int = 1) -> dict[str, Any]:
     """What a run would be, without running it: sizes, parameters and an estimate of memory."""
     with torch.device("meta"):
-        model = build_model(config.policy)
+        model = config.policy.network.model()(config.policy)
     n = sum(p.numel() for p in model.parameters())
     network = config.policy.network
     tokens = model.n_tokens

@@ -8,7 +8,14 @@ from typing import Any
 
 from recap import config as configs
 from recap.errors import InputError, did_you_mean
-from recap.policies.config import ImageConfig, Pi05NetworkConfig, PolicyConfig, SamplingConfig
+from recap.policies.config import (
+    AnyNetworkConfig,
+    ImageConfig,
+    Pi05NetworkConfig,
+    PolicyConfig,
+    SamplingConfig,
+    installed_backbones,
+)
 from recap.policies.sizes import COSMOS_2B, COSMOS_HUB, NANO, PI0_BASE, PI0_DEBUG, TINY
 from recap.policies.vectors import numbers_of, width_of
 from recap.robot import RobotSpec
@@ -36,8 +43,17 @@ LARGE: Mapping[str, Any] = {
     "learning_rate": 1e-4,
     "decay": True,
 }
-# Of a network, for any robot.
+# Of the library's own networks, for any robot.
 SIZES = ("debug", "small", "nano", "2b", "pi0-debug", "pi0", "pi05-debug", "pi05")
+
+
+def sizes() -> tuple[str, ...]:
+    """Of networks for any robot, those of installed backbones too."""
+    return (*SIZES, *_installed_sizes())
+
+
+def _installed_sizes() -> dict[str, type[AnyNetworkConfig]]:
+    return {size: kind for kind in installed_backbones().values() for size in kind.sizes}
 
 
 def recipe_names() -> list[str]:
@@ -52,8 +68,8 @@ def preset(name: str, changes: Sequence[str] = (), robot: RobotSpec | None = Non
         robot: makes the recipe one for that robot; `name` is then the network's size.
     """
     if robot is not None:
-        if name not in SIZES:
-            raise InputError(f"unknown size '{name}' for robot '{robot.name}': {did_you_mean(name, SIZES)}")
+        if name not in sizes():
+            raise InputError(f"unknown size '{name}' for robot '{robot.name}': {did_you_mean(name, sizes())}")
         config = configs.with_changes(_for_robot(name, robot), changes)
         if any(change.startswith("policy.image.size=") for change in changes):
             return config
@@ -80,9 +96,7 @@ def _for_robot(size: str, robot: RobotSpec) -> TrainConfig:
     cameras = tuple(robot.cameras)
     measures = robot.object_kind in ("pose2", "pose3")
     if not cameras and not measures:
-        raise InputError(
-            f"robot '{robot.name}' has neither cameras nor objects: there is nothing but itself to see"
-        )
+        raise InputError(f"robot '{robot.name}' has neither cameras nor objects: describe what it sees")
     policy = PolicyConfig(
         robot,
         inputs="I+S" if cameras and measures else "I" if cameras else "S",
@@ -122,9 +136,9 @@ def _for_robot(size: str, robot: RobotSpec) -> TrainConfig:
             sampling=SamplingConfig(n_steps=5),
         )
         return replace(base, policy=big, fsdp=True, weights=COSMOS_HUB, autoencoder=COSMOS_HUB, **LARGE)
-    if size.startswith("pi0"):
+    if size in SIZES and size.startswith("pi0"):
         return _pi0(size, base)
-    return base
+    return base if size in SIZES else _installed_sizes()[size].recipe(size, base)
 
 
 def _pi0(size: str, base: TrainConfig) -> TrainConfig:

@@ -42,9 +42,7 @@ def save_state(
             )
     except (OSError, SafetensorError) as error:  # safetensors does not say OSError where a disk is full
         why = getattr(error, "strerror", None) or error
-        raise DatasetError(
-            f"the run's state could not be written to {out} ({why}): the last one is kept"
-        ) from error
+        raise DatasetError(f"cannot write the run's state to {out} ({why}): the last one is kept") from error
 
 
 def load_state(out: Path, model: nn.Module, smooth: nn.Module, optimizer: Any) -> dict[str, Any] | None:

@@ -26,7 +26,7 @@ from recap.training.batches import Ahead, BatchSource, Drawn
 from recap.training.config import TrainConfig
 from recap.training.data import load_data
 from recap.training.data_cache import TrainingData
-from recap.training.init_from_checkpoint import begin_from, load_fitting
+from recap.training.init_from_checkpoint import begin_from, check_beginnings, load_fitting
 from recap.training.latent_files import shown_latents
 from recap.training.networks import build_networks, learning_rate, make_optimizer, with_change_deviations
 from recap.training.processes import Stopped, make_accelerator, noted, stopped_by_signals, undisturbed
@@ -82,6 +82,8 @@ def train(
     accelerator = make_accelerator(config, device, log, out)
     stages = Stages(progress)
     say = tell if tell is not None and accelerator.is_main_process else lambda line: None
+    with accelerator.local_main_process_first():  # the others find what it fetched
+        check_beginnings(config)
     with stopped_by_signals(), held_run(out, config, accelerator):
         if data is None:
             with accelerator.local_main_process_first():  # the others map what it wrote into memory

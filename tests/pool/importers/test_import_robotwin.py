@@ -166,7 +166,7 @@ def test_cameras_with_odd_names(tmp_path: Path) -> None:
     path = write_robotwin_v1(tmp_path / "data/episode0.hdf5")
     with h5py.File(path, "r+") as file:
         file.move("vision/cam_head", "vision/.hidden")
-    with pytest.raises(RecapError, match="no name for a camera"):
+    with pytest.raises(RecapError, match="is no plain name"):
         open_source(path)
 
 

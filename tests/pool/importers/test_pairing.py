@@ -71,7 +71,7 @@ def test_by_a_table_of_episodes(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="names none of the episodes"):
         scenes(root, str(table))
     table.write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match="header episode,scene"):
+    with pytest.raises(InputError, match="header is episode,scene"):
         scenes(root, str(table))
 
 

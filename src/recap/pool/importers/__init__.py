@@ -9,7 +9,7 @@ from importlib import import_module
 from itertools import islice
 from pathlib import Path
 
-from recap.errors import DatasetError, did_you_mean, one_of
+from recap.errors import DatasetError, cause, did_you_mean, one_of
 from recap.pool.importers.source import Source, Transform, as_dataset_error
 
 __all__ = ["FORMATS", "Source", "Transform", "detect_format", "local_path", "open_source"]
@@ -146,9 +146,7 @@ def _detect_file(path: Path) -> str:
     from recap.pool.importers import act, hdf5, robomimic, robotwin
 
     if path.suffix not in hdf5.SUFFIXES:
-        raise DatasetError(
-            f"{path} is of no known format: found a {path.suffix or 'plain'} file; {_EXPECTED}"
-        )
+        raise DatasetError(f"{path} is of no known format: a {path.suffix or 'plain'} file; {_EXPECTED}")
     with hdf5.opened(path) as file:
         if robomimic.recognises(file):
             return "robomimic"
@@ -178,5 +176,5 @@ def _fetch(name: str, missing: str) -> Path:
     except errors.RepositoryNotFoundError:
         why = "the hub has no such dataset, or it is private: hf auth login"
     except (OSError, ValueError) as error:
-        why = f"fetching it from the hub failed: {' '.join(str(error).split())[:200]}"
+        why = f"fetching it from the hub failed: {cause(error)}"
     raise DatasetError(f"{missing}; and {why}", code="dataset.hub")

@@ -52,7 +52,6 @@ class ActReader(Reader):
         return {"proprio": STATE, "action": ACTION, **names}
 
     def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
-        """One file."""
         path = self._files[index]
         with hdf5.opened(path) as file:
             values = {key: hdf5.read_numbers(file, key) for key in numbers}

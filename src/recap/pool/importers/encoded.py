@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from bisect import bisect_right
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from recap.errors import DatasetError
-from recap.lazy import LazySequence
 from recap.pool.importers.source import MAX_FRAME_BYTES, as_dataset_error
 from recap.types import U8
 
@@ -53,26 +51,15 @@ def _size(data: bytes, what: str) -> tuple[int, int]:
     raise DatasetError(f"{what} is neither JPEG nor PNG; restore the file or leave it out")
 
 
-class ParquetFrames(LazySequence[U8]):
-    """Rows of a column `{bytes, path}`, as the datasets library keeps pictures, decoded when asked for."""
-
-    def __init__(self, file: Path, key: str, first: int, length: int) -> None:
-        self.file, self.key, self.first, self.length = file, key, first, length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def _item(self, number: int) -> U8:
-        what = f"{self.key}, frame {number}"
-        with as_dataset_error(self.file, what):
-            row, changed = self.first + number, self.file.stat().st_mtime_ns
-            starts = _starts(self.file, changed)
-            group = bisect_right(starts, row) - 1
-            record = _group(self.file, changed, self.key, group)[row - starts[group]].as_py() or {}
-            return decode_image(record.get("bytes") or b"", what)
-
-    def __iter__(self) -> Iterator[U8]:
-        return (self._item(i) for i in range(self.length))
+def parquet_frame(file: Path, key: str, first: int, number: int) -> U8:
+    """A row after the first of a column `{bytes, path}`, as the datasets library keeps pictures."""
+    what = f"{key}, frame {number}"
+    with as_dataset_error(file, what):
+        row, changed = first + number, file.stat().st_mtime_ns
+        starts = _starts(file, changed)
+        group = bisect_right(starts, row) - 1
+        record = _group(file, changed, key, group)[row - starts[group]].as_py() or {}
+        return decode_image(record.get("bytes") or b"", what)
 
 
 @lru_cache(maxsize=64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from recap.errors import DatasetError, InputError
 from recap.geometry3 import matrix_to_quaternion, quaternion_to_matrix
 from recap.hands.landmarks import SIDES
 from recap.hands.tool import N_LANDMARKS
-from recap.lazy import LazySequence
+from recap.lazy import Made
 from recap.pool.importers import hdf5
 from recap.pool.importers.encoded import decode_image
 from recap.pool.importers.hands import Hand, HandsReader, Recording, hand_of
@@ -133,7 +134,8 @@ class UmeTrack:
     @classmethod
     def load(cls, path: Path) -> UmeTrack:
         """From the `hand_model` of a profile, whose lengths are in mm."""
-        model = json.loads(read_text_of(path))["hand_model"]
+        check_size(path.name, (), path.stat().st_size, MAX_ARRAY_BYTES)  # it may hold a mesh
+        model = json.loads(path.read_text("utf-8"))["hand_model"]
         bones = np.array(model["landmark_rest_bone_indices"], int).reshape(N_LANDMARKS, -1)
         shares = np.array(model["landmark_rest_bone_weights"], np.float64).reshape(N_LANDMARKS, -1)
         weights = np.zeros((N_LANDMARKS, 17))
@@ -189,7 +191,7 @@ class H2oReader(HandsReader):
             pictures = [
                 next(iter(folder.glob(f"{text.stem}.*")), folder / f"{text.stem}.jpg") for text in files
             ]
-            images["rgb"] = Pictures(pictures)
+            images["rgb"] = Made(len(pictures), partial(_picture, pictures))
         return Recording(np.arange(len(files)) / 30, hands, "", images)
 
 
@@ -226,39 +228,20 @@ class EgoVerseReader(HandsReader):
         if "obs_rgb_timestamps_ns" in store:
             times = _array(store, "obs_rgb_timestamps_ns", n).reshape(-1) / 1e9
         keys = sorted(key for key in store if key.startswith("images."))
-        images: dict[str, Sequence[U8]] = {key: ZarrPictures(file, key, n) for key in keys}
+        images: dict[str, Sequence[U8]] = {key: Made(n, partial(_zarr_picture, file, key)) for key in keys}
         task = str(said.get("task_description") or said.get("task_name") or said.get("task") or "")
         return Recording(times, hands, task, images)
 
 
-class Pictures(LazySequence[U8]):
-    """Files of pictures."""
-
-    def __init__(self, files: Sequence[Path]) -> None:
-        self._files = files
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def _item(self, number: int) -> U8:
-        file = self._files[number]
-        with as_dataset_error(file):
-            return decode_image(file.read_bytes(), file.name)
+def _picture(files: Sequence[Path], number: int) -> U8:
+    with as_dataset_error(files[number]):
+        return decode_image(files[number].read_bytes(), files[number].name)
 
 
-class ZarrPictures(LazySequence[U8]):
-    """JPEG bytes of a Zarr array."""
-
-    def __init__(self, store: Path, key: str, length: int) -> None:
-        self._store, self._key, self._length = store, key, length
-
-    def __len__(self) -> int:
-        return self._length
-
-    def _item(self, number: int) -> U8:
-        with as_dataset_error(self._store, self._key):
-            data = bytes(_zarr(self._store)[self._key][number : number + 1][0])
-            return decode_image(data, self._key)
+def _zarr_picture(store: Path, key: str, number: int) -> U8:
+    """Of an array of JPEG bytes."""
+    with as_dataset_error(store, key):
+        return decode_image(bytes(_zarr(store)[key][number : number + 1][0]), key)
 
 
 def _zarr(path: Path) -> Any:
@@ -285,12 +268,6 @@ def _numbers(file: Path, n: int) -> F64:
     if len(values) != n:
         raise ValueError(f"{file.name} has {len(values)} numbers, not {n}")
     return values
-
-
-def read_text_of(path: Path) -> str:
-    """A file that may hold a mesh."""
-    check_size(path.name, (), path.stat().st_size, MAX_ARRAY_BYTES)
-    return path.read_text(encoding="utf-8")
 
 
 def _turn(axis: F64, angle: float) -> F64:

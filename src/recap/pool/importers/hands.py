@@ -15,21 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recap.errors import DatasetError, InputError
+from recap.errors import DatasetError
 from recap.geometry3 import matrix_to_quaternion
 from recap.hands.landmarks import SIDES, load_landmarks
-from recap.hands.lift import LEAST_FRAMES, runs
+from recap.hands.lift import LEAST_FRAMES
 from recap.hands.tool import grip_events, openness, snapped, tool_path
-from recap.pool.importers.mapping import IMAGE, NEXT, SourceKey
+from recap.pool.importers.mapping import SourceKey
 from recap.pool.importers.source import (
     Damage,
     PickedFrames,
     RawEpisode,
-    Reader,
     as_dataset_error,
     read_text,
 )
-from recap.pool.importers.tracked import SPACE
+from recap.pool.importers.tracked import TakesReader, takes
 from recap.types import F64, U8
 
 HALF = 0.5  # of a recording's frames: a hand seen in fewer is not part of what is shown
@@ -59,16 +58,6 @@ class Recording:
     images: Mapping[str, Sequence[U8]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Take:
-    """A stretch without a gap."""
-
-    path: Path
-    begin: int
-    end: int
-    number: int | None
-
-
 def hand_of(points: NDArray[Any]) -> Hand:
     """The tool of points (t, 21, 3) in our order; a frame that lacks one is not seen."""
     path = tool_path(points)
@@ -78,15 +67,13 @@ def hand_of(points: NDArray[Any]) -> Hand:
     return Hand(path.position, quaternion, snapped(share, grip_events(share) if path.moves else []))
 
 
-class HandsReader(Reader):
-    """What the formats share: sides, gaps, keys."""
+class HandsReader(TakesReader):
+    """What the published formats share: which hands are shown, and what cannot be read."""
 
     name: str  # of the format
 
     def __init__(self, path: Path, fps: float | None = None) -> None:
-        if fps is not None:
-            raise InputError(f"{path} has its own times: leave --fps out, and resample what was read")
-        self.path = path
+        super().__init__(path, fps)
         files = self.find(path)
         if not files:
             raise DatasetError(f"{path} holds no {self.name} recording")
@@ -107,24 +94,20 @@ class HandsReader(Reader):
             why = self._broken[0][1] if self._broken else f"{path} shows no hand in half of its frames"
             raise DatasetError(why)
         shown = [set(sides) for sides in seen.values() if sides]
-        self.sides = [side for side in SIDES if all(side in sides for sides in shown)]
-        if not self.sides:
-            raise DatasetError(
-                f"{path} shows the left hand in some recordings, the right in others; add them apart"
-            )
-        self._takes: list[Take] = []
+        wanted = [side for side in SIDES if all(side in sides for sides in shown)]
+        if not wanted:
+            raise DatasetError(f"{path} shows left hands in some recordings, right in others; add them apart")
+        self.takes, self.prefixes = [], [f"{side}_" for side in wanted]
         for file, sides in seen.items():
-            if set(self.sides) <= set(sides):
-                found = runs(np.logical_and.reduce([sides[side] for side in self.sides]))
-                several = len(found) > 1
-                self._takes += [Take(file, a, b, k if several else None) for k, (a, b) in enumerate(found)]
-        if not self._takes:
+            if set(wanted) <= set(sides):
+                self.takes += takes(file, np.logical_and.reduce([sides[side] for side in wanted]))
+        if not self.takes:
             raise DatasetError(f"{path} shows no hand for {LEAST_FRAMES} frames on end")
         n = len(first.times)
         self.keys = {}
-        for side in self.sides:
+        for side in self.prefixes:
             for part, width in (("xyz", 3), ("quaternion", 4), ("gripper", 1)):
-                self.keys[f"{side}_{part}"] = SourceKey(f"{side}_{part}", (n, width), "float64", "numbers")
+                self.keys[side + part] = SourceKey(side + part, (n, width), "float64", "numbers")
         for key in first.images:
             self.keys[key] = SourceKey(key, (n,), "video", "images")
 
@@ -140,48 +123,30 @@ class HandsReader(Reader):
         """What is done, in words; found when an episode is read."""
         return recording.task
 
-    def __len__(self) -> int:
-        return len(self._takes)
-
-    def lengths(self) -> Sequence[int]:
-        """Frames of each stretch."""
-        return [take.end - take.begin for take in self._takes]
-
     def damage(self) -> Sequence[Damage]:
         """Recordings that cannot be read."""
         return [Damage(file, None, why.rpartition("; ")[0] or why) for file, why in self._broken]
 
-    def default_mapping(self) -> Mapping[str, str]:
-        """Position, 6-D rotation and gripper of each hand; the action is the next pose."""
-        poses = "+".join(f"{side}_xyz+{side}_quaternion@wxyz+{side}_gripper" for side in self.sides)
-        images = [key for key in self.keys if self.keys[key].kind == "images"]
-        return {"proprio": poses, "action": NEXT + poses, **{f"{IMAGE}{_camera(key)}": key for key in images}}
-
     def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
-        """One stretch."""
-        take = self._takes[index]
+        take = self.takes[index]
         recording = self.load(take.path)
         kept = slice(take.begin, take.end)
         times = recording.times[kept]
         values = {}
         for key in numbers:
             side, _, part = key.partition("_")
-            values[key] = np.asarray(getattr(recording.hands[side], part)[kept], np.float64).reshape(
-                len(times), -1
-            )
+            found = np.asarray(getattr(recording.hands[side], part)[kept], np.float64)
+            values[key] = found.reshape(len(times), -1)
         indices = np.arange(take.begin, take.end)
         root = self.path.parent if self.path.is_dir() else self.path.parent.parent
         name = take.path.relative_to(root).with_suffix("").as_posix()
-        return RawEpisode(
-            id=name if take.number is None else f"{name}/{take.number}",
-            scene_id=name,
-            fps=_rate(times),
-            timestamps=times - times[0],
+        return self.raw(
+            take,
+            name,
+            times,
             numbers=values,
             images={key: PickedFrames(recording.images[key], indices) for key in images},
             task=self.task(take.path, recording),
-            embodiment="hand",
-            action_space=SPACE,
             source=f"{self.name}:{name}",
         )
 
@@ -205,13 +170,3 @@ class LandmarksReader(HandsReader):
             hands["right" if side == "hand" else side] = hand_of(hand.points)
         words = file.with_name("task.txt")
         return Recording(found.times, hands, read_text(words).strip() if words.is_file() else "")
-
-
-def _rate(times: F64) -> float:
-    fps = float(1 / np.median(np.diff(times)))
-    nearest = round(fps)
-    return float(nearest) if nearest and abs(fps - nearest) < 0.01 * nearest else fps
-
-
-def _camera(key: str) -> str:
-    return key.removeprefix("images.")

@@ -60,14 +60,10 @@ def member(group: Any, key: str) -> Any:
         if link is None:
             raise KeyError(key)
         if not isinstance(link, h5py.HardLink):
-            raise DatasetError(
-                f"'{shorten(key)}' is a link to elsewhere, which is not followed; copy the data"
-            )
+            raise DatasetError(f"'{shorten(key)}' is a link, which is not followed; copy the data")
         group = group[name]
     if isinstance(group, h5py.Dataset) and (group.external or group.is_virtual):
-        raise DatasetError(
-            f"'{shorten(key)}' keeps its data in another file, which is not read; copy the data"
-        )
+        raise DatasetError(f"'{shorten(key)}' has its data in another file, which is not read; copy them")
     return group
 
 
@@ -230,9 +226,7 @@ def _check_frames(dataset: Any, key: str) -> None:
         raise DatasetError(f"'{shorten(key)}' holds no images; map another key")
     n_bytes = int(np.prod([1, *dataset.shape[1:]], dtype=np.float64)) * dataset.dtype.itemsize
     if n_bytes > MAX_FRAME_BYTES or dataset.shape[0] > MAX_FRAMES:
-        raise DatasetError(
-            f"'{shorten(key)}' claims {n_bytes} bytes a frame, shape {dataset.shape}; check it"
-        )
+        raise DatasetError(f"'{shorten(key)}' claims {n_bytes} bytes a frame of {dataset.shape}; check it")
     _check_chunks(dataset, key)
 
 

@@ -100,7 +100,10 @@ class Plan:
 def make_plan(given: Mapping[str, str], default: Mapping[str, str], keys: Mapping[str, SourceKey]) -> Plan:
     """What was given, and the source's default for every kind of field that was not."""
     for name in given:
-        _check_field(name)
+        named = name.startswith((OBJECT, IMAGE)) and not name.endswith(":")
+        if name not in FIELDS and not named:
+            choices = (*FIELDS, f"{OBJECT}NAME", f"{IMAGE}NAME")
+            raise InputError(f"unknown field {shorten(repr(name))}: {did_you_mean(name, choices)}")
     kinds = {_kind(name) for name in given}
     chosen = {name: value for name, value in default.items() if _kind(name) not in kinds} | dict(given)
     numbers: dict[str, Selection] = {}
@@ -108,7 +111,8 @@ def make_plan(given: Mapping[str, str], default: Mapping[str, str], keys: Mappin
     words: dict[str, str] = {}
     for name, value in chosen.items():
         if name in WORDS:
-            words[name] = one_line(name, _unquoted(value))
+            quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'"
+            words[name] = one_line(name, value[1:-1] if quoted else value)
         elif name.startswith(IMAGE):
             images[check_name("camera", name.removeprefix(IMAGE))] = _image_key(name, value, keys)
         else:
@@ -137,10 +141,7 @@ def check_name(what: str, name: str) -> str:
     """A name of a camera or object that can safely become a folder, a column or a line of text."""
     odd = not name or len(name) > MAX_NAME or not name.isprintable() or name != name.strip()
     if odd or name.startswith(".") or any(c in name for c in '/\\:*?"<>|'):
-        raise InputError(
-            f"{shorten(repr(name))} is no name for {'an' if what[0] in 'aeiou' else 'a'} {what}: "
-            "use letters, digits, - and _"
-        )
+        raise InputError(f"{what} {shorten(repr(name))} is no plain name: use letters, digits, - and _")
     return name
 
 
@@ -174,9 +175,7 @@ def _parse_part(field: str, text: str, keys: Mapping[str, SourceKey]) -> Part:
     if not first < end <= width:
         raise InputError(f"'{text}' for {field} is out of range: {key} has columns 0 to {width - 1}")
     if match["order"] and end - first not in (4, 7):
-        raise InputError(
-            f"'{text}' for {field} is no quaternion: @{match['order']} needs 4 columns, or 7 with xyz before"
-        )
+        raise InputError(f"'{text}' for {field}: @{match['order']} needs 4 columns, or 7 with xyz before")
     return Part(key, slice(first, end), match["order"] or "")
 
 
@@ -193,17 +192,5 @@ def _image_key(field: str, text: str, keys: Mapping[str, SourceKey]) -> str:
     return text
 
 
-def _check_field(name: str) -> None:
-    if name in FIELDS or (name.startswith((OBJECT, IMAGE)) and not name.endswith(":")):
-        return
-    choices = (*FIELDS, f"{OBJECT}NAME", f"{IMAGE}NAME")
-    raise InputError(f"unknown field {shorten(repr(name))}: {did_you_mean(name, choices)}")
-
-
 def _kind(name: str) -> str:
     return name.split(":")[0]
-
-
-def _unquoted(text: str) -> str:
-    quoted = len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'"
-    return text[1:-1] if quoted else text

@@ -64,9 +64,7 @@ def _table(path: Path) -> dict[str, str]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             return {row["episode"].strip(): row["scene"].strip() for row in csv.DictReader(file)}
     except (OSError, KeyError, AttributeError, UnicodeDecodeError, csv.Error) as error:
-        raise _refused(
-            f"{path} is no table of pairs ({error}): give one with the header episode,scene"
-        ) from error
+        raise _refused(f"{path} is no table of pairs ({error}): its header is episode,scene") from error
 
 
 def _refused(why: str) -> InputError:

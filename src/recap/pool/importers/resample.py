@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recap.errors import InputError
-from recap.geometry3 import arm_starts, matrix_to_rotation6, quaternion_start, rotation6_to_matrix
-from recap.lazy import LazySequence
+from recap.geometry3 import (
+    arm_starts,
+    matrix_to_rotation6,
+    quaternion_start,
+    rotation6_to_matrix,
+    without_jumps,
+)
+from recap.lazy import Made
 from recap.pictures import resize_image
 from recap.pool.importers.source import MAX_FRAMES, PickedFrames, check_fps
 from recap.types import F32, F64, U8, Episode
@@ -62,25 +69,12 @@ def resize(episode: Episode, size: int) -> Episode:
     """The same demonstration with square images."""
     if not 16 <= size <= 1024:
         raise InputError(f"image size {size} is out of range: give 16 to 1024 px")
-    return replace(
-        episode, images={camera: _Resized(frames, size) for camera, frames in episode.images.items()}
-    )
+    images = {c: Made(len(frames), partial(_resized, frames, size)) for c, frames in episode.images.items()}
+    return replace(episode, images=images)
 
 
-class _Resized(LazySequence[U8]):
-    """Frames that are resized when they are asked for."""
-
-    def __init__(self, frames: Sequence[U8], size: int) -> None:
-        self._frames, self._size = frames, size
-
-    def __len__(self) -> int:
-        return len(self._frames)
-
-    def _item(self, number: int) -> U8:
-        return resize_image(self._frames[number], (self._size, self._size))
-
-    def __iter__(self) -> Iterator[U8]:
-        return (resize_image(frame, (self._size, self._size)) for frame in self._frames)
+def _resized(frames: Sequence[U8], size: int, number: int) -> U8:
+    return resize_image(frames[number], (size, size))
 
 
 def _nearest(old: F64, times: F64) -> NDArray[np.int64]:
@@ -99,9 +93,7 @@ def _vectors(values: F32, old: F64, times: F64, picked: NDArray[np.int64]) -> F3
             result[:, column] = values[picked, column]
     for start in arm_starts(values):
         block = slice(start + 3, start + 9)
-        mixed = _linear(
-            values[:, block], old, times
-        )  # a quarter turn has columns of 0 and 1, yet no switches
+        mixed = _linear(values[:, block], old, times)  # no switches: a quarter turn has columns of 0 and 1
         result[:, block] = _rotations(mixed, values[picked][:, block])
     turning = None if arm_starts(values) else quaternion_start(values)
     if turning is not None:
@@ -116,9 +108,8 @@ def _object(values: F32, old: F64, times: F64, nearest: NDArray[np.int64]) -> F3
     theta = values[:, 2].astype(np.float64)
     turned = np.interp(times, old, np.unwrap(theta))
     low = -np.pi if theta.min() < 0 else 0.0
-    if (
-        low - 1e-6 <= theta.min() and theta.max() <= low + 2 * np.pi + 1e-6
-    ):  # back to the range it was given in
+    # Back to the range it was given in.
+    if low - 1e-6 <= theta.min() and theta.max() <= low + 2 * np.pi + 1e-6:
         outside = (turned < low) | (turned > low + 2 * np.pi)
         turned = np.where(outside, (turned - low) % (2 * np.pi) + low, turned)
     result[:, 2] = turned
@@ -150,9 +141,7 @@ def _rotations(mixed: F64, fallback: F32) -> F64:
 
 def _quaternions(values: F32, old: F64, times: F64) -> F64:
     """Along the shorter arc: q and -q are one rotation, so each takes the sign nearer to the one before."""
-    wide = values.astype(np.float64)
-    signs = np.where((wide[1:] * wide[:-1]).sum(axis=1) < 0, -1.0, 1.0)
-    mixed = _linear(wide * np.cumprod([1.0, *signs])[:, None], old, times)
+    mixed = _linear(without_jumps(values), old, times)
     return np.asarray(mixed / np.maximum(np.linalg.norm(mixed, axis=1, keepdims=True), 1e-9))
 
 

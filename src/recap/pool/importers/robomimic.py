@@ -56,7 +56,6 @@ class RobomimicReader(Reader):
         return len(self._demos)
 
     def lengths(self) -> Sequence[int]:
-        """From the shapes of the actions."""
         with hdf5.opened(self.path) as file:
             return [hdf5.member(file, f"data/{demo}/actions").shape[0] for demo in self._demos]
 
@@ -84,7 +83,6 @@ class RobomimicReader(Reader):
         return mapping
 
     def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
-        """One demonstration."""
         name = self._demos[index]
         with hdf5.opened(self.path, name) as file:
             demo = hdf5.member(file, f"data/{name}")

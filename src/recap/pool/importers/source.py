@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from recap.errors import DatasetError, InputError, RecapError
+from recap.errors import DatasetError, InputError, RecapError, cause
 from recap.lazy import LazySequence
 from recap.pool.importers.mapping import IMAGE, OBJECT, Plan, SourceKey, make_plan, one_line, shorten
 from recap.pool.importers.strings import MAX_TEXT_BYTES
@@ -238,13 +238,13 @@ def as_dataset_error(path: Path, what: str = "") -> Iterator[None]:
     except RecapError as error:
         if not what if isinstance(error, InputError) else str(path) in str(error):
             raise  # it names the file
-        raise DatasetError(f"{where}: {_line(error)}") from error
+        raise DatasetError(f"{where}: {cause(error, 300)}") from error
     except KeyError as error:
-        raise DatasetError(f"{where} cannot be read: {_line(error)} is missing; check the file") from error
+        raise DatasetError(f"{where} cannot be read: {cause(error)} is missing; check the file") from error
     except MemoryError as error:
         raise DatasetError(f"{where} does not fit into memory; split it into smaller episodes") from error
     except (*_DAMAGE, *_FORMAT_DAMAGE, pa.ArrowException) as error:
-        why = _line(error) or type(error).__name__
+        why = cause(error, 300)
         raise DatasetError(f"{where} cannot be read: {why}; repair the file or leave it out") from error
 
 
@@ -331,7 +331,3 @@ def _reports(episode: Episode, plan: Plan) -> Iterator[FieldReport]:
         frames = episode.images[camera]
         shape = frames[0].shape if len(frames) else ()
         yield FieldReport(f"{IMAGE}{camera}", key, (key,), (len(frames), *shape), "uint8")
-
-
-def _line(error: BaseException) -> str:
-    return shorten(" ".join(str(error).split()), 300)

@@ -11,7 +11,6 @@ times were stretched. `task.txt`, where there is one, holds the task.
 from __future__ import annotations
 
 import csv
-import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +18,11 @@ from typing import Any
 
 import av
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from recap.errors import DatasetError, InputError
-from recap.hands.lift import LEAST_FRAMES, runs
+from recap.hands.landmarks import read_npz
+from recap.hands.lift import LEAST_FRAMES, round_rate, runs
 from recap.pool.importers.mapping import IMAGE, NEXT, SourceKey
 from recap.pool.importers.source import (
     MAX_FRAMES,
@@ -32,7 +31,6 @@ from recap.pool.importers.source import (
     Reader,
     as_dataset_error,
     as_matrix,
-    check_fps,
     check_size,
     read_text,
 )
@@ -60,29 +58,75 @@ def episode_folders(path: Path) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class _Take:
-    """A stretch of a folder's poses without a gap."""
+class Take:
+    """A stretch of a recording without a gap."""
 
-    folder: Path
+    path: Path
     begin: int
     end: int
     number: int | None  # of several
 
 
-class TrackedReader(Reader):
+def takes(path: Path, seen: NDArray[np.bool_]) -> list[Take]:
+    """Each stretch of a recording in which the hands are seen."""
+    found = runs(seen)
+    return [Take(path, a, b, number if len(found) > 1 else None) for number, (a, b) in enumerate(found)]
+
+
+class TakesReader(Reader):
+    """What all recordings of hands share: their own times, stretches without a gap, the tool of each hand."""
+
+    takes: list[Take]
+    prefixes: Sequence[str]  # of the keys of each hand
+
+    def __init__(self, path: Path, fps: float | None = None) -> None:
+        if fps is not None:
+            raise InputError(f"{path} has its own times: leave --fps out, and resample what was read")
+        self.path = path
+
+    def __len__(self) -> int:
+        return len(self.takes)
+
+    def lengths(self) -> Sequence[int]:
+        return [take.end - take.begin for take in self.takes]
+
+    def default_mapping(self) -> Mapping[str, str]:
+        """Position, 6-D rotation and gripper of each hand; the action is the next pose."""
+        poses = "+".join(f"{hand}xyz+{hand}quaternion@wxyz+{hand}gripper" for hand in self.prefixes)
+        films = [key for key, info in self.keys.items() if info.kind == "images"]
+        cameras = {IMAGE + key.removeprefix("images.").removesuffix(".mp4"): key for key in films}
+        return {"proprio": poses, "action": NEXT + poses, **cameras}
+
+    def raw(self, take: Take, name: str, times: F64, **parts: Any) -> RawEpisode:
+        """A stretch of the recording of that name."""
+        if len(times) < 2:
+            raise DatasetError(f"{take.path} has {len(times)} poses; a demonstration needs two or more")
+        steps = np.diff(times)
+        if not np.isfinite(times).all() or not (steps > 0).all():
+            raise DatasetError(f"{take.path} has times that do not increase; sort and correct them")
+        return RawEpisode(
+            id=name if take.number is None else f"{name}/{take.number}",
+            scene_id=name,
+            fps=round_rate(float(1 / np.median(steps))),
+            timestamps=times - times[0],
+            embodiment="hand",
+            action_space=SPACE,
+            **parts,
+        )
+
+
+class TrackedReader(TakesReader):
     """One folder of poses, or a folder of such folders."""
 
     def __init__(self, path: Path, fps: float | None = None) -> None:
-        self.path = path
+        super().__init__(path, fps)
         folders = episode_folders(path)
         if not folders:
             raise DatasetError(f"{path} has no poses.csv or poses.npz; it is no folder of tracked poses")
-        if fps is not None:
-            raise InputError(f"{path} has its own times: leave --fps out, and resample what was read")
-        self._takes = [take for folder in folders for take in _takes(folder)]
-        if not self._takes:
+        self.takes = [take for folder in folders for take in _takes(folder)]
+        if not self.takes:
             raise DatasetError(f"{path} shows no hand for {LEAST_FRAMES} frames on end; lift another film")
-        first = self._takes[0].folder
+        first = self.takes[0].path
         arrays = {name: values for name, values in _read_poses(first).items() if name not in _MARKS}
         self.keys = {
             name: SourceKey(name, values.shape, str(values.dtype), "numbers" if values.ndim == 2 else "other")
@@ -91,64 +135,37 @@ class TrackedReader(Reader):
         video = first / VIDEO
         if video.is_file():
             self.keys[VIDEO] = SourceKey(VIDEO, (len(arrays["time_s"]),), "video", "images")
-
-    def __len__(self) -> int:
-        return len(self._takes)
-
-    def lengths(self) -> Sequence[int]:
-        """Poses are small: they were read."""
-        return [take.end - take.begin for take in self._takes]
-
-    def default_mapping(self) -> Mapping[str, str]:
-        """Position, 6-D rotation and gripper of each hand; the action is the next pose."""
-        hands = _hands(self.keys)
-        poses = "+".join(f"{hand}xyz+{hand}quaternion@wxyz+{hand}gripper" for hand in hands)
-        mapping = {"proprio": poses, "action": NEXT + poses}
-        if VIDEO in self.keys:
-            mapping[f"{IMAGE}video"] = VIDEO
-        return mapping
+        self.prefixes = _hands(arrays)
 
     def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
         """One folder, or a stretch of it."""
-        take = self._takes[index]
-        folder = take.folder
+        take = self.takes[index]
+        folder, kept = take.path, slice(take.begin, take.end)
         arrays = _read_poses(folder)
-        whole, kept = arrays["time_s"], slice(take.begin, take.end)
-        times = whole[kept]
-        if len(times) < 2:
-            raise DatasetError(f"{folder} has {len(times)} poses; a demonstration needs two or more")
-        steps = np.diff(times)
-        if not np.isfinite(times).all() or not (steps > 0).all():
-            raise DatasetError(f"{folder} has times that do not increase; sort and correct time_s")
-        task = folder / "task.txt"
+        whole, task = arrays["time_s"], folder / "task.txt"
         with as_dataset_error(folder):
             words = read_text(task) if task.is_file() else ""
             frames = {key: _video_frames(folder / key, whole, kept) for key in images}
         name = folder.name if folder == self.path else f"{self.path.name}/{folder.name}"
         attributes: dict[str, Scalar] = {"speed": float(arrays["speed"].item())} if "speed" in arrays else {}
-        return RawEpisode(
-            id=f"{name}/{take.number}" if take.number is not None else name,
-            scene_id=name,
-            fps=_round_rate(float(1 / np.median(steps))),
-            timestamps=times - times[0],
+        return self.raw(
+            take,
+            name,
+            whole[kept],
             numbers={key: as_matrix(arrays[key])[kept] for key in numbers},
             images=frames,
             task=words,
-            embodiment="hand",
-            action_space=SPACE,
             source=f"tracked:{folder.name}",
             attributes=attributes,
         )
 
 
-def _takes(folder: Path) -> list[_Take]:
-    """Each stretch of a folder in which the hands are seen."""
+def _takes(folder: Path) -> list[Take]:
     arrays = _read_poses(folder)
     n = len(arrays["time_s"])
     if "seen" not in arrays or (arrays["seen"] > 0).all():
-        return [_Take(folder, 0, n, None)]
-    found = runs(arrays["seen"].reshape(-1) > 0)
-    return [_Take(folder, a, b, number if len(found) > 1 else None) for number, (a, b) in enumerate(found)]
+        return [Take(folder, 0, n, None)]
+    return takes(folder, arrays["seen"].reshape(-1) > 0)
 
 
 def _poses(folder: Path) -> Path | None:
@@ -205,16 +222,11 @@ def _read_csv(path: Path) -> dict[str, F64]:
 
 
 def _read_npz(path: Path) -> dict[str, F64]:
-    """The arrays we know of, each refused by its header when that claims too much; pickles never load."""
-    arrays: dict[str, F64] = {}
-    with zipfile.ZipFile(path) as archive:
-        names = {"time_s", *_MARKS, *(hand + name for hand in ("", "left_", "right_") for name in _WIDTHS)}
-        for member in archive.infolist():
-            name = member.filename.removesuffix(".npy")
-            if name not in names:
-                continue
-            check_size(f"{path.name}:{name}", (), member.file_size)
-            arrays[name] = np.asarray(_read_npy(archive, member, name), dtype=np.float64)
+    """The arrays we know of."""
+    names = {"time_s", *_MARKS, *(hand + name for hand in ("", "left_", "right_") for name in _WIDTHS)}
+    arrays = read_npz(path, names)
+    for name, values in arrays.items():
+        check_size(name, values.shape, 8)
     if "seen" in arrays and arrays["seen"].size != arrays.get("time_s", arrays["seen"]).size:
         raise ValueError(f"seen is of shape {arrays['seen'].shape}")
     for name in arrays:
@@ -223,19 +235,6 @@ def _read_npz(path: Path) -> dict[str, F64]:
     if "time_s" not in arrays:
         raise KeyError("time_s")
     return arrays
-
-
-def _read_npy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> NDArray[Any]:
-    with archive.open(member) as file:
-        version = npy.read_magic(file)
-        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, _, dtype = read_header(file)
-        if dtype.kind not in "fiu":
-            raise ValueError(f"{name} is {dtype}, no numbers")
-        check_size(name, shape, dtype.itemsize)
-    with archive.open(member) as file:
-        values: NDArray[Any] = npy.read_array(file, allow_pickle=False)
-        return values
 
 
 def _video_frames(path: Path, times: F64, kept: slice) -> Sequence[U8]:
@@ -251,13 +250,5 @@ def _video_frames(path: Path, times: F64, kept: slice) -> Sequence[U8]:
     indices = np.rint((times - times[0]) * fps).astype(np.int64)
     missing_s = (indices[-1] - (n - 1)) / fps
     if n < 1 or missing_s > _SLACK_S:
-        raise DatasetError(
-            f"{path} ends {missing_s:.1f} s before the poses; cut the poses or repair the video"
-        )
+        raise DatasetError(f"{path} ends {missing_s:.1f} s before the poses; cut these or repair the video")
     return PickedFrames(VideoFrames(path, 0, n, fps), np.minimum(indices, n - 1)[kept])
-
-
-def _round_rate(fps: float) -> float:
-    """30 for 29.9998: times are written with few digits."""
-    nearest = round(fps)
-    return check_fps(float(nearest) if nearest and abs(fps - nearest) < 0.005 * nearest else fps)
