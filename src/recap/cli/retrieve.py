@@ -60,6 +60,7 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
     first = view.episode(episode_id)
     name = retrieval or usual_name(first)
     robot = robot_of(view)
+    assert robot is not None  # there is a demonstration
     describer, config = find_retrieval(name, robot)
     explanation = explaining.explain(Retriever(source, describer, config, robot), view, ref, matches)
     found, terms = explanation.retrieval, explanation.terms
