@@ -49,7 +49,7 @@ from recap_worlds.pusht.tasks import ANGLES
 
 UNSEEN = ("-60", "-30", "-15", "0", "+15", "+30", "+60")
 THRESHOLDS = ("0.85", "0.95")
-ARM = 60.0  # px: a turn of the block is seen by a point that far from its centre
+ARM = 60.0  # px: an error is of two points of the block, its centre and one that far from it
 KEPT = 0.5  # of earlier errors, with every chunk
 
 
