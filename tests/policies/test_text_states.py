@@ -24,7 +24,7 @@ def test_states_are_added_to_a_file_and_looked_up(tmp_path: Path) -> None:
     assert found[:, 0, 0].tolist() == [2.0, 1.0, 2.0]
     with pytest.raises(InputError, match=r"'open' is not in .*encode_instructions.py adds it"):
         TextStates(file, 8)(["open"])
-    with pytest.raises(InputError, match=r"states \(3, 8\) of 'press', the network takes 64 wide"):
+    with pytest.raises(InputError, match=r"states \(3, 8\) of 'press', not 64 wide"):
         TextStates(file, 64)
     with pytest.raises(InputError, match="holds states of 'reason1', not of 't5'"):
         write_states(file, {"open": torch.ones(3, 8)}, "t5")

@@ -21,6 +21,7 @@ from toy_pool import same_episode, toy_episode
 from recap.errors import DatasetError, InputError
 from recap.pool.schema import Row
 from recap.pool.store import Pool
+from recap.pool.table import Conflict, Table
 from recap.types import Episode
 
 WRITER = Path(__file__).with_name("toy_pool.py")
@@ -423,3 +424,24 @@ def test_the_same_on_an_object_store(s3: dict[str, str]) -> None:
     assert Pool.open(uri, s3).verify().episodes == ("a",)
     assert pool.repair().lost == ("a",)
     assert Pool.open(uri, s3).ids() == ("b",)
+
+
+@pytest.mark.parametrize("gone", [["a0", "b0"], ["a0", "a1"]])
+def test_of_two_removals_at_once_the_second_is_prepared_anew(tmp_path: Path, gone: list[str]) -> None:
+    """Without turns, as on an object store: of other fragments or of the same one."""
+    pool = Pool.create(tmp_path / "pool")
+    for name in "ab":
+        pool.add([toy_episode(f"{name}{i}") for i in range(3)])
+    tables = [Table(pool.files) for _ in gone]
+    heads = [table.head() for table in tables]
+    keys = [[table.index(head).by_id[name]] for table, head, name in zip(tables, heads, gone, strict=True)]
+    tables[0].delete(heads[0], keys[0])
+    with pytest.raises(Conflict):
+        tables[1].delete(heads[1], keys[1])
+    fresh = Pool.open(tmp_path / "pool")
+    assert fresh.verify().ok
+    assert gone[0] not in fresh.ids()
+    assert gone[1] in fresh.ids()
+    fresh.remove([gone[1]])
+    assert fresh.verify().ok
+    assert len(fresh.ids()) == 4

@@ -281,13 +281,17 @@ class Table:
         changed, gone = [], []
         for number in sorted({key.fragment for key in keys}):
             offsets = [key.offset for key in keys if key.fragment == number]
-            left = dataset.get_fragment(number).delete_rows(offsets)
-            if left is None:
+            rest = dataset.get_fragment(number).delete_rows(offsets)
+            if rest is None:
                 gone.append(number)
             else:
-                changed.append(left)
-                self.files.sync(fragment_files(left)[1:])
-        operation = LanceOperation.Delete(changed, gone, "true")
+                changed.append(rest)
+                self.files.sync(fragment_files(rest)[1:])
+        operation: Any = LanceOperation.Delete(changed, gone, "true")
+        if not gone:  # Lance moves a `Delete` on top of one of other fragments, where no seal knows its files
+            left = {meta.id: meta for meta in changed}
+            metas = [left.get(f.fragment_id, f.metadata) for f in dataset.get_fragments()]
+            operation = LanceOperation.Merge(metas, dataset.lance_schema)
         return self._commit(dataset, operation, new_op(what, n=len(keys)))
 
     def replace(
