@@ -445,3 +445,17 @@ def test_of_two_removals_at_once_the_second_is_prepared_anew(tmp_path: Path, gon
     fresh.remove([gone[1]])
     assert fresh.verify().ok
     assert len(fresh.ids()) == 4
+
+
+def test_an_addition_beside_a_rollback_is_not_undone(tmp_path: Path) -> None:
+    """Without turns, as on an object store."""
+    pool = Pool.create(tmp_path / "pool")
+    first = pool.add([toy_episode("a")])
+    pool.add([toy_episode("b")])
+    adding, restoring = Table(pool.files), Table(pool.files)
+    old = restoring.head()
+    Pool(pool.files, adding).add([toy_episode("c")])
+    restoring.restore(old, first)
+    fresh = Pool.open(tmp_path / "pool")
+    assert fresh.ids() == ("a", "c")
+    assert fresh.verify().ok

@@ -309,8 +309,23 @@ class Table:
         return self._commit(dataset, operation, new_op("compact", n=len(old)))
 
     def restore(self, dataset: Any, version: int) -> Any:
-        """Commit an older version once more."""
-        return self._commit(dataset, LanceOperation.Restore(version), new_op("rollback", to=version))
+        """Commit an older version once more, and then what others added meanwhile, if that was undone."""
+        new = self._commit(dataset, LanceOperation.Restore(version), new_op("rollback", to=version))
+        if new.version == dataset.version + 1:
+            return new
+        # On a store writers do not take turns, and Lance moves a `Restore` on top of an addition.
+        between = self.at(new.version - 1)
+        seen = {fragment.fragment_id for fragment in dataset.get_fragments()}
+        seen |= {k.fragment for k in self.index(between).keys if k.id in self.index(new).by_id}
+        undone = [f.metadata for f in between.get_fragments() if f.fragment_id not in seen]
+        while undone:
+            whole = [*(f.metadata for f in new.get_fragments()), *undone]
+            n = sum(meta.num_rows for meta in undone)
+            try:
+                return self._commit(new, LanceOperation.Merge(whole, new.lance_schema), new_op("add", n=n))
+            except Conflict:
+                new = self.head()
+        return new
 
     def _commit(self, dataset: Any, operation: Any, op: Mapping[str, Any], lost: Iterable[str] = ()) -> Any:
         try:
