@@ -312,7 +312,7 @@ def test_the_command_writes_json_and_compares_policies_on_the_same_demonstration
     assert call("eval", policies, "--offline", *data, "--out", tmp_path / "out", "--record", "0") == 0
     told = capsys.readouterr().out
     for label in ("policy: the chunk that would be sent", "replay: what was retrieved, without the network"):
-        (row, _) = (line for line in told.splitlines() if line.startswith(label))
+        row = next(line for line in told.splitlines() if line.startswith(label))
         assert "…" not in row
         assert row.endswith("]"), "its interval is there as a whole"
     assert "Lower is better" in told

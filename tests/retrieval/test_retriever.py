@@ -1,5 +1,7 @@
 """Choosing a moment: equal to brute force, live, and never what is excluded."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +20,7 @@ from recap.pool.memory import MemoryPool
 from recap.retrieval.aligners import ObjectFrame
 from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.config import RetrievalConfig, with_scales
+from recap.retrieval.index import make_layout
 from recap.retrieval.presets import find_retrieval
 from recap.retrieval.retriever import Retriever, _smallest
 from recap.types import Episode, FrameRef, Moment, Query
@@ -346,3 +349,35 @@ def test_candidates_are_looked_up_once_an_episode() -> None:
     assert again.kept is first.kept
     by_name = retriever.retrieve(ask(EPISODES[4], 6), replace(first, kept=None))
     assert by_name.matches == again.matches
+
+
+def test_a_retriever_that_nobody_needs_is_gone_at_once_with_its_rows() -> None:
+    """A training makes one for each side of its data: two large ones at once are twice the memory."""
+    describer, config = find_retrieval("pusht-object")
+    retriever = Retriever(MemoryPool(EPISODES), describer, config)
+    retriever.index()
+    rows = weakref.ref(retriever._rows)
+    gc.disable()
+    try:
+        del retriever
+        assert rows() is None
+    finally:
+        gc.enable()
+
+
+@given(st.integers(0, 9), st.integers(0, 100))
+def test_terms_are_laid_out_side_by_side_scaled_and_in_place(n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    dims = {name: int(rng.integers(1, 5)) for name in "abc"}
+    terms = {name: rng.normal(size=(n, dim)).astype(np.float32) for name, dim in dims.items()}
+    weights = {name: float(rng.uniform(0.1, 2)) for name in "abc"} | {"b": float(rng.integers(0, 2))}
+    layout = make_layout(weights, {"a": 0.5}, dims)
+    whole = np.full((n + 2, layout.width), np.nan, np.float32)
+    assert layout.lay_out(terms, whole[1 : n + 1]).base is whole
+    np.testing.assert_array_equal(whole[1 : n + 1], layout.lay_out(terms))
+    assert np.isnan(whole[[0, -1]]).all()
+    for name, (first, end) in layout.spans.items():
+        scale = {"a": 0.5}.get(name, 1.0)
+        wanted = np.sqrt(weights[name]) / scale * terms[name]
+        np.testing.assert_allclose(whole[1 : n + 1, first:end], wanted, rtol=1e-6)
+    assert ("b" in layout.spans) == (weights["b"] > 0)

@@ -32,10 +32,14 @@ class Layout:
         """D."""
         return max((b for _, b in self.spans.values()), default=0)
 
-    def lay_out(self, terms: Mapping[str, F32]) -> F32:
-        """Rows (n, D): √weight · φ / scale of every term side by side."""
-        parts = [terms[name] * np.float32(factor) for name, factor in self.factors.items()]
-        return np.ascontiguousarray(np.concatenate(parts, axis=1), np.float32)
+    def lay_out(self, terms: Mapping[str, F32], out: F32 | None = None) -> F32:
+        """Rows (n, D): √weight · φ / scale of every term side by side; in place where `out` is given."""
+        if out is None:
+            out = np.empty((len(terms[next(iter(self.factors))]), self.width), np.float32)
+        for name, factor in self.factors.items():
+            first, end = self.spans[name]
+            np.multiply(terms[name], np.float32(factor), out=out[:, first:end], casting="same_kind")
+        return out
 
     def split(self, difference: F32) -> dict[str, float]:
         """Term -> its cost, of a difference of two rows (D,)."""

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from recap.types import F32, F64, QUARANTINE, Episode, FrameRef, Match, Moment, 
 
 if TYPE_CHECKING:
     from recap.pool.derived import Derived
+    from recap.retrieval.aligners import Aligner
 
 
 class Retriever:
@@ -48,6 +50,8 @@ class Retriever:
         self.robot, self.cameras = robot, tuple(cameras)
         self.describer = describer
         self.config = config
+        # No method of its own: rows that hold it would never go without the collector of cycles.
+        self._misfit = partial(_misfit, config.aligner, robot, self.cameras)
         self._view: PoolView | None = None
         self._rows: Rows | None = None
         self._index: Index | None = None
@@ -121,23 +125,6 @@ class Retriever:
             return cause(error, 1000)
         endless = [term for term, values in found.items() if not np.isfinite(values).all()]
         return f"its '{endless[0]}' is not finite" if endless else self._misfit(episode)
-
-    def _misfit(self, episode: Episode) -> str | None:
-        """What the aligner, the robot or the policy's cameras find missing in a demonstration."""
-        if episode.attributes.get(QUARANTINE):
-            return f"episode {episode.id} is in quarantine"
-        missing = self.config.aligner.requires.missing(episode.objects, episode.goal)
-        if missing is not None:
-            return f"episode {episode.id} has no {missing}"
-        robot = self.robot
-        widths = episode.actions.shape[1], episode.proprio.shape[1]
-        if robot is not None and widths != (robot.act.size, robot.body.size):
-            return (
-                f"episode {episode.id} has {widths[0]}-D actions and {widths[1]}-D proprioception, not "
-                f"{robot.act.size}-D and {robot.body.size}-D"
-            )
-        lacking = [camera for camera in self.cameras if camera not in episode.images]
-        return f"episode {episode.id} has no camera '{lacking[0]}'" if lacking else None
 
     def view_of(self, retrieval: Retrieval) -> PoolView:
         """The version that the retrieval chose from, even if a newer one has come since."""
@@ -311,3 +298,22 @@ def _smallest(values: NDArray[np.floating[Any]], n: int) -> NDArray[np.int64]:
         return np.argsort(values, kind="stable")
     within = np.flatnonzero(values <= np.partition(values, n - 1)[n - 1])
     return np.asarray(within[np.argsort(values[within], kind="stable")[:n]])
+
+
+def _misfit(
+    aligner: Aligner, robot: RobotSpec | None, cameras: Sequence[str], episode: Episode
+) -> str | None:
+    """What the aligner, the robot or the policy's cameras find missing in a demonstration."""
+    if episode.attributes.get(QUARANTINE):
+        return f"episode {episode.id} is in quarantine"
+    missing = aligner.requires.missing(episode.objects, episode.goal)
+    if missing is not None:
+        return f"episode {episode.id} has no {missing}"
+    widths = episode.actions.shape[1], episode.proprio.shape[1]
+    if robot is not None and widths != (robot.act.size, robot.body.size):
+        return (
+            f"episode {episode.id} has {widths[0]}-D actions and {widths[1]}-D proprioception, not "
+            f"{robot.act.size}-D and {robot.body.size}-D"
+        )
+    lacking = [camera for camera in cameras if camera not in episode.images]
+    return f"episode {episode.id} has no camera '{lacking[0]}'" if lacking else None

@@ -218,7 +218,7 @@ class Rows:
         self.starts = np.concatenate([self.starts, begins[1:]])
         if len(self._space) < self.starts[-1]:
             self._reserve(int(self.starts[-1] * (SPARE if used else 1.0)), used)
-        self._space[used : self.starts[-1]] = self.frame_layout.lay_out(rows)
+        self.frame_layout.lay_out(rows, self._space[used : self.starts[-1]])
         scenes: F32 = np.zeros((len(ids), self.scenes.shape[1]), np.float32)
         if self.scene_layout.factors:
             first = {name: values[begins[:-1][usable] - used] for name, values in rows.items()}
