@@ -122,7 +122,7 @@ def add(
     from recap.pool.importers import local_path, open_source
     from recap.pool.importers.checks import check_dataset, damage_findings
     from recap.pool.importers.pairing import check_rule, column_of, paired
-    from recap.pool.importers.resample import resample, resize
+    from recap.pool.importers.resample import fitted
 
     if ray_address is not None:
         check_cluster(ray_address)  # before anything is read
@@ -159,11 +159,9 @@ def add(
         wanted = rate or next((episode.fps for episode in store), None)
         n_other = sum(wanted is not None and episode.fps != wanted for episode in episodes)
         wanted = wanted if n_other else None
-        if wanted is not None:
-            episodes = [resample(episode, wanted) for episode in episodes]
+        episodes = [fitted(episode, wanted, image_size) for episode in episodes]
+        if n_other:
             click.echo(f"Resampled {n_other} episodes to {wanted:g} frames a second")
-        if image_size is not None:
-            episodes = [resize(episode, image_size) for episode in episodes]
         encode = None
         if ray_address is not None:
             from recap.pool.importers.on_nodes import Reading, films_by_nodes

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -79,7 +78,7 @@ class Loader:
         self.derived = Derived(files)
         self.robot = read_description(files)
         self._view: LiveView | None = None
-        self._parts: dict[str, _Part] = {}  # of the newest view, by data file
+        self._parts: dict[str, Sequence[Row]] = {}  # of the newest view, by data file
         self._rescued: dict[str, Row] = {}  # by hash, where the file of a row is damaged
 
         @lru_cache(N_MADE)
@@ -109,10 +108,10 @@ class Loader:
         self._make.cache_clear()
         self.derived.forget()
 
-    def _made(self, dataset: Any) -> tuple[LiveView, dict[str, _Part]]:
+    def _made(self, dataset: Any) -> tuple[LiveView, dict[str, Sequence[Row]]]:
         index = self.table.index(dataset)
         files = {f.fragment_id: fragment_files(f.metadata)[0] for f in dataset.get_fragments()}
-        parts: dict[str, _Part] = {}
+        parts: dict[str, Sequence[Row]] = {}
         for fragment, name in files.items():
             if fragment not in index.unreadable:
                 with suppress(Damage):
@@ -120,56 +119,43 @@ class Loader:
         held = {number: parts[name] for number, name in files.items() if name in parts}
         digests = {key.id: key.sha256 for key in index.keys}
         rescued: dict[str, Row] = {}
-        if len(held) < len(files) or any(part.bad for part in held.values()):
-            usable = (k for k in index.keys if k.fragment in held and k.offset not in held[k.fragment].bad)
-            good = {key.id: key.sha256 for key in usable}
-            digests, rescued = self._rescue(int(dataset.version), index.unreadable, digests, good)
-
+        if len(held) < len(files):
+            good = {key.id: key.sha256 for key in index.keys if key.fragment in held}
+            digests, rescued = self._rescue(dataset, index, good, set(files.values()) - parts.keys())
         make = self._make
 
         def made(name: str) -> Episode:
             if name in rescued:
                 return make((rescued[name],), 0)
             key = index.by_id[name]
-            return make(held[key.fragment].rows, key.offset)
+            return make(held[key.fragment], key.offset)
 
         return LiveView(int(dataset.version), digests, made, self.derived, self.robot), parts
 
-    def _read(self, index: Index, fragment: int, name: str) -> _Part:
+    def _read(self, index: Index, fragment: int, name: str) -> Sequence[Row]:
         """The rows of a fragment, each compared with its hash where no seal vouches for their file."""
         rows, is_sealed = self.table.stored_rows(name)
-        if is_sealed:
-            return _Part(rows)
-        bad = set()
-        for key in index.keys:
-            if key.fragment == fragment:
-                row = None
-                with suppress(Damage), reading(f"episode {key.id!a}"):
-                    row = rows[key.offset]
-                if row is None or row.sha256 != key.sha256 or not row.intact:
-                    bad.add(key.offset)
-        return _Part(rows, frozenset(bad))
+        with reading(name):
+            for key in () if is_sealed else index.keys:
+                if key.fragment == fragment and not (
+                    rows[key.offset].intact and rows[key.offset].id == key.id
+                ):
+                    raise Damage(f"episode {key.id!a} has changed")
+        return rows
 
     def _rescue(
-        self, version: int, unreadable: Mapping[int, str], digests: Mapping[str, str], good: Mapping[str, str]
+        self, dataset: Any, index: Index, good: Mapping[str, str], damaged: Collection[str]
     ) -> tuple[dict[str, str], dict[str, Row]]:
-        """Find rows in other files where some are damaged; warns of what is left out; returns the rest."""
+        """Find rows of damaged files, there or in others; warns of what is left out; returns the rest."""
         seals = read_seals(self.files)
-        state = logical_state(seals, version) or dict(digests)
+        state = logical_state(seals, dataset.version) or {key.id: key.sha256 for key in index.keys}
         missing = {name: digest for name, digest in state.items() if good.get(name) != digest}
         sought = {name: digest for name, digest in missing.items() if digest not in self._rescued}
-        self._rescued |= {row.sha256: row for row, _ in find_rows(self.files, seals, sought).values()}
+        found = find_rows(self.files, seals, sought, tuple(damaged))
+        self._rescued |= {row.sha256: row for row, _ in found.values()}
         rows = {name: self._rescued[digest] for name, digest in missing.items() if digest in self._rescued}
         lost = dict.fromkeys(name for name in missing if name not in rows)
-        why = "; ".join(unreadable.values()) or "some data have changed"
+        why = "; ".join(index.unreadable.values()) or "some data have changed"
         what = f"left out {', '.join(map(ascii, lost))}" if lost else "every episode was found elsewhere"
         log.warning("pool %s: %s; %s: run recap pool verify --repair", self.files.uri, why, what)
         return {name: digest for name, digest in state.items() if name not in lost}, rows
-
-
-@dataclass(frozen=True)
-class _Part:
-    """The rows of a data file by their offsets."""
-
-    rows: Sequence[Row]
-    bad: frozenset[int] = frozenset()

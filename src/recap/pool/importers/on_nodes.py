@@ -17,7 +17,7 @@ from recap.on_ray import run_on_ray
 from recap.pool.blobs import blob_name, encode, put_blob
 from recap.pool.files import Files
 from recap.pool.importers import Source, open_source
-from recap.pool.importers.resample import resample, resize
+from recap.pool.importers.resample import fitted
 from recap.pool.schema import Films
 from recap.pool.store import on_this_node
 from recap.types import Episode
@@ -69,13 +69,11 @@ def _encode_part(reading: Reading, items: Sequence[tuple[int, str]]) -> Films:
         source = _opened(reading.path, reading.format, tuple(reading.mapping.items()), reading.fps)
         found: dict[str, dict[str, str]] = {}
         for number, look in items:
-            episode = source[number]
-            episode = episode if reading.rate is None else resample(episode, reading.rate)
-            episode = episode if reading.image_size is None else resize(episode, reading.image_size)
+            episode = fitted(source[number], reading.rate, reading.image_size)
             if _first_look(episode) != look:
                 raise InputError(f"its episode {number} is another")
-            films = {name: encode(frames, episode.fps) for name, frames in episode.images.items()}
-            found[episode.id] = {name: put_blob(pool.files, film) for name, film in films.items()}
+            films = ((name, encode(frames, episode.fps)) for name, frames in episode.images.items())
+            found[episode.id] = {name: put_blob(pool.files, film) for name, film in films}
     except (RecapError, OSError) as error:
         why = f"{node} cannot read {reading.path} as it is here ({error}): "
         raise InputError(why + "put the dataset where every node sees it by the same path") from None

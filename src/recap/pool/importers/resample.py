@@ -65,6 +65,12 @@ def resample(episode: Episode, fps: float) -> Episode:
     )
 
 
+def fitted(episode: Episode, fps: float | None, size: int | None) -> Episode:
+    """At another rate and with images of another size, where these are given."""
+    episode = episode if fps is None else resample(episode, fps)
+    return episode if size is None else resize(episode, size)
+
+
 def resize(episode: Episode, size: int) -> Episode:
     """The same demonstration with square images."""
     if not 16 <= size <= 1024:
