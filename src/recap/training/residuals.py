@@ -26,7 +26,7 @@ I64 = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class HorizonRow:
-    """How far off, RMS over a chunk of that length, in units of the actions."""
+    """How far off, RMS over a chunk of that length, in `Check.unit`."""
 
     horizon: int
     still: float  # by holding still
@@ -76,6 +76,7 @@ class Residuals:
             raise InputError(
                 f"retrieval '{config.name}' can use no demonstration of the pool: they lack what it reads"
             )
+        self.units = _units(robot, target)
         times = _spread(target, n_moments)
         self.moments = [(number, t) for number, mine in enumerate(times) for t in mine]
         self.episode_of = np.array([number for number, _ in self.moments])
@@ -104,7 +105,7 @@ class Residuals:
     def _chunks(
         self, view: PoolView, ids: Sequence[str], moments: Sequence[tuple[int, int]]
     ) -> tuple[F64, NDArray[np.bool_], dict[str, F64]]:
-        """Actions (n, H, a) in the frame of each moment, which of them are there, and ways to hold still.
+        """Actions (n, H, a) in the frame of each moment and in `units`, which are there, ways to hold still.
 
         Args:
             moments: numbers of `ids`, and frames.
@@ -127,10 +128,10 @@ class Residuals:
             for place, row in zip((actions, proprio, previous), rows, strict=True):
                 place.append(row)
         width = actions[0].shape[1]
-        held = {"the action before": np.stack(previous)}
+        held = {"the action before": np.stack(previous) / self.units}
         if proprio[0].shape[1] >= width:
-            held["where it is"] = np.stack(proprio)[..., :width]
-        return np.stack(actions), np.stack(valid), held
+            held["where it is"] = np.stack(proprio)[..., :width] / self.units
+        return np.stack(actions) / self.units, np.stack(valid), held
 
     def _hold_still(self) -> None:
         """Positions are held by asking for the present one, other actions by the one before, or by none."""
@@ -236,6 +237,20 @@ class _Fixed:
     def view(self) -> PoolView:
         """Always this one."""
         return self._view
+
+
+def _units(robot: RobotSpec, target: PoolView) -> F64:
+    """(a,) by what an action is divided: where it has several kinds of numbers, each kind by its deviation.
+
+    Otherwise a gripper from 0 to 1 would outweigh positions in metres.
+    """
+    actions = np.concatenate([target.episode(name).actions for name in target.episode_ids]).astype(np.float64)
+    units, variance = np.ones(actions.shape[1]), actions.var(axis=0)
+    kinds = np.array([feature.kind for feature in robot.act.features for _ in range(feature.size)])
+    for kind in set(kinds) if len(set(kinds)) > 1 and len(kinds) == len(units) else ():
+        deviation = float(np.sqrt(variance[kinds == kind].mean()))
+        units[kinds == kind] = deviation if deviation > 1e-3 else 1.0  # what never varies keeps its unit
+    return units
 
 
 def _spread(view: PoolView, n_moments: int) -> list[list[int]]:

@@ -208,9 +208,9 @@ def _repeats(where: str, values: F64, moves: NDArray[np.bool_]) -> Iterator[Find
                 affine.append(f"{j} of {i}")
                 break
     if exact:
-        yield _warning("repeats", where, f"columns repeat others: {_few(exact)}; leave one of each out")
+        yield _warning("repeats", where, f"columns repeat others: {_few(exact)}; is one a copy?")
     if affine:
-        message = f"columns are others scaled and shifted: {_few(affine)}; leave one of each out"
+        message = f"columns follow others: {_few(affine)}; the same in another unit, or due to the task?"
         yield _warning("repeats-affine", where, message)
 
 
