@@ -139,6 +139,10 @@ def _tables(result: Offline) -> RenderableType:
             bins.append([f"{b['low']:g} to {b['high']:g}", *counts, *means])
         heads = ["confidence", "moments", "share", "as in\nthe pool", *(f"error of\n{n}" for n in names)]
         parts += [CONFIDENCE_NOTE, number_table(heads, bins)]
+        first = result.confidence[0]
+        if first["share"] > 2 * first["high"]:  # as where another embodiment shows what the robot does
+            held = f"{first['share']:.0%} of these looks, for the pool's are nearer to each other"
+            parts.append(f"\n--min-confidence {first['high']:g} would hold the robot at {held}.")
     elif result.same_task is not None:
         parts.append("No confidence: the pool is too small to calibrate it.")
     if result.descriptors is not None:
