@@ -378,11 +378,12 @@ def test_many_features_are_read_whole_and_the_difference_is_said_in_words() -> N
         replace(found, errors={**found.errors, POLICY: (0.1, 0, 1)}, difference=(-0.1, -0.2, -0.05))
     )
     assert "the network helps" in better
-    bins = [{"low": 0.0, "high": 0.05, "n": 5, "share": 0.51, "errors": {}}]
-    doubted = replace(found, confidence=({**bins[0]}, {**bins[0], "low": 0.05, "high": 1.0, "share": 0.49}))
-    assert "--min-confidence 0.05 would hold the robot at 51% of these looks" in shown(doubted)
-    calibrated = replace(found, confidence=({**bins[0], "share": 0.06},))
-    assert "--min-confidence" not in shown(calibrated)
+    for low, told_of in ((0.51, True), (0.06, False)):
+        bins = [{"low": 0.0, "high": 0.05, "n": 5, "share": low, "errors": {}}]
+        bins += [{"low": 0.05, "high": 1.0, "n": 5, "share": 1 - low, "errors": {}}]
+        words = shown(replace(found, confidence=tuple(bins)))
+        assert ("not calibrated for this robot" in words) == told_of
+        assert (f"--min-confidence 0.05 would hold it at {low:.0%} of these looks" in words) == told_of
     assert "Holding still" not in better
     assert "may be chance" in shown(replace(found, difference=(0.0, -0.1, 0.1)))
     alone = replace(found, errors={REPLAYED: (0.2, 0, 1), HOLD: (0.1, 0, 1)}, difference=None)
