@@ -354,3 +354,19 @@ def test_a_gripper_does_not_outweigh_positions_in_metres() -> None:
     found = [check_pool(target, pool, robot=robot, horizons=(8,), n_moments=200) for pool in (right, wrong)]
     assert [check.verdict.partition(":")[0] for check in found] == ["holds", "does not hold"]
     assert found[0].unit == "deviations of each kind of number"
+
+
+def test_a_tool_that_is_kept_level_may_tilt_a_little_in_the_pool() -> None:
+    tool = arm_features("tool")
+    robot = RobotSpec("arm", 10.0, tool, tool, objects={"cup": ObjectSpec("box")})
+    level = np.array([1, 0, 0, 0, 1, 0], np.float32)
+
+    def arm(name: str, seed: int, tilt: float) -> Episode:
+        one, wobble = walk(name, seed), tilt * np.random.default_rng(seed).normal(size=(N_STEPS, 6))
+        rest = np.hstack([level + wobble, np.ones((N_STEPS, 1))])
+        states = (np.hstack([0.05 * x, rest]).astype(np.float32) for x in (one.proprio, one.actions))
+        return replace(one, **dict(zip(("proprio", "actions"), states, strict=True)))
+
+    target, pool = (view(*(arm(f"{tilt}-{i}", i, tilt) for i in range(6))) for tilt in (1e-4, 0.01))
+    found = check_pool(target, pool, robot=robot, horizons=(8,), n_moments=200)
+    assert found.verdict.startswith("holds")

@@ -186,10 +186,9 @@ def _joints_of_two_arms(
             return ""
         if len(set(names)) < 2 and is_other(*sides):
             names = list(places)
-    if failed and set(names) <= {"", "unknown"}:
-        said = joints_of_others(robot, places)
-        return said and f"Neither names its robot. Perhaps {said[0].lower()}{said[1:]}"
-    return joints_of_others(robot, names)
+    unsaid = failed and set(names) <= {"", "unknown"}
+    said = joints_of_others(robot, places if unsaid else names)
+    return f"Neither names its robot. Perhaps {said[0].lower()}{said[1:]}" if unsaid and said else said
 
 
 def _next_step(

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from recap.body import KINDS
 from recap.errors import InputError
 from recap.features.describer import TermDescriber
 from recap.pool.view import PoolView
@@ -242,14 +243,18 @@ class _Fixed:
 def _units(robot: RobotSpec, target: PoolView) -> F64:
     """(a,) by what an action is divided: where it has several kinds of numbers, each kind by its deviation.
 
-    Otherwise a gripper from 0 to 1 would outweigh positions in metres.
+    Otherwise a gripper from 0 to 1 would outweigh metres. The least is a policy's: a tool that is kept level
+    may tilt a little in the pool.
     """
-    actions = np.concatenate([target.episode(name).actions for name in target.episode_ids]).astype(np.float64)
-    units, variance = np.ones(actions.shape[1]), actions.var(axis=0)
     kinds = np.array([feature.kind for feature in robot.act.features for _ in range(feature.size)])
-    for kind in set(kinds) if len(set(kinds)) > 1 and len(kinds) == len(units) else ():
-        deviation = float(np.sqrt(variance[kinds == kind].mean()))
-        units[kinds == kind] = deviation if deviation > 1e-3 else 1.0  # what never varies keeps its unit
+    units = np.ones(len(kinds))
+    if len(set(kinds)) > 1:
+        actions = [target.episode(name).actions for name in target.episode_ids]
+        variance = np.concatenate(actions).astype(np.float64).var(axis=0)
+        floored = robot.is_metric and robot.action_mode == "absolute"
+        for kind in set(kinds):
+            deviation = max(float(np.sqrt(variance[kinds == kind].mean())), floored * KINDS[kind].least[0])
+            units[kinds == kind] = deviation if deviation > 1e-5 else 1.0
     return units
 
 
