@@ -292,9 +292,7 @@ def test_the_list_names_every_recipe(capsys: pytest.CaptureFixture[str]) -> None
     code, out, err = call(capsys, "--list")
     assert (code, err) == (0, "")
     named = {word.strip(",") for word in out.split()}
-    assert (
-        set([name for suite in suites().values() for name in suite.training_presets()]) | set(SIZES) <= named
-    )
+    assert {name for suite in suites().values() for name in suite.training_presets()} | set(SIZES) <= named
     assert {f"{name}:" for name in suites()} <= named
 
 
