@@ -16,6 +16,7 @@ PACKAGES = {
     "recap_client": ROOT / "client" / "recap_client",
     "recap_worlds": ROOT / "src" / "recap_worlds",
     "recap_apps": ROOT / "apps" / "recap_apps",
+    "recap_pi0": ROOT / "integrations" / "recap_pi0",
     "recap_robotwin": ROOT / "integrations" / "recap_robotwin",
     "recap_research": ROOT / "research" / "recap_research",
     "lerobot_policy_recap": ROOT / "integrations" / "lerobot_policy_recap",
@@ -25,10 +26,11 @@ PACKAGES = {
 MAY_IMPORT = {
     "recap_client": set(),
     "recap": {"recap_client"},
-    "recap_worlds": {"recap", "recap_client"},
+    "recap_pi0": {"recap"},
+    "recap_worlds": {"recap", "recap_client", "recap_pi0"},
     "recap_apps": {"recap", "recap_client", "recap_worlds"},
     "recap_robotwin": {"recap", "recap_client", "recap_worlds"},
-    "recap_research": {"recap", "recap_client", "recap_worlds", "recap_apps"},
+    "recap_research": {"recap", "recap_client", "recap_worlds", "recap_apps", "recap_pi0"},
     "lerobot_policy_recap": {"recap_client"},
     "lerobot_robot_recap_sim": set(),
 }
