@@ -46,7 +46,7 @@ class AgentConfig:
     gate: bool = False  # the next action waits until the robot is where the last one sent it
     gate_patience: int = PATIENCE  # extra steps an action at most
     gate_tolerance: Mapping[str, float] = field(default_factory=dict)  # feature -> other than the robot's own
-    mask: str | None = None  # attention that is blocked: see `recap.policies.attention.Mask`
+    mask: str | None = None  # attention that is blocked, by an entry point of the group `recap.masks`
     noise_seed: int = 0  # another one gives other noise on the same trials
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from recap.agent_config import Matching as Matching
 from recap.agent_config import Reaction as Reaction
 from recap.errors import InputError, did_you_mean
 from recap.extras import require_extra
-from recap.suites import Suite, shipped_policies, suite_of_retrieval, suites
+from recap.suites import Suite, plugins, shipped_policies, suite_of_retrieval, suites
 from recap.types import NO_CONTEXT, TaskContext
 
 if TYPE_CHECKING:
@@ -102,9 +102,11 @@ def load_policy(config: AgentConfig) -> TrainedPolicy | None:
     policy = policy.with_sampling(**{key: value for key, value in changes.items() if value is not None})
     if config.mask is None:
         return policy
-    from recap.policies.attention import Mask, WatchedPolicy
-
-    return WatchedPolicy(policy, [Mask.parse(config.mask)])
+    masks = plugins("recap.masks")
+    if not masks:
+        raise InputError("mask blocks attention by recap_research, which comes with the repository alone")
+    masked: TrainedPolicy = next(iter(masks.values())).load()(policy, config.mask)
+    return masked
 
 
 def assemble_agent(
