@@ -102,10 +102,11 @@ def load_policy(config: AgentConfig) -> TrainedPolicy | None:
     policy = policy.with_sampling(**{key: value for key, value in changes.items() if value is not None})
     if config.mask is None:
         return policy
-    masks = plugins("recap.masks")
-    if not masks:
-        raise InputError("mask blocks attention by recap_research, which comes with the repository alone")
-    masked: TrainedPolicy = next(iter(masks.values())).load()(policy, config.mask)
+    try:
+        mask = plugins("recap.masks")["attention"].load()
+    except (KeyError, ModuleNotFoundError):  # the wheel names it, and does not have it
+        raise InputError("--mask is an experiment of recap_research, in the repository alone") from None
+    masked: TrainedPolicy = mask(policy, config.mask)
     return masked
 
 

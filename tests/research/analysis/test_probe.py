@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 
 import pytest
 import torch
@@ -186,7 +187,8 @@ def test_a_mask_is_found_by_its_entry_point_and_refused_in_one_line_without(
 ) -> None:
     config = AgentConfig("pusht-small", mask="retrieved@1")
     assert isinstance(load_policy(config), WatchedPolicy)
-    monkeypatch.setattr("recap.assembly.plugins", lambda group: {})
-    with pytest.raises(InputError, match="recap_research") as refused:
-        load_policy(config)
-    assert "\n" not in str(refused.value)
+    elsewhere = EntryPoint("attention", "recap_not_installed:masked", "recap.masks")
+    for found in ({}, {"attention": elsewhere}):
+        monkeypatch.setattr("recap.assembly.plugins", lambda group, found=found: found)
+        with pytest.raises(InputError, match="recap_research"):
+            load_policy(config)
