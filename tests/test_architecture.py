@@ -16,6 +16,7 @@ PACKAGES = {
     "recap_client": ROOT / "client" / "recap_client",
     "recap_worlds": ROOT / "src" / "recap_worlds",
     "recap_apps": ROOT / "apps" / "recap_apps",
+    "recap_hands": ROOT / "apps" / "recap_hands",
     "recap_pi0": ROOT / "integrations" / "recap_pi0",
     "recap_robotwin": ROOT / "integrations" / "recap_robotwin",
     "recap_research": ROOT / "research" / "recap_research",
@@ -26,6 +27,7 @@ PACKAGES = {
 MAY_IMPORT = {
     "recap_client": set(),
     "recap": {"recap_client"},
+    "recap_hands": {"recap"},
     "recap_pi0": {"recap"},
     "recap_worlds": {"recap", "recap_client", "recap_pi0"},
     "recap_apps": {"recap", "recap_client", "recap_worlds"},

@@ -16,9 +16,9 @@ from recap.geometry3 import encode_arm, matrix_to_quaternion, rotation6_to_matri
 from recap.hands.tool import tool_path
 from recap.pool.importers import detect_format, open_source
 from recap.pool.importers.checks import check_dataset
-from recap.pool.importers.hand_formats import TIPS_FIRST, UmeTrack
 from recap.types import F64, Episode
 from recap.video import write_video
+from recap_hands.formats import TIPS_FIRST, UmeTrack
 
 
 def assert_shows(episode: Episode, points: dict[str, F64], begin: int = 0, end: int = N) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,11 @@ class HandsReader(TakesReader):
     """What the published formats share: which hands are shown, and what cannot be read."""
 
     name: str  # of the format
+    places: Sequence[str] = ()  # patterns of files of which a folder of the format has one
+
+    @classmethod
+    def recognises(cls, path: Path) -> bool:
+        return path.is_dir() and any(True for place in cls.places for _ in islice(path.glob(place), 1))
 
     def __init__(self, path: Path, fps: float | None = None) -> None:
         super().__init__(path, fps)
@@ -155,6 +161,10 @@ class LandmarksReader(HandsReader):
     """`landmarks.npz` with points in metres (see `recap.hands.landmarks`), `task.txt` beside it."""
 
     name = "landmarks"
+
+    @classmethod
+    def recognises(cls, path: Path) -> bool:
+        return path.is_file() and path.suffix == ".npz" and path.name != "poses.npz"
 
     def find(self, path: Path) -> list[Path]:
         return [path]

@@ -1,0 +1,1 @@
+"""Recordings of hands as datasets, found by the entry points of the group `recap.formats`."""
