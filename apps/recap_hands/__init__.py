@@ -1,1 +1,1 @@
-"""Recordings of hands as datasets, found by the entry points of the group `recap.formats`."""
+"""Hands of people as demonstrations: films lifted to tool poses, and published recordings imported."""

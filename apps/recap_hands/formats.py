@@ -14,15 +14,15 @@ import numpy as np
 
 from recap.errors import DatasetError, InputError
 from recap.geometry3 import matrix_to_quaternion, quaternion_to_matrix
-from recap.hands.landmarks import SIDES
-from recap.hands.tool import N_LANDMARKS
 from recap.lazy import Made
 from recap.pool.importers import hdf5
 from recap.pool.importers.encoded import decode_image
 from recap.pool.importers.source import MAX_ARRAY_BYTES, MAX_FRAMES, as_dataset_error, check_size, read_text
 from recap.types import F64, U8
 from recap.video import VideoFrames, video_length
+from recap_hands.landmarks import SIDES
 from recap_hands.recordings import Hand, HandsReader, Recording, hand_of
+from recap_hands.tool import N_LANDMARKS
 
 FINGERS = ("Thumb", "IndexFinger", "MiddleFinger", "RingFinger", "LittleFinger")
 JOINTS = ("Knuckle", "IntermediateBase", "IntermediateTip", "Tip")

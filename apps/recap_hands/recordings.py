@@ -1,6 +1,6 @@
 """Recordings of hands: what all formats share, and plain arrays of landmarks.
 
-Each becomes the tool that its hands stand for (`recap.hands.tool`), in metres in the recording's world, with
+Each becomes the tool that its hands stand for (`recap_hands.tool`), in metres in the recording's world, with
 z upwards where the format says what is up. Frames without a hand cut a recording, as with tracked poses.
 """
 
@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 
 from recap.errors import DatasetError
 from recap.geometry3 import matrix_to_quaternion
-from recap.hands.landmarks import SIDES, load_landmarks
-from recap.hands.lift import LEAST_FRAMES
-from recap.hands.tool import grip_events, openness, snapped, tool_path
 from recap.pool.importers.mapping import SourceKey
 from recap.pool.importers.source import (
     Damage,
@@ -29,8 +26,10 @@ from recap.pool.importers.source import (
     as_dataset_error,
     read_text,
 )
-from recap.pool.importers.tracked import TakesReader, takes
+from recap.pool.importers.tracked import LEAST_FRAMES, TakesReader, takes
 from recap.types import F64, U8
+from recap_hands.landmarks import SIDES, load_landmarks
+from recap_hands.tool import grip_events, openness, snapped, tool_path
 
 HALF = 0.5  # of a recording's frames: a hand seen in fewer is not part of what is shown
 
@@ -158,7 +157,7 @@ class HandsReader(TakesReader):
 
 
 class LandmarksReader(HandsReader):
-    """`landmarks.npz` with points in metres (see `recap.hands.landmarks`), `task.txt` beside it."""
+    """`landmarks.npz` with points in metres (see `recap_hands.landmarks`), `task.txt` beside it."""
 
     name = "landmarks"
 
