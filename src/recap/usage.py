@@ -112,9 +112,8 @@ def read_runs(paths: Iterable[Path]) -> list[Run]:
                         _note(runs, json.loads(line))
                     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                         if line.endswith(b"\n"):  # else the server is writing it
-                            raise DatasetError(
-                                f"{file}, line {number} is no line of a log: give what recap serve --log wrote"
-                            ) from None
+                            what = f"{file}, line {number} is no line of a log"
+                            raise DatasetError(f"{what}: give what recap serve --log wrote") from None
     return [run for run in runs.values() if run.uses]
 
 
