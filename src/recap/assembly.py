@@ -15,7 +15,7 @@ from recap.agent_config import AgentConfig as AgentConfig
 from recap.agent_config import Matching as Matching
 from recap.agent_config import Reaction as Reaction
 from recap.errors import InputError, did_you_mean
-from recap.extras import require_extra
+from recap.extras import load_torch, require_extra
 from recap.suites import Suite, plugins, shipped_policies, suite_of_retrieval, suites
 from recap.types import NO_CONTEXT, TaskContext
 
@@ -91,6 +91,7 @@ def load_policy(config: AgentConfig) -> TrainedPolicy | None:
     if config.policy == REPLAY:
         return None
     require_extra("policy", f"policy '{config.policy}'")
+    load_torch()
     from recap.policies.checkpoint import from_pretrained
 
     policy = from_pretrained(config.policy, config.device)

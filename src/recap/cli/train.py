@@ -90,7 +90,7 @@ def train(
     from recap.cli.one_line import STOPPED
     from recap.cli.terminal import say
     from recap.errors import InputError, one_of
-    from recap.extras import require_extra
+    from recap.extras import load_torch, require_extra
 
     require_extra("train", "training")
     if listed:
@@ -128,6 +128,7 @@ def train(
     if is_main:
         say(f"Training {config.preset}: {config.n_iterations} iterations; loading demonstrations …")
 
+    load_torch()
     from recap.training.trainer import train as run
 
     if out is None:
