@@ -205,10 +205,10 @@ def _config(
         raise InputError("give robot.yaml and --size, or a recipe: recap train --list shows them")
     elif described:
         base = preset(size or "small", robot=load_robot(recipe))
-    elif size is not None:
-        raise InputError(f"recipe '{recipe}' has its own size: give robot.yaml in its place, or no --size")
     else:
         base = preset(recipe)
+        if size is not None:
+            raise InputError(f"recipe '{recipe}' has its own size: give robot.yaml, or leave out --size")
     if retrieval is not None:
         from recap.retrieval.presets import find_retrieval, full_name
 
