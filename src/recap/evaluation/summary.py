@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-INTERVAL = "95 %: Wilson; episodes that share a start count as fewer than they are"
+INTERVAL = "95 %: Wilson, widened where episodes share a start"
 GROUPS = ("seen", "unseen", "all")
 WITHOUT_SETTINGS = (REPLAY, EXPERT, HOLD)  # of their own, to be taken over
 
