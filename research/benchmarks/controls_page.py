@@ -27,10 +27,10 @@ from recap_research.report.page import build_report
 PAGE = CONTROLS.parent.parent / "evidence.html"
 SUMMARY = ROWS.with_name("controls_summary.json")
 LEAD = (
-    "Each policy is compared with replay with its settings: the same pool, poses, retrieval, sub-trajectories "
-    "and look interval, without the network (recap eval replay --settings-of POLICY). Plain replay retrieves "
-    "whole demonstrations only and executes all eight actions before it retrieves again. Of about a hundred "
-    "intervals, some five exclude 0 by chance."
+    "Each policy is compared with replay with its settings: the same pool, poses, retrieval, "
+    "sub-trajectories and look interval, without the network (recap eval replay --settings-of POLICY). "
+    "Plain replay retrieves whole demonstrations only and executes all eight actions before it retrieves "
+    "again. Of about a hundred intervals, some five exclude 0 by chance."
 )
 CAPTION = (
     "Per cent of unseen goals above 0.85 / 0.95 (two arms: of tasks done), and differences in percentage "
@@ -64,7 +64,9 @@ def summary() -> str:
     # Sentences, not numbers: they wrap, and begin at the left.
     style = "white-space:normal;text-align:left;max-width:none"
     made = made.replace("<table ", '<table style="width:100%" ')
-    return made.replace("<td>", f'<td style="{style}">').replace('<th scope="col">', f'<th scope="col" style="{style}">')
+    return made.replace("<td>", f'<td style="{style}">').replace(
+        '<th scope="col">', f'<th scope="col" style="{style}">'
+    )
 
 
 def comparisons(rows: Sequence[Mapping[str, Any]]) -> str:

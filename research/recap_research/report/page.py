@@ -135,7 +135,7 @@ def _media(file: Path, words: str) -> str:
             f'<video controls muted playsinline preload="none" style="--shape:{height / width:.4f}" '
             f'aria-label="Film. {escape(words)}" src="{data_uri(file)}"></video>'
         )
-    return f'<img loading="lazy" src="{data_uri(file)}" alt="{escape(words)}: moments from its start to its end">'
+    return f'<img loading="lazy" src="{data_uri(file)}" alt="{escape(words)}: evenly spaced frames">'
 
 
 STYLE = """

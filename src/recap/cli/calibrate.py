@@ -21,21 +21,16 @@ MOST_VIEWS = 40
 @click.command()
 @click.argument("images", metavar="[IMAGE]…", nargs=-1, type=FILE)
 @click.option("--print", "pdf", type=FILE, metavar="FILE", help="Only write the board, a PDF to print.")
-@click.option("--squares", default="7x5", show_default=True, metavar="WxH", help="Of the board.")
+@click.option("--squares", default="7x5", show_default=True, metavar="WxH", help="Squares of the board.")
 @click.option(
-    "--square",
-    type=float,
-    default=35.0,
-    show_default=True,
-    metavar="MM",
-    help="Side of a square, as measured.",
+    "--square", type=float, default=35.0, show_default=True, metavar="MM", help="Measured side of a square."
 )
-@click.option("--name", default="front", show_default=True, help="Of the camera.")
+@click.option("--name", default="front", show_default=True, help="Name of the camera.")
 @click.option(
     "--table",
     type=FILE,
     metavar="IMAGE",
-    help="Shows the board where the world's frame should be.  [default: the last IMAGE]",
+    help="Image that shows the board at the world frame.  [default: the last IMAGE]",
 )
 @click.option(
     "--robot-poses",
@@ -48,7 +43,7 @@ MOST_VIEWS = 40
     type=click.Choice(["board", "camera"]),
     default="board",
     show_default=True,
-    help="What the robot's tool holds.",
+    help="What is attached to the robot's tool.",
 )
 @click.option("--out", type=FILE, default=Path("calibration.yaml"), show_default=True)
 def calibrate(
@@ -62,12 +57,13 @@ def calibrate(
     carries: str,
     out: Path,
 ) -> None:
-    """Calibrate a camera by images, or a film, of a printed board.
+    """Calibrate a camera from images, or a film, of a printed board.
 
-    Print the board, glue it to something flat, and take 10 to 20 sharp images of it, near, in all corners and
-    tilted to all sides, the last with the board flat on the table. The world's frame is then the board's: its
-    lower left corner, x to the right, y up the page, z out of it. A camera is added to those that the file
-    has. A picture beside the file shows found corners and where the calibration has them.
+    Print the board, glue it to something flat, and take 10 to 20 sharp images of it: close up, in all corners
+    of the image, tilted to all sides, and last with the board flat on the table. The board then defines the
+    world frame: origin at its lower left corner, x to the right, y up the page, z out of it. The camera is
+    added to those already in the file. A picture next to the file compares the detected corners with the
+    calibration.
 
     \b
     Example:
@@ -76,13 +72,7 @@ def calibrate(
     """
     from recap import config
     from recap.errors import InputError
-    from recap.hands.calibrate import (
-        board_in_camera,
-        drawn,
-        find_views,
-        hand_eye,
-        standing_at,
-    )
+    from recap.hands.calibrate import board_in_camera, drawn, find_views, hand_eye, standing_at
     from recap.hands.calibrate import calibrate as calibrate_views
     from recap.hands.camera import Calibration, load_calibration
     from recap.pictures import write_png

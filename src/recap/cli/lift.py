@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 FILE = click.Path(path_type=Path)
 HELP = {
-    "hands": "Which are lifted.",
-    "finger": "That meets the thumb.",
+    "hands": "Hands to track.",
+    "finger": "Finger that grasps with the thumb.",
     "hand_size": "Wrist to middle knuckle.  [default: estimated]",
-    "bridge": "Fill gaps of at most so long.  [default: none]",
-    "gripper": "Open or closed, or as far as the fingers are.",
-    "opening": "Thumb to finger, closed and open.  [default: the film's]",
-    "tool": "The robot's tool in the hand's.  [default: the same]",
-    "min_coverage": "Refuse a film with a smaller share of frames with the hand.",
+    "bridge": "Fill gaps up to this length.  [default: none]",
+    "gripper": "Binary (open, closed) or the finger opening.",
+    "opening": "Distance from thumb to finger, closed and open.  [default: the film's]",
+    "tool": "Pose of the robot's tool in the hand frame.  [default: the same]",
+    "min_coverage": "Smallest accepted share of frames with a hand.",
 }
 METAVARS = {"hand_size": "M", "bridge": "S", "opening": "M,M", "tool": "X,Y,Z,QW,QX,QY,QZ"}
 
@@ -44,23 +44,19 @@ METAVARS = {"hand_size": "M", "bridge": "S", "opening": "M,M", "tool": "X,Y,Z,QW
     metavar="NAME",
     help="Camera of each FILM, in order.  [default: as in the file]",
 )
-@click.option("--task", required=True, help="What is done, in words.")
-@click.option("--out", required=True, type=FILE, metavar="DIR", help="Written whole or not at all.")
+@click.option("--task", required=True, help="Instruction, in words.")
+@click.option("--out", required=True, type=FILE, metavar="DIR", help="Output folder, written atomically.")
 @config_options(LiftSettings, HELP, METAVARS)
-@click.option(
-    "--robot", type=FILE, metavar="FILE", help="robot.yaml: say what is out of its reach or too fast."
-)
+@click.option("--robot", type=FILE, metavar="FILE", help="robot.yaml: report poses out of reach or too fast.")
 @click.option(
     "--speed",
     default="1",
     show_default=True,
     metavar="N",
-    help="How much faster than the robot; auto: by --paired, else by the limits in --robot.",
+    help="How much faster the hand is than the robot; auto: from --paired, else from the limits in --robot.",
 )
 @click.option(
-    "--paired",
-    metavar="POOL|DATASET",
-    help="The robot at the same task, which --speed auto compares with.",
+    "--paired", metavar="POOL|DATASET", help="Demonstrations of the same task by the robot, for --speed auto."
 )
 @click.option(
     "--landmarks",
@@ -76,13 +72,15 @@ METAVARS = {"hand_size": "M", "bridge": "S", "opening": "M,M", "tool": "X,Y,Z,QW
     type=click.Choice(["full", "lite"]),
     default="full",
     show_default=True,
-    help="MediaPipe's; lite is quicker.",
+    help="MediaPipe model; lite is faster.",
 )
-@click.option("--seconds", type=click.FloatRange(0.5), default=20.0, show_default=True, help="Of a webcam.")
+@click.option(
+    "--seconds", type=click.FloatRange(0.5), default=20.0, show_default=True, help="Of a webcam, s."
+)
 @click.option(
     "--preview",
     is_flag=True,
-    help="Write preview.mp4 too: landmarks, tool and gaps drawn. A webcam is shown live.",
+    help="Also write preview.mp4 with landmarks, tool and gaps. A webcam is shown live.",
 )
 def lift(
     films: tuple[Path, ...],
@@ -100,13 +98,13 @@ def lift(
     preview: bool,
     seconds: float,
 ) -> None:
-    """Make a demonstration of a film of a hand.
+    """Turn a film of a hand into a demonstration.
 
-    With one FILM the distance follows from the size of the hand; several FILMs of one motion by calibrated
-    cameras, begun within 2 s, are triangulated. webcam:0 as FILM is filmed to DIR.mp4 first, until Ctrl-C or
-    for --seconds. DIR gets poses.npz, video.mp4, task.txt, quality.json and landmarks.npz, and recap pool add
-    takes it. Frames without a hand stay gaps: a demonstration is cut there. Of several hands or cameras that
-    are asked for each must be seen.
+    With one FILM, depth is estimated from the size of the hand. Several FILMs of the same motion by
+    calibrated cameras, started within 2 s of each other, are triangulated. With webcam:0 as FILM, a film is
+    first recorded to DIR.mp4, until Ctrl-C or for --seconds. DIR receives poses.npz, video.mp4, task.txt,
+    quality.json and landmarks.npz, and recap pool add accepts it. A demonstration is cut at frames without a
+    hand. If several hands or cameras are requested, each must be seen.
 
     \b
     Example:
