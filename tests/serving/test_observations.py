@@ -144,7 +144,7 @@ def test_resets() -> None:
         with pytest.raises(WireError):
             read_reset(wrong)
     for odd in ("zed", ["zed"], {"block": None}, {"block": {}}, {str(i): i for i in range(33)}):
-        with pytest.raises(WireError, match="no map of text and numbers"):
+        with pytest.raises(WireError, match="not a map of text and numbers"):
             read_reset({"reset": True, "options": odd})
 
 

@@ -85,13 +85,13 @@ def calibrate(
         click.echo("Next: recap calibrate IMAGE…")
         return
     if not images:
-        raise InputError("no images are given: recap calibrate IMAGE…, or --print board.pdf for the board")
+        raise InputError("no images given: recap calibrate IMAGE…, or --print board.pdf to print a board")
     loaded = _images(images)
     size = loaded[0][1].shape[:2]
     for label, image in loaded:
         if image.shape[:2] != size:
             raise InputError(
-                f"{label} is of another size than {loaded[0][0]}: take all with one setting",
+                f"{label} and {loaded[0][0]} differ in size: take all images with one setting",
                 code="calibrate.views",
             )
     found = calibrate_views(find_views(loaded, board), (size[0], size[1]))
@@ -121,7 +121,7 @@ def calibrate(
         camera = standing_at(found.camera, np.linalg.inv(board_in_camera(found.camera, view)))
     known = load_calibration(out) if out.exists() else Calibration({}, frame)
     if known.cameras and known.frame != frame:
-        raise InputError(f"{out} is of the frame '{known.frame}', this of '{frame}': give another --out")
+        raise InputError(f"{out} uses the frame '{known.frame}', this one '{frame}': give another --out")
     config.save_file(out, Calibration({**known.cameras, name: camera}, frame))
     picture = out.with_name(f"{out.stem}-{name}.png")
     image = dict(loaded)[found.views[shown].name]
@@ -146,7 +146,7 @@ def _board(squares: str, square_mm: float) -> Any:
     if not (sign and across.isdigit() and down.isdigit()):
         raise InputError(f"--squares is '{squares}': give two numbers, such as 7x5")
     if not 5 <= square_mm <= 500:
-        raise InputError(f"--square is {square_mm:g} mm: measure a square, and give its side in mm")
+        raise InputError(f"--square is {square_mm:g} mm: give the measured side of a square in mm")
     return Board((int(across), int(down)), square_mm / 1000, square_mm / 1000 * 26 / 35)
 
 
@@ -168,7 +168,7 @@ def _images(paths: Sequence[Path]) -> list[tuple[str, U8]]:
             continue
         image = cv2.imread(str(path)) if path.is_file() else None
         if image is None:
-            raise InputError(f"{path} is no image that can be read: give PNG or JPEG files, or a film")
+            raise InputError(f"{path} cannot be read as an image: give PNG or JPEG files, or a film")
         out.append((str(path), np.ascontiguousarray(image[..., ::-1])))
     if len(out) > MOST_VIEWS:  # evenly, with the last
         out = [out[i] for i in np.unique(np.linspace(0, len(out) - 1, MOST_VIEWS).round().astype(int))]
@@ -193,5 +193,5 @@ def _poses(path: Path, n: int) -> Any:
     except (OSError, KeyError, ValueError, TypeError) as error:
         raise InputError(f"{path} cannot be read ({error}): give a CSV with {','.join(names)}") from None
     if len(out) != n:
-        raise InputError(f"{path} has {len(out)} poses, there are {n} images: give one for each")
+        raise InputError(f"{path} has {len(out)} poses for {n} images: give one for each")
     return out

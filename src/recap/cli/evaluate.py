@@ -130,14 +130,14 @@ def evaluate(
         configs = [agent(name) for name in names]
         return evaluate_offline(configs, (target, pool), episodes, record or "1", rrd, as_json, out)
     if target or episodes or rrd or as_json:
-        raise InputError("--target, --episodes, --rrd and --json are for --offline: give that too")
+        raise InputError("--target, --episodes, --rrd and --json need --offline: add it")
     if config_file is not None:
         _refuse_beside("--config", WITH_CONFIG)
         spec = read_spec(config_file)
         find_factory(spec.agent.policy)
     else:
         if policy is None:
-            raise InputError("no policy is given: say which, such as expert, replay or pusht-nano")
+            raise InputError("no policy given: name one, such as expert, replay or pusht-nano")
         config = agent(policy)
         find_factory(policy)  # a name that does not exist is refused before anything is loaded
         env = env or _env_of(config)
@@ -240,9 +240,9 @@ def _refuse_beside(option: str, known: Sequence[str]) -> None:
     for param in (param for param in context.command.params if param.name not in known):
         if context.get_parameter_source(str(param.name)) is click.core.ParameterSource.COMMANDLINE:
             word = param.opts[0] if isinstance(param, click.Option) else str(param.name).upper()
-            raise InputError(f"{option} does not go with {word}: leave {word} out")
+            raise InputError(f"{option} cannot be combined with {word}: leave {word} out")
     for name in dotted():
-        raise InputError(f"{option} does not go with --env.{name}: leave --env.{name} out")
+        raise InputError(f"{option} cannot be combined with --env.{name}: leave --env.{name} out")
 
 
 def _env_of(config: AgentConfig) -> str:

@@ -126,7 +126,7 @@ def lift(
     given = _speed(speed, spec, paired)
     shown = [] if paired is None or spec is None else _paired(paired, task, spec)
     if sum(_is_webcam(film) for film in films) > (0 if files else 1):
-        raise InputError("one webcam is filmed at a time, without --landmarks: give films", code="hands.film")
+        raise InputError("only one webcam at a time, and without --landmarks: give films", code="hands.film")
     films = tuple(_recorded(film, out, seconds, n_hands if preview else 0) for film in films)
     for film, camera in zip(films, cameras, strict=True):  # before hands are looked for, which takes longer
         _, image = next(iter(film_frames(film)))
@@ -172,7 +172,7 @@ def _views(cameras: Any, films: Sequence[Path], views: Sequence[str], file: Path
     names = views or tuple(cameras)[: len(films)]
     if len(names) != len(films):
         raise InputError(
-            f"{len(films)} films need {len(films)} cameras, {file} has {', '.join(cameras)}: give --view"
+            f"{len(films)} films need {len(films)} cameras, but {file} has {', '.join(cameras)}: give --view"
         )
     if len(set(names)) != len(names):
         raise InputError(f"two films are of the camera '{names[0]}': give each film its own --view")
@@ -211,7 +211,7 @@ def _depth_images(folder: Path, n: int) -> Any:
 
     files = sorted(folder.glob("*.png"))
     if len(files) != n:
-        raise InputError(f"{folder} has {len(files)} PNG files, the film {n} frames: give one for each")
+        raise InputError(f"{folder} has {len(files)} PNG files for {n} frames of the film: give one for each")
 
     class Images:
         def __len__(self) -> int:
@@ -220,7 +220,7 @@ def _depth_images(folder: Path, n: int) -> Any:
         def __getitem__(self, number: int) -> Any:
             image = cv2.imread(str(files[number]), cv2.IMREAD_UNCHANGED)
             if image is None or image.dtype != np.uint16 or image.ndim != 2:
-                raise InputError(f"{files[number]} is no 16-bit grey PNG: write depth in mm so")
+                raise InputError(f"{files[number]} is not a 16-bit grey PNG: store depth in mm that way")
             return image / 1000
 
     return Images()
@@ -235,7 +235,7 @@ def _speed(text: str, robot: RobotSpec | None, paired: str | None) -> float | No
             raise InputError("--speed auto needs the robot: give --robot robot.yaml")
         return None
     if paired is not None:
-        raise InputError("--paired is for --speed auto: give both")
+        raise InputError("--paired needs --speed auto: give both")
     try:
         value = float(text)
     except ValueError:
@@ -269,7 +269,7 @@ def _relative(lifted: Lifted, robot: RobotSpec | None, paired: Sequence[Episode]
     found = relative_speed(lifted, robot, paired)
     if found is None:
         raise InputError(
-            f"nothing says how fast '{robot.name}' is: give --paired, max_step in robot.yaml, or --speed N"
+            f"the speed of '{robot.name}' is unknown: give --paired, max_step in robot.yaml, or --speed N"
         )
     return found
 

@@ -216,7 +216,7 @@ def remove(uri: str, ids: Sequence[str], for_good: bool, with_tags: bool) -> Non
     from recap.errors import InputError
 
     if with_tags and not for_good:
-        raise InputError("--with-tags is for --for-good: give that too")
+        raise InputError("--with-tags needs --for-good: add it")
     store = opened(uri)
     if for_good:
         gone = store.forget(list(ids), with_tags=with_tags)

@@ -52,10 +52,10 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
     ref = FrameRef(episode_id, int(t_text))
     if episode_id not in view.episode_ids:
         known = next(iter(view.episode_ids), "none")
-        raise InputError(f"pool {pool} has no episode '{episode_id}': it has, for instance, {known}")
+        raise InputError(f"pool {pool} has no episode '{episode_id}': it has, for example, {known}")
     if ref.t >= len(view.episode(episode_id)):
         raise InputError(
-            f"episode {episode_id} has {len(view.episode(episode_id))} frames: there is no {ref.t}"
+            f"episode {episode_id} has {len(view.episode(episode_id))} frames: frame {ref.t} does not exist"
         )
     first = view.episode(episode_id)
     name = retrieval or usual_name(first)

@@ -117,7 +117,7 @@ def _value(hint: Any, given: Any, flag: str) -> Any:
     try:
         return tuple(float(part) for part in given.split(","))
     except ValueError:
-        raise InputError(f"--{flag} is '{given}': give numbers with commas between") from None
+        raise InputError(f"--{flag} is '{given}': give numbers separated by commas") from None
 
 
 class DottedCommand(click.Command):

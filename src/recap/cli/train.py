@@ -122,7 +122,7 @@ def train(
         return 0
     for name in ("target", "pool"):
         if not getattr(config, name):
-            raise InputError(f"there is nothing to learn from: give --{name}, a pool or a dataset")
+            raise InputError(f"no training data: give --{name}, a pool or a dataset")
     roll_out = None if rollouts is None or not is_main else _rollout(config, env)
     if is_main:
         say(f"Training {config.preset}: {config.n_iterations} iterations; loading demonstrations …")
@@ -196,7 +196,7 @@ def _config(
         values = configs.load_file(config_file)
         if not isinstance(values, dict):
             raise InputError(
-                f"{config_file} holds no training configuration: recap train --show-config makes one"
+                f"{config_file} is not a training configuration: recap train --show-config prints one"
             )
         base = from_json(values)
     elif recipe is None:
@@ -204,7 +204,7 @@ def _config(
     elif described:
         base = preset(size or "small", robot=load_robot(recipe))
     elif size is not None:
-        raise InputError(f"recipe '{recipe}' has its own size: give robot.yaml in its place, or no --size")
+        raise InputError(f"recipe '{recipe}' has its own size: give robot.yaml instead, or leave out --size")
     else:
         base = preset(recipe)
     if retrieval is not None:
@@ -251,7 +251,7 @@ def _rollout(config: TrainConfig, env: str | None) -> Callable[[int, TrainedPoli
     owner = _owner(config)
     name = env or (None if owner is None else owner.name)
     if name is None:
-        raise InputError(f"recipe '{config.preset}' comes from no env: give --env, or leave out --rollouts")
+        raise InputError(f"recipe '{config.preset}' has no env: give --env, or leave out --rollouts")
     suite = find_suite(name)
     settings = AgentConfig(retrieval=config.policy.retrieval_name, n_candidates=config.pairs.n_candidates)
     options = _options(config, suite)

@@ -33,9 +33,9 @@ def verify(path: Path, sums: Path | None, write: bool) -> int:
     from recap.sums import check_sums, list_of, write_sums
 
     if not path.exists():
-        raise InputError(f"there is no {path}: give a checkpoint, a snapshot or a dataset")
+        raise InputError(f"{path} does not exist: give a checkpoint, a snapshot or a dataset")
     if (path / "pool.json").is_file():
-        raise InputError(f"{path} is a pool, which has hashes of its own: recap pool verify {path}")
+        raise InputError(f"{path} is a pool, which stores its own hashes: recap pool verify {path}")
     sums = list_of(path) if sums is None else sums
     if write:
         click.echo(f"Listed: {write_sums(path, sums)} files in {sums}")

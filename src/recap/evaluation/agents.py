@@ -191,7 +191,7 @@ def make_agent(spec: EvalSpec) -> Agent:
             raise
         except Exception as error:
             raise InputError(
-                f"agent '{name}' could not be made ({type(error).__name__}: {error}): see the traceback with "
+                f"agent '{name}' could not be created ({type(error).__name__}: {error}): see it with "
                 "--workers 1 --debug"
             ) from error
 
@@ -243,7 +243,7 @@ def _retrieving(spec: EvalSpec) -> Agent:
     why = None if own is None or robot is None else difference(own.robot, robot)
     if why is not None:
         name = spec.agent.settings_of or spec.agent.policy
-        raise InputError(f"policy '{name}' does not act in env '{spec.env}': {why}")
+        raise InputError(f"policy '{name}' cannot act in env '{spec.env}': {why}")
     who, view = robot if own is None else own.robot, pool.view()
     if who is not None and view.episode_ids:
         refuse_other_robot(who, view)  # or nothing of it could be retrieved, and that looks like a failure

@@ -238,7 +238,7 @@ def compare(
     if not shared:
         raise InputError("the two evaluations share no task and seed: compare runs of the same trials")
     if not thresholds:
-        raise InputError("the two evaluations share no success threshold: evaluate both at the same one")
+        raise InputError("the two evaluations share no success threshold: use the same for both")
     valid = [key for key in shared if "error" not in (of_a[key].outcome, of_b[key].outcome)]
     tasks = [key for key in spec_a.task_keys if key in {task for task, _ in shared}]
     seen = spec_a.seen_keys
