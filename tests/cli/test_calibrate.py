@@ -64,7 +64,7 @@ def test_a_robot_moves_the_board(tmp_path: Path, images: list[Path]) -> None:
     assert np.linalg.norm(load_calibration(tmp_path / "c.yaml").cameras["front"].position) < 0.002
     with pytest.raises(RecapError, match="another --out"):
         run(*images, "--out", tmp_path / "c.yaml")
-    with pytest.raises(RecapError, match="9 poses, there are 8"):
+    with pytest.raises(RecapError, match="9 poses for 8"):
         run(*images[:8], "--robot-poses", tmp_path / "poses.csv", "--out", tmp_path / "d.yaml")
 
 

@@ -221,7 +221,7 @@ def test_the_speed_is_of_the_robots_demonstrations_else_of_its_limits(tmp_path: 
         with pytest.raises(RecapError, match=message):
             run(*words, "--speed", "auto", "--paired", pool.uri, *changed, "--out", tmp_path / "d")
     save_file(tmp_path / "robot.yaml", replace(robot, max_step={}))
-    with pytest.raises(RecapError, match="nothing says how fast 'arm' is"):
+    with pytest.raises(RecapError, match="the speed of 'arm' is unknown"):
         run(*words, "--speed", "auto", "--out", tmp_path / "d")
     assert not (tmp_path / "d").exists()
 

@@ -243,7 +243,7 @@ def _retrieving(spec: EvalSpec) -> Agent:
     why = None if own is None or robot is None else difference(own.robot, robot)
     if why is not None:
         name = spec.agent.settings_of or spec.agent.policy
-        raise InputError(f"policy '{name}' cannot act in env '{spec.env}': {why}")
+        raise InputError(f"policy '{name}' does not act in env '{spec.env}': {why}")
     who, view = robot if own is None else own.robot, pool.view()
     if who is not None and view.episode_ids:
         refuse_other_robot(who, view)  # or nothing of it could be retrieved, and that looks like a failure
