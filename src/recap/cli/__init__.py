@@ -84,7 +84,7 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="recap")
 @click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
 def cli(debug: bool) -> None:
-    """ReCAP: give a frozen robot policy a new task by appending demonstrations.
+    """ReCAP: give a frozen robot policy a new task by adding demonstrations.
 
     \b
     Example:
