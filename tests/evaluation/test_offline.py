@@ -400,7 +400,7 @@ def test_many_features_are_read_whole_and_the_difference_is_said_in_words() -> N
         ),
         (("--offline", "--target", "x", "--pool", "x", "--env.block", "ell"), "leave --env.block out"),
         (("--offline", "--target", "x", "--pool", "x", "--record", "failures"), "--record 'failures'"),
-        (("--target", "x"), "are for --offline"),
+        (("--target", "x"), "need --offline"),
     ],
 )
 def test_what_does_not_go_together_is_refused(
@@ -432,7 +432,7 @@ def test_a_directory_that_cannot_be_made_is_refused_before_anything_runs(
 def test_an_empty_target_and_an_unknown_number_are_refused(tmp_path: Path) -> None:
     pool = packed(tmp_path, "pool", [reach(0, "other")])
     empty = packed(tmp_path, "empty", [])
-    with pytest.raises(InputError, match="holds no demonstration"):
+    with pytest.raises(InputError, match="contains no demonstration"):
         evaluate_offline(AgentConfig(), empty, pool)
     with pytest.raises(InputError, match="has no demonstration 3"):
         evaluate_offline(AgentConfig(), pool, pool, episodes=(3,))

@@ -23,20 +23,18 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("target")
 @click.argument("pool")
-@click.option(
-    "--robot", "robot_file", metavar="FILE", help="The robot's description.  [default: the target's]"
-)
+@click.option("--robot", "robot_file", metavar="FILE", help="Robot description.  [default: the target's]")
 @click.option("--retrieval", metavar="NAME|FILE", help="How to retrieve.  [default: as the data allow]")
 @click.option(
     "--horizons", default="1,2,4,8,16,32", show_default=True, metavar="N,N…", help="Chunk lengths to try."
 )
 @click.option(
-    "--moments", type=click.IntRange(4), default=3000, show_default=True, metavar="N", help="How many to ask."
+    "--moments", type=click.IntRange(4), default=3000, show_default=True, metavar="N", help="Queries."
 )
 @click.option(
-    "--map", "maps", multiple=True, metavar="FIELD=KEY", help="As for recap pool add, for both; repeatable."
+    "--map", "maps", multiple=True, metavar="FIELD=KEY", help="As in recap pool add, for both; repeatable."
 )
-@click.option("--pair-by", default="scene", show_default=True, metavar="RULE", help="As for recap train.")
+@click.option("--pair-by", default="scene", show_default=True, metavar="RULE", help="As in recap train.")
 @click.option(
     "--worst", type=click.IntRange(0), default=5, show_default=True, metavar="N", help="Pairs to list."
 )
@@ -53,12 +51,12 @@ def check(
     worst: int,
     as_json: bool,
 ) -> int:
-    """See before any training whether a pool is worth retrieving from.
+    """Check before training whether a pool is worth retrieving from.
 
-    TARGET has demonstrations of the robot, POOL those of the other embodiment; each is a pool, a packed
-    snapshot, a standard pool, or a dataset that recap pool add would import. What is retrieved for moments
-    of the target is compared with what the robot did then, and with holding still. A minute or so on a CPU.
-    The exit code is 1 when the check does not hold.
+    TARGET contains demonstrations of the robot, POOL those of the other embodiment. Each is a pool, a packed
+    snapshot, a standard pool, or a dataset that recap pool add can import. For moments of the target, the
+    retrieved actions and holding still are compared with what the robot did. This takes about a minute on a
+    CPU. The exit code is 1 if the check fails.
 
     \b
     Example:

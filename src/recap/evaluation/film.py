@@ -327,7 +327,7 @@ def _parse_key(item: str, spec: EvalSpec) -> Key:
     except (ValueError, InputError):
         raise InputError(
             f"unknown episodes to record '{item}': give a number, failures, all, or task:seed such as "
-            f"{spec.tasks[0]}:{spec.seeds[0]}, with commas between"
+            f"{spec.tasks[0]}:{spec.seeds[0]}, separated by commas"
         ) from None
 
 

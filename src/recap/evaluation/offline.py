@@ -119,7 +119,7 @@ def evaluate_offline(
     robot, retriever = agent.robot(), agent.retriever
     view = open_demonstrations(target, None, tool_space(robot), pair_by)
     if not view.episode_ids:
-        raise InputError(f"target '{target}' holds no demonstration: there is nothing to compare with")
+        raise InputError(f"target '{target}' contains no demonstrations to compare with")
     refuse_other_robot(robot, view, "target")
     retrieves = policy is None or policy.config.retrieval
     if retrieves and not retriever.index().episode_ids:
@@ -182,7 +182,7 @@ def _refuse_lacking(demo: Episode, requires: Requires) -> None:
     lacking = requires.missing(demo.objects, demo.goal)
     lacking = lacking or next((f"camera '{c}'" for c in requires.cameras if c not in demo.images), None)
     if lacking is not None:
-        raise InputError(f"demonstration {demo.id} of the target has no {lacking}, which the agent looks at")
+        raise InputError(f"demonstration {demo.id} of the target has no {lacking}, which the agent needs")
 
 
 def held_out_episodes(view: PoolView, sides: Mapping[str, frozenset[str]]) -> list[int]:
