@@ -482,7 +482,7 @@ def test_a_retrieval_is_chosen_by_name_and_brings_its_frame(capsys: pytest.Captu
         (["--size", "tiny"], "unknown size 'tiny' for robot 'one-arm'"),
         ([], "give --target"),
         (["--target", "x"], "give --pool"),
-        (["--target", "x", "--pool", "y", "--rollouts", "5"], "comes from no env: give --env"),
+        (["--target", "x", "--pool", "y", "--rollouts", "5"], "has no env: give --env"),
         (["--set", "policy.image.cameras=fron"], "unknown camera 'fron': did you mean 'front'?"),
         (["--set", "policy.inputs=S"], "robot 'one-arm' has no objects"),
     ],

@@ -313,7 +313,7 @@ def test_a_map_names_objects_goal_and_instruction_of_observation_or_info() -> No
         (
             {"state": [0.0], "eye": FRONT.astype(np.float32)},
             EnvMap(),
-            "image 'eye' has fractions beyond 0 to 1",
+            "image 'eye' has fractions outside 0 to 1",
         ),
         ({"state": [0.0], "eye": np.full((2, 2, 3), np.nan)}, EnvMap(), "image 'eye' has fractions"),
     ],

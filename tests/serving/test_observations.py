@@ -124,7 +124,7 @@ def test_cameras_of_any_size_by_name_and_by_openpis_names() -> None:
     with pytest.raises(WireError, match=r"no 'observation/images/left_wrist': .*'observation/image'$"):
         read_observation({**state, "observation/image": films["front"]}, look, 0.0)
     misnamed = {**state, "observation/image": films["front"], "observation/image/left_wrist": films["side"]}
-    with pytest.raises(WireError, match=r"pictures are 'observation/image', 'observation/image/left_wrist'$"):
+    with pytest.raises(WireError, match=r"images are 'observation/image', 'observation/image/left_wrist'$"):
         read_observation(misnamed, look, 0.0)
     assert [look.key_of(name) for name in sizes] == [
         "observation/image",
@@ -144,7 +144,7 @@ def test_resets() -> None:
         with pytest.raises(WireError):
             read_reset(wrong)
     for odd in ("zed", ["zed"], {"block": None}, {"block": {}}, {str(i): i for i in range(33)}):
-        with pytest.raises(WireError, match="no map of text and numbers"):
+        with pytest.raises(WireError, match="not a map of text and numbers"):
             read_reset({"reset": True, "options": odd})
 
 
