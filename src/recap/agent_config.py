@@ -44,7 +44,7 @@ class AgentConfig:
     gate: bool = False  # wait for the robot to reach each action
     gate_patience: int = PATIENCE  # maximum extra steps per action
     gate_tolerance: Mapping[str, float] = field(default_factory=dict)  # by feature; replaces the robot's own
-    mask: str | None = None  # attention mask: see `recap.policies.attention.Mask`
+    mask: str | None = None  # attention mask, by an entry point of the group `recap.masks`
     noise_seed: int = 0  # seed of the noise; the trials stay the same
 
     def __post_init__(self) -> None:

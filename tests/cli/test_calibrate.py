@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from recap.cli import cli
 from recap.errors import RecapError
 from recap.geometry3 import matrix_to_quaternion
-from recap.hands.camera import load_calibration
 from recap.pictures import write_png
+from recap_hands.camera import load_calibration
 
 
 def run(*words: object) -> str:

@@ -106,7 +106,7 @@ def check(
     lacking = [] if robot is None else sorted(set(robot.cameras) - set(_cameras(views)))
     if lacking:
         click.echo(f"Not compared: camera '{lacking[0]}', for {' and '.join(_lacking(views, lacking[0]))}.")
-    others = _joints_of_two_arms((target, pool), views, robot, mapping)
+    others = _joints_of_two_arms((target, pool), views, robot, mapping, failed)
     if others:
         click.echo(others)
     show(_table(found))
@@ -116,7 +116,8 @@ def check(
         f"retrieved {best.ratio:.2f} [{best.ratio_low:.2f}, {best.ratio_high:.2f}], moved to the robot "
         f"{best.corrected_ratio:.2f} [{best.low:.2f}, {best.high:.2f}]."
     )
-    click.echo(f"Recommended chunk_size: {found.chunk_size}.")
+    if not failed:
+        click.echo(f"Recommended chunk_size: {found.chunk_size}.")
     if best.corrected > 0:
         click.echo(
             f"A perfect retriever would leave {best.perfect / best.corrected:.0%} of that residual at this "
@@ -158,7 +159,11 @@ def _lacking(views: Sequence[PoolView], camera: str) -> Iterator[str]:
 
 
 def _joints_of_two_arms(
-    places: Sequence[str], views: Sequence[PoolView], robot: RobotSpec | None, mapping: Mapping[str, str]
+    places: Sequence[str],
+    views: Sequence[PoolView],
+    robot: RobotSpec | None,
+    mapping: Mapping[str, str],
+    failed: bool,
 ) -> str:
     """What is to be said of joints of different arms; datasets are known by the names of their numbers."""
     from pathlib import Path
@@ -179,7 +184,9 @@ def _joints_of_two_arms(
             return ""
         if len(set(names)) < 2 and is_other(*sides):
             names = list(places)
-    return joints_of_others(robot, names)
+    unsaid = failed and set(names) <= {"", "unknown"}
+    said = joints_of_others(robot, places if unsaid else names)
+    return f"Neither names its robot. Perhaps {said[0].lower()}{said[1:]}" if unsaid and said else said
 
 
 def _next_step(
@@ -257,7 +264,7 @@ def _table(found: Check) -> RenderableType:
         ratio = f"{row.corrected_ratio:.2f} \\[{row.low:.2f}, {row.high:.2f}]"
         rows.append([str(row.horizon), *(f"{x:.3g}" for x in numbers), f"{row.ratio:.2f}", ratio])
     note = (
-        f"RMS in units of the actions over {found.n_moments} moments; holding still: {found.still}. "
+        f"RMS in {found.unit} over {found.n_moments} moments; holding still: {found.still}. "
         "Corrected: moved to begin where the robot is. As paired: with the scene's twin, as training has it."
     )
     return Group(number_table(names, rows, 1), "", note)

@@ -87,16 +87,18 @@ def init(
     in_joints = any(feature.kind == "joint" for feature in robot.proprio)
     if other is not None and in_joints and is_other(data, other):
         steps = [f"recap init {dataset} --pool {pool}{mapped} --model MODEL --tip NAME --out {out} --force"]
-    elif other is not None:
-        name = other.embodiment if other.embodiment != robot.name else f"{robot.name}_pool"
-        given = ""
-        if robot.kinematics is not None and is_other(data, other):
-            own = out.with_name(f"{name}.yaml")
-            given = f" --robot {own}"
-            if not own.exists():
-                steps.append(f"recap init {pool} --model MODEL --tip NAME{mapped} --out {own}")
-        steps.append(f"recap pool create pools/{name} --robot {out}")
-        steps.append(f"recap pool add pools/{name} {pool}{mapped}{given}")
+    else:
+        name = robot.name
+        if other is not None:
+            name = other.embodiment if other.embodiment != robot.name else f"{robot.name}_pool"
+            given = ""
+            if robot.kinematics is not None and is_other(data, other):
+                own = out.with_name(f"{name}.yaml")
+                given = f" --robot {own}"
+                if not own.exists():
+                    steps.append(f"recap init {pool} --model MODEL --tip NAME{mapped} --out {own}")
+            steps.append(f"recap pool create pools/{name} --robot {out}")
+            steps.append(f"recap pool add pools/{name} {pool}{mapped}{given}")
         both = f"--target pools/{robot.name} --pool pools/{name}"
         steps.append(f"recap check pools/{robot.name} pools/{name}{chosen}")
         steps.append(f"recap train {out} {both} --size small{chosen}")

@@ -178,7 +178,7 @@ def add(
         click.echo(f"Added {n_added} episodes{there}: version {store.version} has {len(store)}")
         if source.damage:
             click.echo(f"Left out as damaged: {len(source.damage)}, named above")
-    click.echo(f"Next: recap pool tag {uri} NAME, or recap pool ls {uri}")
+    click.echo(f"Next: recap pool ls {uri} lists them; recap check TARGET {uri} says whether they help")
 
 
 def transform_of(store: Pool, robot: str | None) -> Callable[[Episode], Episode] | None:

@@ -89,7 +89,7 @@ def train(
     from recap.cli.one_line import STOPPED
     from recap.cli.terminal import say
     from recap.errors import InputError, one_of
-    from recap.extras import require_extra
+    from recap.extras import load_torch, require_extra
 
     require_extra("train", "training")
     if listed:
@@ -127,6 +127,7 @@ def train(
     if is_main:
         say(f"Training {config.preset}: {config.n_iterations} iterations; loading demonstrations …")
 
+    load_torch()
     from recap.training.trainer import train as run
 
     if out is None:
@@ -203,10 +204,10 @@ def _config(
         raise InputError("give robot.yaml and --size, or a recipe: recap train --list shows them")
     elif described:
         base = preset(size or "small", robot=load_robot(recipe))
-    elif size is not None:
-        raise InputError(f"recipe '{recipe}' has its own size: give robot.yaml instead, or leave out --size")
     else:
         base = preset(recipe)
+        if size is not None:
+            raise InputError(f"recipe '{recipe}' has its own size: give robot.yaml, or leave out --size")
     if retrieval is not None:
         from recap.retrieval.presets import find_retrieval, full_name
 

@@ -310,7 +310,7 @@ def parse_choice(text: str, spec: EvalSpec) -> Choice:
     for item in items:
         if item == "all":
             chosen |= set(ordered)
-        elif item.isdecimal() and int(item):
+        elif item.isdecimal():
             chosen |= set(ordered[: int(item)])
         elif item != "failures":
             chosen.add(_parse_key(item, spec))

@@ -103,10 +103,10 @@ def evaluate_offline(
     policy = load_policy(config)
     training: Mapping[str, Any] = {}
     sides: Mapping[str, frozenset[str]] = {}
-    if policy is not None:
+    if policy is not None or config.settings_of is not None:  # replay at its settings: on the same side
         from recap.policies.checkpoint import read_training
 
-        training, sides = read_training(config.policy)
+        training, sides = read_training(config.settings_of or config.policy)
     source = open_pool(pool, None if policy is None else policy.config.robot)
     pair_by = training.get("pair_by", SCENE)
     if pair_by.endswith(".csv") and not Path(pair_by).exists():

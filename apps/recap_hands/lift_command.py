@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recap.cli.settings import config_options
-from recap.hands.settings import LiftSettings
+from recap_hands.settings import LiftSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from recap.hands.camera import Camera
-    from recap.hands.landmarks import Landmarks
-    from recap.hands.lift import Lifted
     from recap.robot import RobotSpec
     from recap.types import Episode
+    from recap_hands.camera import Camera
+    from recap_hands.landmarks import Landmarks
+    from recap_hands.lift import Lifted
 
 FILE = click.Path(path_type=Path)
 HELP = {
@@ -111,11 +111,11 @@ def lift(
       recap lift film.mp4 --camera calibration.yaml --task "put the bottle into the box" --out data/hand/0
     """
     from recap.errors import InputError
-    from recap.hands.camera import load_calibration
-    from recap.hands.film import film_frames
-    from recap.hands.lift import lift as lift_films
-    from recap.hands.lift import stretched, write_demonstration
     from recap.robot import load_robot
+    from recap_hands.camera import load_calibration
+    from recap_hands.film import film_frames
+    from recap_hands.lift import lift as lift_films
+    from recap_hands.lift import stretched, write_demonstration
 
     if out.exists():
         raise InputError(f"{out} is there already: give another --out", code="hands.out")
@@ -155,8 +155,8 @@ def _is_webcam(film: Path) -> bool:
 def _recorded(film: Path, out: Path, seconds: float, n_hands: int) -> Path:
     """A film of `webcam:N`, which is shown meanwhile where hands are looked for; any other as it is."""
     from recap.cli.terminal import say
-    from recap.hands.film import record_webcam
-    from recap.hands.live import live_view
+    from recap_hands.film import record_webcam
+    from recap_hands.live import live_view
 
     if not _is_webcam(film):
         return film
@@ -182,10 +182,10 @@ def _views(cameras: Any, films: Sequence[Path], views: Sequence[str], file: Path
 def _landmarks(films: Sequence[Path], files: Sequence[Path], n_hands: int, model: Any) -> list[Landmarks]:
     from recap.cli.terminal import progress_bar
     from recap.errors import InputError
-    from recap.hands.film import film_frames, refuse_other_film
-    from recap.hands.landmarks import load_landmarks
-    from recap.hands.mediapipe import find_hands
     from recap.video import video_length
+    from recap_hands.film import film_frames, refuse_other_film
+    from recap_hands.landmarks import load_landmarks
+    from recap_hands.mediapipe import find_hands
 
     if files:
         if len(files) != len(films):
@@ -263,7 +263,7 @@ def _paired(place: str, task: str, robot: RobotSpec) -> list[Episode]:
 
 def _relative(lifted: Lifted, robot: RobotSpec | None, paired: Sequence[Episode]) -> tuple[float, str]:
     from recap.errors import InputError
-    from recap.hands.robot_fit import relative_speed
+    from recap_hands.robot_fit import relative_speed
 
     assert robot is not None
     found = relative_speed(lifted, robot, paired)
@@ -307,7 +307,7 @@ def _lines(lifted: Lifted, found: Sequence[Landmarks], why: str) -> list[str]:
 
 
 def _robot_lines(lifted: Lifted, robot: RobotSpec) -> list[str]:
-    from recap.hands.robot_fit import out_of_reach, relative_speed
+    from recap_hands.robot_fit import out_of_reach, relative_speed
 
     lines = out_of_reach(lifted, robot)
     factor, why = relative_speed(lifted, robot) or (1.0, "")

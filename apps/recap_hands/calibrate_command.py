@@ -72,10 +72,10 @@ def calibrate(
     """
     from recap import config
     from recap.errors import InputError
-    from recap.hands.calibrate import board_in_camera, drawn, find_views, hand_eye, standing_at
-    from recap.hands.calibrate import calibrate as calibrate_views
-    from recap.hands.camera import Calibration, load_calibration
     from recap.pictures import write_png
+    from recap_hands.calibrate import board_in_camera, drawn, find_views, hand_eye, standing_at
+    from recap_hands.calibrate import calibrate as calibrate_views
+    from recap_hands.camera import Calibration, load_calibration
 
     board = _board(squares, square)
     if pdf is not None:
@@ -140,7 +140,7 @@ def calibrate(
 
 def _board(squares: str, square_mm: float) -> Any:
     from recap.errors import InputError
-    from recap.hands.board import Board
+    from recap_hands.board import Board
 
     across, sign, down = squares.partition("x")
     if not (sign and across.isdigit() and down.isdigit()):
@@ -155,7 +155,7 @@ def _images(paths: Sequence[Path]) -> list[tuple[str, U8]]:
     import numpy as np
 
     from recap.errors import InputError
-    from recap.hands.film import film_frames
+    from recap_hands.film import film_frames
 
     out: list[tuple[str, U8]] = []
     for path in paths:
