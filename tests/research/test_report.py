@@ -421,6 +421,8 @@ def test_the_page_fits_and_asks_for_nothing(
     assert said == []
     film = tab.locator("video").first
     film.scroll_into_view_if_needed()
+    assert film.evaluate("film => film.readyState") == 0, "a film is read when it is played"
+    film.evaluate("film => film.play().then(() => film.pause())")
     tab.wait_for_function("document.querySelector('video').readyState >= 2")
     assert film.evaluate("film => film.duration") == pytest.approx(2.0, abs=0.05)
     film.evaluate("film => new Promise(done => { film.onseeked = done; film.currentTime = 1.5; })")
