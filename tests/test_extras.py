@@ -68,11 +68,12 @@ def test_the_base_has_neither_torch_nor_what_is_as_large() -> None:
 
 
 def test_pools_retrieval_replay_and_serving_are_imported_without_torch() -> None:
-    parts = ["agent", "api", "assembly", "pool", "hands", "features", "retrieval", "evaluation", "serving"]
+    inner = ("agent", "api", "assembly", "pool", "features", "retrieval", "evaluation", "serving")
+    parts = [*(f"recap.{name}" for name in inner), "recap_hands"]
     lines = f"""
-import importlib, pkgutil, recap
+import importlib, pkgutil
 for part in {parts}:
-    module = importlib.import_module("recap." + part)
+    module = importlib.import_module(part)
     for found in pkgutil.walk_packages(getattr(module, "__path__", []), module.__name__ + "."):
         importlib.import_module(found.name)
 """

@@ -15,7 +15,7 @@ from recap import config as configs
 from recap.cli import main
 from recap.policies.checkpoint import from_pretrained
 from recap.suites import suites
-from recap.training.presets import SIZES, preset, recipe_names
+from recap.training.presets import SIZES, preset
 from recap.training.records import read_metrics
 from recap_worlds.pusht.suite import PushTSuite
 from robots import one_arm
@@ -292,7 +292,7 @@ def test_the_list_names_every_recipe(capsys: pytest.CaptureFixture[str]) -> None
     code, out, err = call(capsys, "--list")
     assert (code, err) == (0, "")
     named = {word.strip(",") for word in out.split()}
-    assert set(recipe_names()) | set(SIZES) <= named
+    assert {name for suite in suites().values() for name in suite.training_presets()} | set(SIZES) <= named
     assert {f"{name}:" for name in suites()} <= named
 
 

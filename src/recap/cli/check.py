@@ -123,11 +123,6 @@ def check(
             f"A perfect retriever would leave {best.perfect / best.corrected:.0%} of that residual at this "
             "length; the rest is what better retrieval could save."
         )
-    poor = [str(row.horizon) for row in found.rows if row.corrected_ratio >= 1]
-    if poor and not failed:
-        click.echo(
-            f"At lengths {', '.join(poor)} it is no nearer than holding still: more demonstrations help."
-        )
     if not found.n_paired:
         click.echo(
             "Nothing is paired: no scene is on both sides, so 'as paired' says what 'corrected' says. Where "

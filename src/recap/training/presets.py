@@ -55,11 +55,6 @@ def _installed_sizes() -> dict[str, type[AnyNetworkConfig]]:
     return {size: kind for kind in installed_backbones().values() for size in kind.sizes}
 
 
-def recipe_names() -> list[str]:
-    """Recipes of installed suites."""
-    return [name for suite in suites().values() for name in suite.training_presets()]
-
-
 def preset(name: str, changes: Sequence[str] = (), robot: RobotSpec | None = None) -> TrainConfig:
     """A recipe with changes such as `policy.inputs=S` or `n_iterations=100`, checked together.
 
