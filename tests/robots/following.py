@@ -33,7 +33,7 @@ def follow(page: Path, place: Path, changes: Mapping[str, str] = MappingProxyTyp
 
 
 def follow_lines(lines: Sequence[str], place: Path) -> None:
-    """Run commands in a folder; what serves at port 8000 does so at one that is free."""
+    """Run commands in a folder; one server at a time, at a port that is free."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -48,6 +48,10 @@ def follow_lines(lines: Sequence[str], place: Path) -> None:
             known = {"recap": [sys.executable, "-m", "recap"], "python": [sys.executable]}
             words = known.get(words[0], words[:1]) + words[1:]
             if "serve" in words:
+                if server is not None:
+                    server.terminate()
+                    server.wait()
+                words += [] if "--port" in words else ["--port", str(port)]
                 server = subprocess.Popen(words, cwd=place, env=env, text=True)
                 wait_for(port)
                 continue
