@@ -135,9 +135,10 @@ def record(env: MyEnv, task: str, seed: int, embodiment: str) -> recap.Episode:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "data")
+    robot = recap.load_robot(Path(__file__).with_name("robot.yaml"))
     for name, env in {"robot": MyEnv(), "hand": MyEnv(speed=0.03, offset=0.01)}.items():
         episodes = [record(env, task, 100_000 + i, name) for task in COLOURS for i in range(8)]
         for number, episode in enumerate(episodes):
             stage_episode(folder / f".{name}", number, episode)
-        assemble(folder / f".{name}", len(episodes), folder / name)
+        assemble(folder / f".{name}", len(episodes), folder / name, robot=robot)
         print(f"{folder / name}: {len(episodes)} demonstrations")

@@ -130,6 +130,20 @@ class Body:
             at += feature.size
         return tuple(found)
 
+    @cached_property
+    def column_names(self) -> tuple[str, ...]:
+        """A name for each number, from which `recap init` infers the features again."""
+        found: list[str] = []
+        for feature in self.features:
+            stem = feature.name.removesuffix(".position").removesuffix(".rotation")
+            if feature.kind == "position":
+                found += [f"{stem}.{axis}" for axis in "xyz"[: feature.size]]
+            elif feature.kind == "rotation6d":
+                found += [f"{stem}.r6d_{i}" for i in range(feature.size)]
+            else:
+                found += [feature.name] if feature.size == 1 else [f"{stem}.{i}" for i in range(feature.size)]
+        return tuple(found)
+
     def columns(self, name: str) -> slice:
         """Of a feature by name."""
         found = {feature.name: at for feature, at in self.spans}

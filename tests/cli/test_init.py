@@ -458,3 +458,33 @@ def test_a_pool_holds_the_description_and_no_path_of_the_machine(tmp_path: Path)
     shutil.copytree(here / "pool", moved)
     shutil.rmtree(here)
     assert Pool.open(str(moved)).view().robot == described, "with its model"
+
+
+def test_what_a_pool_exports_is_described_as_the_pool_was(tmp_path: Path) -> None:
+    described = tmp_path / "robot.yaml"
+    described.write_text(
+        "name: arm\ncontrol_hz: 10\nproprio:\n"
+        "  - {name: tool.position, kind: position, size: 3, unit: m}\n"
+        "  - {name: tool.rotation, kind: rotation6d}\n"
+        "  - {name: gripper, kind: gripper}\n"
+        "action: {like: proprio, mode: absolute}\n",
+        "utf-8",
+    )
+    rng = np.random.default_rng(0)
+    states = np.concatenate([rng.uniform(0, 1, (20, 3)), np.tile([1, 0, 0, 0, 1, 0], (20, 1))], axis=1)
+    states = np.concatenate([states, np.arange(20)[:, None] % 2], axis=1)
+    dataset = write(tmp_path / "data", [with_states(states.astype(np.float32))])
+    for words in (
+        ("create", "pool", "--robot", described),
+        ("add", "pool", dataset),
+        ("export", "pool", "out"),
+    ):
+        verb, pool, *more = words
+        arguments = [str(tmp_path / name) if name in ("pool", "out") else str(name) for name in (pool, *more)]
+        done = CliRunner().invoke(pool_group, [verb, *arguments], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+    call(tmp_path / "out", "--out", tmp_path / "again.yaml")
+    found, wanted = load_robot(tmp_path / "again.yaml"), load_robot(described)
+    assert [(f.name, f.kind, f.size) for f in found.proprio] == [
+        (f.name, f.kind, f.size) for f in wanted.proprio
+    ]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recap.pool.robotwin_write import Layout
+    from recap.robot import RobotSpec
     from recap.types import Episode
 
 FORMATS = ("lerobot", "robotwin")
@@ -47,14 +48,16 @@ def export(uri: str, folder: Path, format_: str, task: str | None, config: str, 
     from recap.errors import InputError, one_of
 
     one_of("format", format_, FORMATS)
-    episodes = list(opened(uri))
+    pool = opened(uri)
+    episodes = list(pool)
+    robot: RobotSpec | None = getattr(pool.view(), "robot", None)  # numbers are named if they are described
     if not episodes:
         raise InputError(f"pool {uri} is empty: recap pool add {uri} DATASET first")
     with progress_bar("episodes") as progress:
         n_all = len(episodes)
         if format_ == "lerobot":
             folders = [folder]
-            episodes = _write_lerobot(episodes, task, folder, lambda n: progress(n, n_all))
+            episodes = _write_lerobot(episodes, task, folder, robot, lambda n: progress(n, n_all))
         else:
             from recap.pool.robotwin_write import has_joints, write_tasks
 
@@ -69,7 +72,11 @@ def export(uri: str, folder: Path, format_: str, task: str | None, config: str, 
 
 
 def _write_lerobot(
-    episodes: list[Episode], task: str | None, folder: Path, report: Callable[[int], None]
+    episodes: list[Episode],
+    task: str | None,
+    folder: Path,
+    robot: RobotSpec | None,
+    report: Callable[[int], None],
 ) -> list[Episode]:
     """Write those of the task, or all, and return them."""
     import tempfile
@@ -89,5 +96,5 @@ def _write_lerobot(
         for index, episode in enumerate(alike(episodes)):
             stage_episode(Path(staging), index, episode)
             report(index + 1)
-        assemble(Path(staging), len(episodes), folder)
+        assemble(Path(staging), len(episodes), folder, robot=robot)
     return episodes

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from recap.errors import DatasetError, InputError
 from recap.pool import lerobot_meta as fmt
 from recap.pool.lerobot_stage import EXTRA_KEYS, QUANTILES, Staged, Stats, whole_indices, whole_number
+from recap.robot import RobotSpec
 from recap.run_directory import new_folder
 from recap.video import concatenate_videos
 
@@ -43,6 +44,7 @@ def assemble(
     root: Path,
     *,
     robot_type: str | None = None,
+    robot: RobotSpec | None = None,
     progress: Callable[[int, int], None] | None = None,
     sizes: Sizes | None = None,
 ) -> None:
@@ -50,6 +52,7 @@ def assemble(
 
     Args:
         robot_type: for info.json; by default the embodiment, where all episodes share one.
+        robot: whose names the numbers of state and action get; without one they have none.
         progress: called with (done, total) steps of work.
     """
     if n_episodes < 1:
@@ -60,7 +63,7 @@ def assemble(
             f"{len(missing)} of {n_episodes} episodes are not in {folder}, first {missing[0]}; collect them"
         )
     with new_folder(root) as temporary:
-        _Assembly(folder, n_episodes, temporary, robot_type, progress, sizes or Sizes()).run()
+        _Assembly(folder, n_episodes, temporary, robot_type, robot, progress, sizes or Sizes()).run()
 
 
 def _aggregate(parts: Sequence[Stats]) -> Stats:
@@ -104,6 +107,7 @@ class _Assembly:
     n_episodes: int
     root: Path
     robot_type: str | None
+    robot: RobotSpec | None
     progress: Callable[[int, int], None] | None
     sizes: Sizes
     # ---
@@ -202,6 +206,12 @@ class _Assembly:
         self.embodiments.add(meta["embodiment"])
         self.n_frames += table.num_rows
 
+    def _named(self) -> dict[str, fmt.Feature]:
+        """State and action with the names of the robot's numbers, where there are as many."""
+        bodies = {} if self.robot is None else {fmt.STATE: self.robot.body, fmt.ACTION: self.robot.act}
+        fitting = {key: body for key, body in bodies.items() if self.features[key]["shape"] == [body.size]}
+        return {key: self.features[key] | {"names": list(fitting[key].column_names)} for key in fitting}
+
     def _write_videos(self, camera: str) -> None:
         key = fmt.IMAGES + camera
         roll = _Roll(self.sizes.video_mb * _MB, self.sizes.chunk_size)
@@ -244,7 +254,7 @@ class _Assembly:
             "splits": {"train": f"0:{self.n_episodes}"},
             "data_path": DATA_PATH,
             "video_path": VIDEO_PATH if self.cameras else None,
-            "features": self.features,
+            "features": self.features | self._named(),
         }
 
     def _path(self, template: str, chunk: int = 0, file: int = 0, **names: str) -> Path:
