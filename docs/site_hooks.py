@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,12 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """The repository's own files as pages of the project."""
+    """The repository's own files, and its notebooks, as pages."""
     for name in OF_THE_ROOT:
         text = (Path(config.docs_dir).parent / name).read_text("utf-8").replace("](docs/", "](../")
         files.append(File.generated(config, f"project/{name.lower()}", content=text))
+    for file in sorted((Path(config.docs_dir).parent / "examples/notebooks").glob("*.ipynb")):
+        files.append(File.generated(config, f"tutorials/{file.stem}_notebook.md", content=_notebook(file)))
     return files
 
 
@@ -53,6 +56,18 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
     if found := FOREIGN.search(output):
         raise PluginError(f"{page.file.src_uri} loads from outside: {found[0][:120]}")
     return output
+
+
+def _notebook(file: Path) -> str:
+    """Its cells and what they printed, as a page."""
+    parts = []
+    for cell in json.loads(file.read_text("utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        printed = "".join(line for output in cell.get("outputs", []) for line in output["text"])
+        if printed:
+            parts.append(f"```text\n{printed.rstrip()}\n```")
+    return "\n\n".join([*parts, f"The notebook is `examples/notebooks/{file.name}`."]) + "\n"
 
 
 def _names(entries: list[Any]) -> list[str]:

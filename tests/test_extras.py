@@ -1,5 +1,6 @@
 """The base install needs no torch: what is missing is said in one line with the extra that brings it."""
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -67,11 +68,12 @@ def test_the_base_has_neither_torch_nor_what_is_as_large() -> None:
 
 
 def test_pools_retrieval_replay_and_serving_are_imported_without_torch() -> None:
-    parts = ["agent", "api", "assembly", "pool", "hands", "features", "retrieval", "evaluation", "serving"]
+    inner = ("agent", "api", "assembly", "pool", "features", "retrieval", "evaluation", "serving")
+    parts = [*(f"recap.{name}" for name in inner), "recap_hands"]
     lines = f"""
-import importlib, pkgutil, recap
+import importlib, pkgutil
 for part in {parts}:
-    module = importlib.import_module("recap." + part)
+    module = importlib.import_module(part)
     for found in pkgutil.walk_packages(getattr(module, "__path__", []), module.__name__ + "."):
         importlib.import_module(found.name)
 """
@@ -83,3 +85,20 @@ def test_without_torch_a_policy_is_refused_in_one_line(monkeypatch: pytest.Monke
     with pytest.raises(InputError, match=r"recap-robot\[policy\]") as refused:
         recap.load_policy("runs/mine/best")
     assert refused.value.code == "not-installed"
+
+
+def test_ctrl_c_waits_until_torch_is_loaded(tmp_path: Path) -> None:
+    """Its compiled code aborts the process where it meets an exception of Python's; here it is made up."""
+    (tmp_path / "torch.py").write_text(
+        "import signal\nsignal.raise_signal(signal.SIGINT)\nprint('loaded', flush=True)\n"
+    )
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from recap.extras import load_torch\n"
+        "try:\n    load_torch()\nexcept KeyboardInterrupt:\n    print('stopped')\n"
+        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    )
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["loaded", "stopped"], done.stderr

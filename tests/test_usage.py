@@ -90,9 +90,13 @@ def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
     with (tmp_path / "logs/use.jsonl").open("a") as file:
         file.write('{"robot": "arm", "ru')  # being written
     assert len(read_runs([tmp_path / "logs/use.jsonl"])) == 1
-    (tmp_path / "bad").write_text("not a log\n")
-    with pytest.raises(DatasetError, match="line 1"):
-        read_runs([tmp_path / "bad"])
+    sound = {"robot": "arm", "run": 1, "episode_id": "d", "t": 0, "distance": 1.0}
+    wrong = [("run", 1e999), ("t", "NaN"), ("distance", None), ("off_course", {})]
+    lines = [json.dumps({**sound, key: value}).encode() for key, value in wrong]
+    for bad in (b"not a log", b"\xff\xfe\x00", *lines):
+        (tmp_path / "bad").write_bytes(bad + b"\n")
+        with pytest.raises(DatasetError, match="line 1"):
+            read_runs([tmp_path / "bad"])
     with pytest.raises(InputError, match="no log"):
         read_runs([tmp_path / "none"])
 

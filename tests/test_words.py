@@ -31,6 +31,18 @@ PRIVATE = {
     r"foresees?": "predict",
     r"helping|house": "plain words",
     r"--checkpoint": "POLICY",
+    # Turns of phrase that no engineer would say.
+    r"is carried|carri(?:es|ed) (?:out|over)": "executes, transforms",
+    r"stands? beside": "is compared with, is listed next to",
+    r"looks? alike": "is similar",
+    r"what the \w+ is worth": "effect, gain",
+    r"by the same command": "repeat the command",
+    r"goes on where": "resumes",
+    r"(?:begins?|starts?|runs?|begun|draws?) anew": "again",
+    r"begin alike": "start from the same scene",
+    r"an? \w+ of (?:ours|yours)|of (?:ours|yours) alone": "our, your",
+    r"acts? out": "executes",
+    r"as far as it goes": "so far",
 }
 PATTERN = re.compile("|".join(rf"(?<![\w/-])(?:{word})(?![\w-])" for word in PRIVATE))
 

@@ -40,24 +40,30 @@ class Option:
 
 
 RUN_OPTIONS = (
-    Option("url", str, "Of the policy server.", "URL", "ws://127.0.0.1:8000"),
-    Option("token", str, "For the server.", "KEY", unless="the variable RECAP_TOKEN, or none"),
+    Option("url", str, "Address of the policy server.", "URL", "ws://127.0.0.1:8000"),
+    Option("token", str, "Token of the server.", "KEY", unless="the variable RECAP_TOKEN, or none"),
     Option("task", str, "The instruction.", "TEXT", unless="the robot's, or the server's"),
     Option(
-        "steps", int, "Control periods.", "N", unless="until it is done, or Ctrl-C; one chunk in a dry run"
+        "steps",
+        int,
+        "Number of control steps.",
+        "N",
+        unless="until it is done, or Ctrl-C; one chunk in a dry run",
     ),
-    Option("dry-run", bool, "Show what would be sent, and send nothing."),
-    Option("rate", float, "Of the control loop.", "HZ", unless="the server's"),
-    Option("speed", float, "Share of the speed limits.", "SHARE", 1.0),
-    Option("limit", tuple, "Narrower limits of a feature of an action.", "FEATURE=LOW:HIGH"),
-    Option("max-step", tuple, "A lower speed limit of a feature, a control period.", "FEATURE=N"),
-    Option("gate", str, "Go on when the robot has come to an action: on, off.", "WHEN", None, "the server's"),
-    Option("rename", tuple, "LeRobot: a motor or camera of the robot, and its name here.", "THEIRS=OURS"),
-    Option("same-units", bool, "LeRobot: send the robot's numbers as they are, whatever their unit."),
-    Option("delay-ms", float, "Added to every reply, to try.", "MS", 0.0, "0"),
-    Option("patience", float, "With a lost server, s.", "S", 10.0),
-    Option("seed", int, "The noise; of a simulator the start.", "N", 500),
-    Option("report", str, "Write what happened as JSON.", "FILE"),
+    Option("dry-run", bool, "Show the actions without sending them."),
+    Option("rate", float, "Rate of the control loop.", "HZ", unless="the server's"),
+    Option("speed", float, "Fraction of the speed limits to use.", "SHARE", 1.0),
+    Option("limit", tuple, "Narrower limits for an action feature.", "FEATURE=LOW:HIGH"),
+    Option("max-step", tuple, "Tighter limit on the change per control step, by feature.", "FEATURE=N"),
+    Option("gate", str, "Wait for the robot to reach each action: on or off.", "WHEN", None, "the server's"),
+    Option(
+        "rename", tuple, "LeRobot: map a motor or camera name of the robot to its name here.", "THEIRS=OURS"
+    ),
+    Option("same-units", bool, "LeRobot: send the robot's numbers unchanged, whatever their unit."),
+    Option("delay-ms", float, "Artificial delay of every reply.", "MS", 0.0, "0"),
+    Option("patience", float, "Seconds to wait for a lost server.", "S", 10.0),
+    Option("seed", int, "Seed of the noise, and of a simulator's start.", "N", 500),
+    Option("report", str, "Write a report as JSON.", "FILE"),
 )
 
 

@@ -9,7 +9,7 @@ import click
 
 @click.group()
 def robotwin() -> None:
-    """Evaluate in a RoboTwin 2.0 checkout of your own.
+    """Evaluate in your own RoboTwin 2.0 checkout.
 
     \b
     Example:
@@ -20,13 +20,13 @@ def robotwin() -> None:
 
 @robotwin.command()
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--pool", metavar="POOL", help="What to retrieve from; it can be set later.")
-@click.option("--same-python", is_flag=True, help="RoboTwin's own Python has recap: import it there.")
+@click.option("--pool", metavar="POOL", help="Pool to retrieve from; can be set later.")
+@click.option("--same-python", is_flag=True, help="recap is installed in RoboTwin's Python: import it there.")
 def init(folder: Path, pool: str | None, same_python: bool) -> None:
     """Write the policy folder that RoboTwin's evaluation loads.
 
-    DIR is policy/NAME of the checkout. RoboTwin usually has a Python of its own; recap then runs as a process
-    of the Python that wrote the folder.
+    DIR is policy/NAME in the checkout. RoboTwin usually has its own Python; recap then runs as a separate
+    process in the Python that wrote the folder.
 
     \b
     Example:
@@ -45,8 +45,8 @@ def init(folder: Path, pool: str | None, same_python: bool) -> None:
 
 
 @robotwin.command()
-@click.option("--level", type=int, metavar="N", help="Only those that a pool of level 1 to 6 holds.")
-@click.option("--names", is_flag=True, help="Names alone, one a line.")
+@click.option("--level", type=int, metavar="N", help="Only tasks in a pool of level 1 to 6.")
+@click.option("--names", is_flag=True, help="Print names only, one per line.")
 def tasks(level: int | None, names: bool) -> None:
     """List the paper's tasks: role, pool level, step limit.
 

@@ -1,18 +1,21 @@
 """Are harmful demonstrations found by the episodes that they spoil, and is the success regained without them?
 
 python research/benchmarks/blame.py --json docs/results/blame.json
+python research/benchmarks/blame.py --env dualarm --draws 2 --json docs/results/blame_dualarm.json
 
-A pool of 100 disc demonstrations of four goals; in each draw five of them are harmed while their states stay
-as they are: actions mirrored about the pusher, actions shifted by 40 px, or cut before the first contact with
-the block. Replay acts 400 times (100 starts of each goal); what it used and how each episode ended is blamed
-as `recap pool blame` does; what is accused is put into quarantine, and the same starts are run again.
+A pool of 100 demonstrations; in each draw five of them are harmed while their states stay as they are:
+actions mirrored about the tool, actions shifted by 40 px or 4 cm, or cut before the first object moves.
+Replay acts 400 times; what it used and how each episode ended is blamed as `recap pool blame` does; what is
+accused is put into quarantine, and the same starts are run again. On PushT a disc replays the disc's
+demonstrations of four goals, 100 starts of each. With two arms the ViperX replays ten demonstrations of the
+UR5e of each of ten tasks, 40 starts of each.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -33,28 +36,73 @@ from recap.usage import Run, blame
 
 N_GOALS, N_EACH, N_HARMED = 4, 25, 5
 KINDS = ("mirrored", "shifted", "cut")
-SEEDS = (600, 700)  # chosen and tried out on 500 to 599, with other draws
+FIRST_SEED, N_ROLLOUTS = 600, 400  # chosen and tried out on 500 to 599, with other draws
+FIRST_DEMONSTRATION, N_OF_TASK = 100_000, 10
 ALPHA = 0.05
 
 
-def demonstrations() -> list[Episode]:
-    """The first of each goal."""
+@dataclass(frozen=True)
+class Setting:
+    """Where replay acts, and what a harm is there."""
+
+    config: AgentConfig
+    env: str
+    options: Mapping[str, str]
+    thresholds: tuple[float, ...]
+    positions: tuple[int, ...]  # of an action's numbers
+    shift: tuple[float, ...]
+    moved: float  # of an object, that is seen
+
+
+PUSHT = Setting(
+    AgentConfig(retrieval="pusht-object"),
+    "pusht",
+    {"pusher": "disc"},
+    (0.85, 0.95),
+    (0, 1),
+    (40.0, 0.0),
+    1.0,
+)
+TWO_ARMS = Setting(
+    AgentConfig(retrieval="dualarm-parts"),
+    "dualarm",
+    {},
+    (0.5,),
+    (0, 1, 2, 10, 11, 12),
+    (0.04, 0.0, 0.0, 0.04, 0.0, 0.0),
+    0.002,
+)
+SETTINGS = {setting.env: setting for setting in (PUSHT, TWO_ARMS)}
+
+
+def demonstrations(setting: Setting) -> dict[str, list[Episode]]:
+    """The first of each task."""
+    if setting is TWO_ARMS:
+        from recap_worlds.dualarm.collection import demonstrate
+
+        seeds = range(FIRST_DEMONSTRATION, FIRST_DEMONSTRATION + N_OF_TASK)
+        tasks = EvalSpec(setting.config, setting.env).suite.tasks(setting.options)
+        return {task: [demonstrate(task, "ur5e", seed, 0) for seed in seeds] for task in tasks}
     view = open_pool("pusht-9x100").view()
     found: dict[str, list[Episode]] = {}
     for name in view.episode_ids:
         found.setdefault(name.split("/")[2], []).append(view.episode(name))
     chosen = sorted(found, key=lambda angle: float(angle))[:N_GOALS]
-    return [episode for angle in chosen for episode in found[angle][:N_EACH]]
+    return {f"{float(angle):g}": found[angle][:N_EACH] for angle in chosen}
 
 
-def harmed(episode: Episode, kind: str) -> Episode:
+def harmed(setting: Setting, episode: Episode, kind: str) -> Episode:
     """The same states with actions that do harm."""
-    if kind == "mirrored":
-        return replace(episode, actions=2 * episode.proprio - episode.actions)
-    if kind == "shifted":
-        return replace(episode, actions=episode.actions + np.array([40, 0], np.float32))
-    moved = np.linalg.norm(episode.objects["block"][:, :2] - episode.objects["block"][0, :2], axis=1)
-    end = max(int(np.argmax(moved > 1.0)), 4)
+    if kind != "cut":
+        actions, at = episode.actions.copy(), list(setting.positions)
+        if kind == "mirrored":
+            actions[:, at] = 2 * episode.proprio[:, at] - actions[:, at]
+        else:
+            actions[:, at] += np.array(setting.shift, np.float32)
+        return replace(episode, actions=actions)
+    n = 2 if setting is PUSHT else 3
+    far = [np.linalg.norm(poses[:, :n] - poses[0, :n], axis=1) for poses in episode.objects.values()]
+    end = max(int(np.argmax(np.max(far, axis=0) > setting.moved)), 4)
     return replace(
         episode,
         timestamps=episode.timestamps[:end],
@@ -65,39 +113,39 @@ def harmed(episode: Episode, kind: str) -> Episode:
     )
 
 
-def run_some(episodes: Sequence[Episode], config: AgentConfig, trials: Sequence[Trial]) -> list[Run]:
+def run_some(episodes: Sequence[Episode], setting: Setting, trials: Sequence[Trial]) -> list[Run]:
     """What each trial used and how it ended."""
-    angles = tuple(dict.fromkeys(trial.task for trial in trials))
-    spec = EvalSpec(config, "pusht", {"pusher": "disc"}, tasks=angles, seeds=(500,), thresholds=(0.85, 0.95))
-    pool = MemoryPool(episodes)
+    tasks = tuple(dict.fromkeys(trial.task for trial in trials))
+    config, options = setting.config, setting.options
+    spec = EvalSpec(config, setting.env, options, tasks=tasks, seeds=(500,), thresholds=setting.thresholds)
     suite = spec.suite
     robot, context = suite.robot(spec.options), suite.context(spec.options)
-    agent = assemble_agent(config, pool, None, robot=robot, context=context, suite=suite)
-    runs = []
-    for trial in trials:
-        run = Run(f"{trial.task}/{trial.seed}")
+    agent = assemble_agent(config, MemoryPool(episodes), None, robot=robot, context=context, suite=suite)
+    runs = [Run(f"{trial.task}/{trial.seed}") for trial in trials]
 
-        def note(slot: int, found: Retrieval, run: Run = run) -> None:
-            match = found.matches[0]
-            ref = in_demonstration(agent.retriever.view_of(found), match.ref)
-            run.add(ref.episode_id, ref.t, match.distance, found.off_course)
+    def note(run: Run, slot: int, found: Retrieval) -> None:
+        match = found.matches[0]
+        ref = in_demonstration(agent.retriever.view_of(found), match.ref)
+        run.add(ref.episode_id, ref.t, match.distance, found.off_course)
 
-        agent.on_use = note
-        (result,) = run_trials(agent, spec, [trial], 1)
-        run.success = result.first_step["0.95"] is not None
-        runs.append(run)
+    results = run_trials(agent, spec, trials, 1)
+    for run in runs:
+        agent.on_use = partial(note, run)
+        result = next(results)
+        assert result.outcome != "error", result.error
+        run.success = result.outcome == "success"
     return runs
 
 
-def rollouts(episodes: Sequence[Episode], config: AgentConfig, n_seeds: int, workers: int) -> list[Run]:
+def rollouts(
+    episodes: Sequence[Episode], setting: Setting, trials: Sequence[Trial], workers: int
+) -> list[Run]:
     """All trials, over processes."""
-    angles = dict.fromkeys(f"{float(e.attributes['goal_angle']):g}" for e in episodes)
-    trials = [Trial(angle, seed) for seed in range(SEEDS[0], SEEDS[0] + n_seeds) for angle in angles]
-    parts = [trials[i::workers] for i in range(workers)]
     if workers == 1:
-        return run_some(episodes, config, trials)
+        return run_some(episodes, setting, trials)
+    parts = [trials[i::workers] for i in range(workers)]
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        return [run for part in pool.map(partial(run_some, episodes, config), parts) for run in part]
+        return [run for part in pool.map(partial(run_some, episodes, setting), parts) for run in part]
 
 
 def rate(runs: Sequence[Run]) -> dict[str, Any]:
@@ -107,17 +155,17 @@ def rate(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def draw(
-    number: int, demos: Sequence[Episode], config: AgentConfig, n_seeds: int, workers: int
+    number: int, demos: Sequence[Episode], setting: Setting, trials: Sequence[Trial], workers: int
 ) -> dict[str, Any]:
     """One pool with five harmed demonstrations, from blame to quarantine."""
     rng = np.random.default_rng(number)
     chosen = rng.choice(len(demos), N_HARMED, replace=False)
     kinds = {demos[i].id: KINDS[k % len(KINDS)] for k, i in enumerate(chosen)}
-    pool = [harmed(demo, kinds[demo.id]) if demo.id in kinds else demo for demo in demos]
-    runs = rollouts(pool, config, n_seeds, workers)
+    pool = [harmed(setting, demo, kinds[demo.id]) if demo.id in kinds else demo for demo in demos]
+    runs = rollouts(pool, setting, trials, workers)
     accused = [suspect.episode_id for suspect in blame(runs, ALPHA) if suspect.accused]
     used = {name: sum(any(use.episode_id == name for use in run.uses) for run in runs) for name in kinds}
-    after = rollouts([demo for demo in pool if demo.id not in accused], config, n_seeds, workers)
+    after = rollouts([demo for demo in pool if demo.id not in accused], setting, trials, workers)
     return {
         "harmed": {
             name: {"kind": kind, "episodes": used[name], "found": name in accused}
@@ -160,19 +208,22 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--draws", type=int, default=6)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--retrieval", default="pusht-object")
+    parser.add_argument("--env", choices=SETTINGS, default="pusht")
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     options = parser.parse_args()
-    config, demos = AgentConfig(retrieval=options.retrieval), demonstrations()
-    n_seeds, n_draws = (5, 1) if options.quick else (SEEDS[1] - SEEDS[0], options.draws)
-    sound = rate(rollouts(demos, config, n_seeds, options.workers))
+    setting = SETTINGS[options.env]
+    found = demonstrations(setting)
+    demos = [demo for part in found.values() for demo in part]
+    n_starts, n_draws = (5, 1) if options.quick else (N_ROLLOUTS // len(found), options.draws)
+    trials = [Trial(task, options.first_seed + i) for task in found for i in range(n_starts)]
+    sound = rate(rollouts(demos, setting, trials, options.workers))
     print("sound pool", sound, flush=True)
-    draws = []
+    draws: list[dict[str, Any]] = []
     for number in range(n_draws):
-        draws.append(draw(number, demos, config, n_seeds, options.workers))
+        draws.append(draw(number, demos, setting, trials, options.workers))
         print(draws[-1], flush=True)
-    result = {"sound_pool": sound, **summary(draws), "draws": draws}
+        finish({"sound_pool": sound, **summary(draws), "draws": draws}, options.json)
     print(summary(draws))
-    finish(result, options.json)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The page of the evidence: a summary, policies beside replay at their settings, and the report of every run.
+"""The evidence page: a summary, policies against replay with their settings, and the report of every run.
 
 python research/benchmarks/controls_page.py           # docs/evidence.html, from what controls.py kept
 python research/benchmarks/controls_page.py --check   # fails where it is not what the files say
@@ -27,14 +27,14 @@ from recap_research.report.page import build_report
 PAGE = CONTROLS.parent.parent / "evidence.html"
 SUMMARY = ROWS.with_name("controls_summary.json")
 LEAD = (
-    "Replay at the settings of the policy beside it: the same pool, poses, retrieval, sub-trajectories and "
-    "look interval, without the network (recap eval replay --settings-of POLICY). Plain replay retrieves "
-    "whole demonstrations only and carries out all eight actions before it looks again. Of about a hundred "
-    "intervals some five exclude 0 by chance."
+    "Each policy is compared with replay with its settings: the same pool, poses, retrieval, "
+    "sub-trajectories and look interval, without the network (recap eval replay --settings-of POLICY). "
+    "Plain replay retrieves whole demonstrations only and executes all eight actions before it retrieves "
+    "again. Of about a hundred intervals, some five exclude 0 by chance."
 )
 CAPTION = (
-    "Per cent of unseen goals past 0.85 / 0.95 (with two arms, of tasks done), and differences in points "
-    "over the same starts with 95 % intervals"
+    "Per cent of unseen goals above 0.85 / 0.95 (two arms: of tasks done), and differences in percentage "
+    "points over the same starts, with 95 % intervals"
 )
 FRAMES = tuple(f"{how}, 900 of the T" for how in ("world's frame", "block's frame", "contact"))
 SIZES = ("pusht-nano", "pusht-small")
@@ -46,7 +46,7 @@ def build() -> str:
         restore(Path(folder))
         html = build_report(Path(folder), title="Evidence")
     rows = json.loads(CONTROLS.read_text("utf-8"))["rows"]
-    sections = {"In five rows": summary(), "Policies beside replay at their settings": comparisons(rows)}
+    sections = {"Summary": summary(), "Policy against replay with its settings": comparisons(rows)}
     links, parts = "", ""
     for number, (title, inside) in enumerate(sections.items()):
         links += f'<li><a href="#c{number}">{title}</a></li>'
@@ -60,10 +60,13 @@ def summary() -> str:
     """Questions and answers."""
     rows = json.loads(SUMMARY.read_text("utf-8"))
     head = ["question", "figure", "control at equal settings", "verdict"]
-    told = table(head, rows, caption="PushT; claim by claim in docs/results/measured", name="summary")
-    # Sentences, not numbers: they go on in the next line.
-    told = told.replace("<table ", '<table style="width:100%" ')
-    return told.replace("<td>", '<td style="white-space:normal;text-align:left">')
+    made = table(head, rows, caption="PushT; claim by claim in docs/results/measured", name="summary")
+    # Sentences, not numbers: they wrap, and begin at the left.
+    style = "white-space:normal;text-align:left;max-width:none"
+    made = made.replace("<table ", '<table style="width:100%" ')
+    return made.replace("<td>", f'<td style="{style}">').replace(
+        '<th scope="col">', f'<th scope="col" style="{style}">'
+    )
 
 
 def comparisons(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from recap.hands.metric import from_cameras, from_one_camera
-from recap.hands.tool import tool_path
+from recap_hands.metric import from_cameras, from_one_camera
+from recap_hands.tool import tool_path
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "hands"))
@@ -33,7 +33,7 @@ def main() -> None:
     """Medians and 95th percentiles over motions of 90 frames."""
     from made_hands import FRONT, SIDE, angle_deg, motion, seen_by
 
-    from recap.hands.tool import palm_length
+    from recap_hands.tool import palm_length
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--motions", type=int, default=10)

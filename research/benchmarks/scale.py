@@ -270,11 +270,14 @@ def main() -> None:
     parser.add_argument(
         "--live", metavar="BUILD", help="the reading of a pool on the disk alone, as this row"
     )
+    parser.add_argument(
+        "--trajectories", type=int, nargs="+", default=[10_000, 100_000], metavar="N", help="of --live"
+    )
     options = parser.parse_args()
     known = json.loads(options.json.read_text()) if options.json is not None and options.json.exists() else {}
     if options.live is not None:
         before = [row for row in known.get("live", []) if row["build"] != options.live]
-        for n in (10_000, 100_000)[: 1 if options.quick else 2]:
+        for n in options.trajectories[:1] if options.quick else options.trajectories:
             before.append({"build": options.live, **measure(n, 10, ("fill", "live"))})
             print(before[-1], flush=True)
         finish({"rows": known.get("rows", []), "live": before}, options.json)

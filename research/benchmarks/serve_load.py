@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import math
 import multiprocessing
 import os
 import socket
@@ -282,9 +283,9 @@ def run_phase(phase: Phase, agent: str) -> dict[str, Any]:
 
 def _summary(phase: Phase, got: dict[str, Any], rss: Sequence[float], text: str) -> dict[str, Any]:
     robots = got["robots"]
-    latencies = np.array([x for each, _, _ in robots for x in each])
     counts = [len(each) for each, _, _ in robots]
-    health, other, queue = got["health"]
+    latencies = np.array([x for each, _, _ in robots for x in each] or [math.nan])
+    health, other = (found or [math.nan] for found in got["health"][:2])
     settled = rss[len(rss) // 4 :] or [0.0]
     half = len(settled) // 2
     return {
@@ -293,16 +294,16 @@ def _summary(phase: Phase, got: dict[str, Any], rss: Sequence[float], text: str)
         "robots": phase.n_robots,
         "max_batch": phase.limits.max_batch,
         "max_waiting": phase.limits.max_waiting,
-        "replies": len(latencies),
-        "replies_per_s": len(latencies) / phase.seconds,
+        "replies": sum(counts),
+        "replies_per_s": sum(counts) / phase.seconds,
         "latency_p50_s": float(np.quantile(latencies, 0.5)),
         "latency_p99_s": float(np.quantile(latencies, 0.99)),
         "replies_a_robot": [min(counts), max(counts)],
         "errors": sum(n for _, _, n in robots),
         "busy": sum(n for _, n, _ in robots),
-        "longest_queue": max(queue, default=0),
+        "longest_queue": max(got["health"][2], default=0),
         "batch_mean": metric(text, "recap_batch_size_sum") / metric(text, "recap_batch_size_count"),
-        "health_asked": len(health),
+        "health_asked": len(got["health"][0]),
         "health_p50_ms": 1000 * statistics.median(health),
         "health_p99_ms": 1000 * float(np.quantile(health, 0.99)),
         "health_max_ms": 1000 * max(health),

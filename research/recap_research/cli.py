@@ -13,15 +13,15 @@ import click
     "--out",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The page.  [default: DIR/report.html]",
+    help="Output file.  [default: DIR/report.html]",
 )
-@click.option("--title", help="Of the page.  [default: of the first DIR]")
+@click.option("--title", help="Title of the page.  [default: of the first DIR]")
 def report(folders: tuple[Path, ...], out: Path | None, title: str | None) -> None:
-    """Write one page from the evaluations and analyses in DIR; several follow one another.
+    """Write one report page from the evaluations and analyses in one or more DIRs.
 
-    DIR holds directories that recap eval wrote, at any depth, and JSON files of the analyses (recap check
-    --json, research/benchmarks/evidence.py). An optional DIR/report.json names runs, sets them beside the
-    paper's rows and orders them. The page is one file and needs no network.
+    DIR contains folders written by recap eval, at any depth, and JSON files of analyses (recap check --json,
+    research/benchmarks/evidence.py). An optional DIR/report.json names and orders the runs and pairs them
+    with rows of the paper. The page is one file and needs no network.
 
     \b
     Example:

@@ -24,30 +24,28 @@ class AgentConfig:
     None, or an empty text, is as the policy or the retrieval has it.
     """
 
-    policy: str = REPLAY  # `replay`, or a policy by shipped name or path
-    settings_of: str | None = None  # replay: the policy whose retrieval, chunk and look interval it takes
-    retrieval: str = ""  # by name, such as world, or a file
-    subtrajectories: bool | None = None  # parts of demonstrations are retrieved too
-    n_candidates: int | None = None  # trajectories that stage 1 keeps
+    policy: str = REPLAY  # `replay`, the name of an included policy, or a path
+    settings_of: str | None = None  # replay: use the settings of this policy
+    retrieval: str = ""  # a name, such as world, or a file
+    subtrajectories: bool | None = None  # also retrieve parts of demonstrations
+    n_candidates: int | None = None  # demonstrations that stage 1 selects
     reach: float | None = None  # added to the cost of a moment whose chunk the robot cannot reach
-    reach_ahead: int | None = None  # frames of a demonstration that count for it; 0: the chunk
-    n_action_steps: int | None = None  # of a chunk that are executed before the next look
-    reaction: Reaction = "hold"  # to low confidence, or to nothing retrieved
-    min_confidence: float = 0.0  # below it the reaction is taken
-    matching: Matching = "retrieved"  # or `random`, `none`: what the match is worth
-    residual: bool = True  # False: what is retrieved is executed as it is
-    residual_halflife: float = (
-        0.0  # distance of a match at which the residual counts half; 0: it counts whole
-    )
+    reach_ahead: int | None = None  # frames that must be within reach; 0: the whole chunk
+    n_action_steps: int | None = None  # actions of a chunk to execute before the next look
+    reaction: Reaction = "hold"  # if confidence is low or nothing is retrieved
+    min_confidence: float = 0.0  # confidence below which the reaction applies
+    matching: Matching = "retrieved"  # or `random`, `none`: controls for the match
+    residual: bool = True  # add the residual to the retrieved actions
+    residual_halflife: float = 0.0  # match distance that halves the residual; 0: off
     denoising_steps: int | None = None
     temperature: float | None = None
     sampler: str | None = None
-    device: str = "cpu"  # where a policy computes
-    gate: bool = False  # the next action waits until the robot is where the last one sent it
-    gate_patience: int = PATIENCE  # extra steps an action at most
-    gate_tolerance: Mapping[str, float] = field(default_factory=dict)  # feature -> other than the robot's own
-    mask: str | None = None  # attention that is blocked: see `recap.policies.attention.Mask`
-    noise_seed: int = 0  # another one gives other noise on the same trials
+    device: str = "cpu"  # device of the policy
+    gate: bool = False  # wait for the robot to reach each action
+    gate_patience: int = PATIENCE  # maximum extra steps per action
+    gate_tolerance: Mapping[str, float] = field(default_factory=dict)  # by feature; replaces the robot's own
+    mask: str | None = None  # attention mask, by an entry point of the group `recap.masks`
+    noise_seed: int = 0  # seed of the noise; the trials stay the same
 
     def __post_init__(self) -> None:
         one_of("reaction", self.reaction, REACTIONS)

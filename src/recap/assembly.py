@@ -15,8 +15,8 @@ from recap.agent_config import AgentConfig as AgentConfig
 from recap.agent_config import Matching as Matching
 from recap.agent_config import Reaction as Reaction
 from recap.errors import InputError, did_you_mean
-from recap.extras import require_extra
-from recap.suites import Suite, shipped_policies, suite_of_retrieval, suites
+from recap.extras import load_torch, require_extra
+from recap.suites import Suite, plugins, shipped_policies, suite_of_retrieval, suites
 from recap.types import NO_CONTEXT, TaskContext
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def load_policy(config: AgentConfig) -> TrainedPolicy | None:
     if config.policy == REPLAY:
         return None
     require_extra("policy", f"policy '{config.policy}'")
+    load_torch()
     from recap.policies.checkpoint import from_pretrained
 
     policy = from_pretrained(config.policy, config.device)
@@ -102,9 +103,12 @@ def load_policy(config: AgentConfig) -> TrainedPolicy | None:
     policy = policy.with_sampling(**{key: value for key, value in changes.items() if value is not None})
     if config.mask is None:
         return policy
-    from recap.policies.attention import Mask, WatchedPolicy
-
-    return WatchedPolicy(policy, [Mask.parse(config.mask)])
+    try:
+        mask = plugins("recap.masks")["attention"].load()
+    except (KeyError, ModuleNotFoundError):  # the wheel names it, and does not have it
+        raise InputError("--mask is an experiment of recap_research, in the repository alone") from None
+    masked: TrainedPolicy = mask(policy, config.mask)
+    return masked
 
 
 def assemble_agent(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
+
 from recap_client.errors import (
     BusyError,
     InputError,
@@ -24,8 +28,16 @@ __all__ = [
     "WireError",
     "cause",
     "did_you_mean",
+    "of_the_system",
     "one_of",
 ]
+
+REMEDIES = {
+    errno.ENOSPC: "free some space and run the same command again; what is done is kept",
+    errno.EDQUOT: "free some space and run the same command again; what is done is kept",
+    errno.EACCES: "give a place you may write to",
+    errno.EROFS: "give a place you may write to",
+}
 
 
 class DatasetError(RecapError):
@@ -43,3 +55,11 @@ class RunDirectoryError(RecapError):
 def cause(error: BaseException, most: int = 200) -> str:
     """What went wrong in another library, on one line."""
     return " ".join(str(error).split())[:most] or type(error).__name__
+
+
+def of_the_system(error: OSError) -> tuple[str, str]:
+    """What the system says, and what to do about it; nothing where that is not known."""
+    told = re.search(r"\(os error (\d+)\)", str(error))  # Lance gives its number in the text alone
+    number = int(told[1]) if told else error.errno
+    what = os.strerror(int(told[1])) if told else error.strerror or str(error)
+    return what, REMEDIES.get(number or 0, "")

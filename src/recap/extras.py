@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import signal
+import threading
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution, requires
 
@@ -30,6 +33,22 @@ def require_extra(extra: str, what: str) -> None:
             f"{what} needs packages that are not installed ({shown}): pip install '{DISTRIBUTION}[{extra}]'",
             code="not-installed",
         )
+
+
+def load_torch() -> None:
+    """Import it; Ctrl-C waits meanwhile: compiled code that is being loaded would abort the process."""
+    stopped: list[int] = []
+    can = threading.current_thread() is threading.main_thread()
+    is_ours = can and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_ours:
+        signal.signal(signal.SIGINT, lambda number, _: stopped.append(number))
+    try:
+        importlib.import_module("torch")
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    if stopped:
+        raise KeyboardInterrupt
 
 
 def _packages(extra: str) -> Iterator[str]:

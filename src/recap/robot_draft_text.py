@@ -25,7 +25,14 @@ def compare(own: Data, pool: Data, made: Draft) -> list[str]:
     said: list[str] = []
     a, b = own.embodiment, pool.embodiment
     in_joints = any(f.kind == "joint" for f in made.robot.proprio)
-    if in_joints and not is_other(own, pool):
+    unsaid = {own.episodes[0].embodiment, pool.episodes[0].embodiment} <= {"", "unknown"}
+    if unsaid and not is_other(own, pool) and (in_joints or made.robot.kinematics is not None):
+        said.append(
+            "Neither dataset names its robot (robot_type). If they are of two arms, joints mean other poses: "
+            "give --model FILE --tip NAME, describe the other arm by its own model, and add its "
+            "demonstrations with --robot FILE."
+        )
+    elif in_joints and not is_other(own, pool):
         said.append(f"The pool is of the same robot ({a}): joint space is fine.")
     elif in_joints:
         why = f"'{b}' and '{a}'" if a != b else "other names or numbers of joints"

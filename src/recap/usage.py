@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from logging import LogRecord
@@ -102,32 +102,30 @@ def read_runs(paths: Iterable[Path]) -> list[Run]:
     """The episodes of logs, oldest lines first."""
     runs: dict[tuple[str, int], Run] = {}
     for path in paths:
-        for line in _lines(path):
-            key = str(line["robot"]), int(line["run"])
-            run = runs.setdefault(key, Run(f"{key[0]}#{key[1]}"))
-            if "success" in line:
-                run.success = bool(line["success"])
-            elif line.get("episode_id") is not None:
-                off = line.get("off_course")
-                run.add(str(line["episode_id"]), int(line["t"]), float(line["distance"]), off)
+        if not path.is_file():
+            raise InputError(f"there is no log {path}: recap serve --log {path} writes one")
+        older = sorted(path.parent.glob(f"{path.name}.[0-9]"), key=lambda file: file.suffix, reverse=True)
+        for file in (*older, path):
+            with file.open("rb") as lines:
+                for number, line in enumerate(lines, 1):
+                    try:
+                        _note(runs, json.loads(line))
+                    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+                        if line.endswith(b"\n"):  # else the server is writing it
+                            what = f"{file}, line {number} is no line of a log"
+                            raise DatasetError(f"{what}: give what recap serve --log wrote") from None
     return [run for run in runs.values() if run.uses]
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    if not path.is_file():
-        raise InputError(f"there is no log {path}: recap serve --log {path} writes one")
-    older = sorted(path.parent.glob(f"{path.name}.[0-9]"), key=lambda file: file.suffix, reverse=True)
-    for file in (*older, path):
-        with file.open(encoding="utf-8") as text:
-            for number, line in enumerate(text, 1):
-                try:
-                    found = json.loads(line)
-                    yield {"robot": found["robot"], "run": found["run"], **found}
-                except (ValueError, KeyError, TypeError):
-                    if line.endswith("\n"):  # else the server is writing it
-                        raise DatasetError(
-                            f"{file}, line {number} is no line of a log: give what recap serve --log wrote"
-                        ) from None
+def _note(runs: dict[tuple[str, int], Run], line: Mapping[str, Any]) -> None:
+    key = str(line["robot"]), int(line["run"])
+    run = runs.setdefault(key, Run(f"{key[0]}#{key[1]}"))
+    if "success" in line:
+        run.success = bool(line["success"])
+    elif line.get("episode_id") is not None:
+        off = line.get("off_course")
+        off = None if off is None else float(off)
+        run.add(str(line["episode_id"]), int(line["t"]), float(line["distance"]), off)
 
 
 def blame(runs: Sequence[Run], alpha: float = 0.05) -> list[Suspect]:

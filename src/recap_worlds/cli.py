@@ -33,20 +33,36 @@ def collect() -> None:
 @click.option(
     "--angles", default="-45,45", show_default=True, help="Goals, degrees: -60,0 or first:last:step."
 )
-@click.option("--per-angle", type=int, default=100, show_default=True, metavar="N", help="How many each.")
+@click.option(
+    "--per-angle", type=int, default=100, show_default=True, metavar="N", help="Episodes per goal angle."
+)
 @click.option("--block", default="tee", show_default=True, help="tee, ell, zed, plus or cup.")
 @click.option(
-    "--noise", type=float, default=0.0, metavar="PX", help="Disturb what is executed, not recorded."
+    "--noise",
+    type=float,
+    default=0.0,
+    metavar="PX",
+    help="Noise on executed actions; recorded actions are clean.",
 )
-@click.option("--speed", type=float, default=1.0, show_default=True, help="0.5 takes twice as long.")
-@click.option("--style", default="0", show_default=True, metavar="N|vary", help="A taste in where to push.")
 @click.option(
-    "--near", type=float, default=0.0, metavar="PX", help="Begin within PX, and as many degrees, of the goal."
+    "--speed",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Speed of the expert; 0.5 takes twice as long.",
+)
+@click.option(
+    "--style", default="0", show_default=True, metavar="N|vary", help="Pushing style of the expert."
+)
+@click.option(
+    "--near", type=float, default=0.0, metavar="PX", help="Start within PX pixels and PX degrees of the goal."
 )
 @click.option("--seed", type=int, default=100_000, show_default=True, help="Seed of the first scene.")
-@click.option("--image-size", type=int, default=96, show_default=True, metavar="PX", help="0: no video.")
+@click.option(
+    "--image-size", type=int, default=96, show_default=True, metavar="PX", help="Image size; 0 for no video."
+)
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes.  [default: one a core]")
-@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The dataset.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Output dataset.")
 def pusht(
     pusher: str,
     angles: str,
@@ -63,8 +79,8 @@ def pusht(
 ) -> int:
     """Write PushT demonstrations as a LeRobotDataset v3.
 
-    Two pushers given the same angles, number and seed start from the same scenes. A stopped collection is
-    resumed by the same command.
+    Two pushers with the same angles, number and seed start from the same scenes. To resume a stopped
+    collection, repeat the command.
 
     \b
     Example:
@@ -113,17 +129,21 @@ def pusht(
     "--film",
     default="truth",
     show_default=True,
-    help="hand: two-cameras or one-camera: as recap lift would know it.",
+    help="hand: simulate tracking noise of two-cameras or one-camera.",
 )
-@click.option("--episodes", type=int, default=50, show_default=True, metavar="N", help="How many each.")
+@click.option("--episodes", type=int, default=50, show_default=True, metavar="N", help="Episodes per task.")
 @click.option("--split", default="clean", show_default=True, help="clean or randomised.")
 @click.option("--seed", type=int, default=100_000, show_default=True, help="Seed of the first scene.")
-@click.option("--image-size", type=int, default=128, show_default=True, metavar="PX", help="0: no video.")
+@click.option(
+    "--image-size", type=int, default=128, show_default=True, metavar="PX", help="Image size; 0 for no video."
+)
 @click.option("--format", "format_", default="lerobot", show_default=True, help="lerobot or robotwin.")
-@click.option("--config", metavar="NAME", help="robotwin: its folder.  [default: EMBODIMENT_SPLIT]")
+@click.option(
+    "--config", metavar="NAME", help="robotwin: name of the output folder.  [default: EMBODIMENT_SPLIT]"
+)
 @click.option("--layout", default="release", show_default=True, help="robotwin: release or v1.0.")
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes.  [default: one a core]")
-@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The dataset.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Output dataset.")
 def dualarm(
     tasks: str,
     embodiment: str,
@@ -138,11 +158,11 @@ def dualarm(
     workers: int | None,
     out: Path,
 ) -> int:
-    """Write dual-arm demonstrations as LeRobotDatasets v3, or as RoboTwin 2.0 has them.
+    """Write dual-arm demonstrations as LeRobotDatasets v3, or in RoboTwin 2.0's format.
 
-    One task makes the dataset DIR; several make one each, DIR/TASK. RoboTwin's files go to DIR/TASK/CONFIG,
-    also of one task; its release keeps no actions, v1.0 does. Two embodiments given the same tasks, number,
-    split and seed start from the same scenes. A stopped collection is resumed by the same command.
+    One task is written to DIR, several to one dataset each, DIR/TASK. RoboTwin's files always go to
+    DIR/TASK/CONFIG; its release layout stores no actions, v1.0 does. Two embodiments with the same tasks,
+    number, split and seed start from the same scenes. To resume a stopped collection, repeat the command.
 
     \b
     Example:
@@ -183,15 +203,17 @@ def dualarm(
 
 @collect.command(cls=DottedCommand, prefix="env")
 @click.option("--tasks", required=True, metavar="NAMES", help="Tasks: box-close,reach, or seen, unseen, all.")
-@click.option("--episodes", type=int, default=25, show_default=True, metavar="N", help="How many each.")
+@click.option("--episodes", type=int, default=25, show_default=True, metavar="N", help="Episodes per task.")
 @click.option("--seed", type=int, default=100_000, show_default=True, help="Seed of the first scene.")
-@click.option("--image-size", type=int, default=128, show_default=True, metavar="PX", help="0: no video.")
+@click.option(
+    "--image-size", type=int, default=128, show_default=True, metavar="PX", help="Image size; 0 for no video."
+)
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes.  [default: one a core]")
-@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The dataset.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Output dataset.")
 def metaworld(tasks: str, episodes: int, seed: int, image_size: int, workers: int | None, out: Path) -> int:
-    """Write Meta-World demonstrations of its own experts as one LeRobotDataset v3.
+    """Write demonstrations by Meta-World's scripted experts as one LeRobotDataset v3.
 
-    Options of the env are given as --env.NAME VALUE. A stopped collection is resumed by the same command.
+    Pass options of the env as --env.NAME VALUE. To resume a stopped collection, repeat the command.
 
     \b
     Example:
@@ -204,18 +226,20 @@ def metaworld(tasks: str, episodes: int, seed: int, image_size: int, workers: in
 @collect.command(cls=DottedCommand, prefix="env")
 @click.option("--tasks", required=True, metavar="NAMES", help="Tasks: lift,stack, or seen, unseen, all.")
 @click.option("--embodiment", default="ur5e", show_default=True, help="panda, ur5e, iiwa or kinova3.")
-@click.option("--episodes", type=int, default=25, show_default=True, metavar="N", help="How many each.")
+@click.option("--episodes", type=int, default=25, show_default=True, metavar="N", help="Episodes per task.")
 @click.option("--seed", type=int, default=100_000, show_default=True, help="Seed of the first scene.")
-@click.option("--image-size", type=int, default=0, show_default=True, metavar="PX", help="0: no video.")
+@click.option(
+    "--image-size", type=int, default=0, show_default=True, metavar="PX", help="Image size; 0 for no video."
+)
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes.  [default: one a core]")
-@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The dataset.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Output dataset.")
 def robosuite(
     tasks: str, embodiment: str, episodes: int, seed: int, image_size: int, workers: int | None, out: Path
 ) -> int:
-    """Write demonstrations of an arm of robosuite as one LeRobotDataset v3.
+    """Write demonstrations by a robosuite arm as one LeRobotDataset v3.
 
-    Two arms given the same tasks, number and seed start from the same scenes; where the scripted expert fails
-    it is asked in another scene. A stopped collection is resumed by the same command.
+    Two arms with the same tasks, number and seed start from the same scenes; where the scripted expert fails,
+    another scene is used. To resume a stopped collection, repeat the command.
 
     \b
     Example:

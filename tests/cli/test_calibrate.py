@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from recap.cli import cli
 from recap.errors import RecapError
 from recap.geometry3 import matrix_to_quaternion
-from recap.hands.camera import load_calibration
 from recap.pictures import write_png
+from recap_hands.camera import load_calibration
 
 
 def run(*words: object) -> str:
@@ -64,7 +64,7 @@ def test_a_robot_moves_the_board(tmp_path: Path, images: list[Path]) -> None:
     assert np.linalg.norm(load_calibration(tmp_path / "c.yaml").cameras["front"].position) < 0.002
     with pytest.raises(RecapError, match="another --out"):
         run(*images, "--out", tmp_path / "c.yaml")
-    with pytest.raises(RecapError, match="9 poses, there are 8"):
+    with pytest.raises(RecapError, match="9 poses for 8"):
         run(*images[:8], "--robot-poses", tmp_path / "poses.csv", "--out", tmp_path / "d.yaml")
 
 
@@ -74,13 +74,13 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, images: list[Path]) -> None:
     small = tmp_path / "small.png"
     write_png(small, np.full((48, 64, 3), 100, np.uint8))
     cases: dict[str, list[object]] = {
-        "no images are given": [],
+        "no images given": [],
         "seen in 2 images": [*images[:2]],
         "shows no board on the table": [*images, grey],
-        "of another size": [*images, small],
-        "no image that can be read": [tmp_path / "nothing.png"],
+        "differ in size": [*images, small],
+        "cannot be read as an image": [tmp_path / "nothing.png"],
         "two numbers": [*images, "--squares", "7"],
-        "measure a square": [*images, "--square", "1"],
+        "give the measured side": [*images, "--square", "1"],
     }
     for words, arguments in cases.items():
         with pytest.raises(RecapError, match=words):

@@ -111,9 +111,9 @@ def test_errors_of_the_agent_are_exit_code_1(
         (["hold", *BOARD, "--record", "some"], "unknown episodes to record 'some'"),
         (["hold", *BOARD, "--objects", "guess"], "unknown objects 'guess'"),
         (["hold", *BOARD, "--pose-noise", "4"], "cannot read --pose-noise '4'"),
-        (["hold", *BOARD, "--thresholds", "0.9,0.5"], "do not rise"),
+        (["hold", *BOARD, "--thresholds", "0.9,0.5"], "are not ascending"),
         (["no.such:agent", *BOARD], "cannot import 'no.such' for agent 'no.such:agent'"),
-        ([], "no policy is given"),
+        ([], "no policy given"),
         (["hold", *BOARD, "--mask", "retrieved@3"], "'hold' retrieves nothing, has no network"),
         (["hold", *BOARD, "--retrieval", "contact"], "leave retrieval out"),
         (["expert", *BOARD, "--candidates", "3"], "leave n_candidates out"),
@@ -314,7 +314,7 @@ def test_compare_refuses_what_is_no_evaluation(
     (tmp_path / "torn.json").write_text('{"config": {')
     for other, message in (
         (tmp_path / "nothing", "does not exist"),
-        (tmp_path, "holds no evaluation"),
+        (tmp_path, "contains no evaluation"),
         (tmp_path / "torn.json", "is damaged, not JSON"),
     ):
         code, out, err = call(capsys, "compare", runs / "hold", other)

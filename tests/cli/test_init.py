@@ -399,6 +399,34 @@ def test_a_retrieval_is_checked_against_the_robot_and_named_in_the_commands_to_c
     assert not (tmp_path / "none.yaml").exists()
 
 
+def test_without_a_pool_the_next_commands_retrieve_from_the_robot_s_own_demonstrations(
+    tmp_path: Path,
+) -> None:
+    said = call(write(tmp_path / "arm", [walk(1), walk(2)], motors()), "--out", tmp_path / "robot.yaml")
+    steps = said.partition("Next:")[2]
+    assert "recap check pools/arm pools/arm\n" in steps
+    assert (
+        f"recap train {tmp_path / 'robot.yaml'} --target pools/arm --pool pools/arm --size small\n" in steps
+    )
+
+
+def test_datasets_that_do_not_name_their_robot_are_not_taken_for_one(tmp_path: Path) -> None:
+    own, other = (
+        write(tmp_path / name, [walk(seed, embodiment="") for seed in seeds], motors())
+        for name, seeds in (("own", (1, 2)), ("other", (3, 4)))
+    )
+    said = call(own, "--pool", other, "--out", tmp_path / "robot.yaml")
+    assert "Neither dataset names its robot (robot_type). If they are of two arms" in said
+    assert "of the same robot" not in said.partition("Next:")[0].replace("pools of the same robot alone", "")
+    for reverse in (False, True):  # joints that lead elsewhere may be those of another arm
+        shown = [walk(seed, embodiment="") for seed in (1, 2, 3)]
+        back = [replace(e, actions=-e.actions) for e in shown] if reverse else shown
+        pool = write(tmp_path / f"pool-{reverse}", back, motors())
+        told = CliRunner().invoke(check, [str(own), str(pool), "--horizons", "4", "--moments", "20"]).output
+        assert ("Neither names its robot. Perhaps joints of different arms" in told) == reverse, told
+        assert ("Next: recap init" in told and "--model FILE" in told) == reverse
+
+
 def test_the_check_says_where_joints_of_different_arms_are_compared(tmp_path: Path) -> None:
     def checked(pool: Path) -> str:
         words = [str(own), str(pool), "--horizons", "1,2", "--moments", "20"]

@@ -15,14 +15,14 @@ from recap.body import arm_features
 from recap.cli import cli
 from recap.config import save_file
 from recap.errors import RecapError
-from recap.hands.film import film_frames, record_webcam
-from recap.hands.landmarks import Hand, Landmarks, save_landmarks
-from recap.hands.live import COLOUR, live_view
-from recap.hands.mediapipe import Found
 from recap.pool.importers import open_source
 from recap.pool.store import Pool
 from recap.robot import RobotSpec
 from recap.types import U8
+from recap_hands.film import film_frames, record_webcam
+from recap_hands.landmarks import Hand, Landmarks, save_landmarks
+from recap_hands.live import COLOUR, live_view
+from recap_hands.mediapipe import Found
 
 
 def run(*words: object) -> str:
@@ -171,7 +171,7 @@ def test_a_film_that_is_of_no_use_is_refused_before_hands_are_looked_for(
     """The size at once; a film that ends early when its end is there."""
     looked = []
     monkeypatch.setattr(
-        "recap.hands.mediapipe.Landmarker", lambda *a, **k: looked.append(a) or (lambda image: [])
+        "recap_hands.mediapipe.Landmarker", lambda *a, **k: looked.append(a) or (lambda image: [])
     )
     files = take(tmp_path)
     wide = film(tmp_path / "wide.mp4", np.arange(10) / 30, (90, 160))
@@ -216,12 +216,12 @@ def test_the_speed_is_of_the_robots_demonstrations_else_of_its_limits(tmp_path: 
     assert open_source(tmp_path / "c")[0].fps == pytest.approx(10, rel=0.01)
     for changed, message in (
         (("--task", "lift"), "is of the task 'lift'"),
-        (("--speed", "2"), "--paired is for --speed auto"),
+        (("--speed", "2"), "--paired needs --speed auto"),
     ):
         with pytest.raises(RecapError, match=message):
             run(*words, "--speed", "auto", "--paired", pool.uri, *changed, "--out", tmp_path / "d")
     save_file(tmp_path / "robot.yaml", replace(robot, max_step={}))
-    with pytest.raises(RecapError, match="nothing says how fast 'arm' is"):
+    with pytest.raises(RecapError, match="the speed of 'arm' is unknown"):
         run(*words, "--speed", "auto", "--out", tmp_path / "d")
     assert not (tmp_path / "d").exists()
 
@@ -253,7 +253,7 @@ def test_a_film_of_a_webcam_is_never_written_over_another(
         run("webcam:0", *words)
     assert (tmp_path / "out.mp4").read_bytes() == b"dear to somebody"
     for films in (("webcam:0", "webcam:1"), ("webcam:0", "--landmarks", files["front"])):
-        with pytest.raises(RecapError, match="one webcam is filmed at a time"):
+        with pytest.raises(RecapError, match="only one webcam at a time"):
             run(*films, *words)
     (tmp_path / "out.mp4").unlink()
     for wrong in (("--camera", tmp_path / "none.yaml"), ("--speed", "fast")):  # before anything is filmed
@@ -286,7 +286,7 @@ def test_a_webcam_is_shown_where_there_is_a_display(tmp_path: Path, monkeypatch:
         monkeypatch.setattr(f"cv2.{name}", lambda title: None)
     monkeypatch.setattr("cv2.imshow", imshow)
     monkeypatch.setattr("cv2.waitKey", lambda wait: next(pressed))
-    monkeypatch.setattr("recap.hands.live.Landmarker", Finder)
+    monkeypatch.setattr("recap_hands.live.Landmarker", Finder)
     files = take(tmp_path)
     words = (
         "webcam:0",
@@ -303,7 +303,7 @@ def test_a_webcam_is_shown_where_there_is_a_display(tmp_path: Path, monkeypatch:
         run(*words)
     assert error.value.code == "hands.display"
     assert not list(tmp_path.glob("*out*"))
-    monkeypatch.setattr("recap.hands.live.PROBE", "")
+    monkeypatch.setattr("recap_hands.live.PROBE", "")
     with live_view(1) as show:
         film = record_webcam(0, tmp_path / "seen.mp4", 60.0, show)  # Esc ends it
     assert shown == [COLOUR[::-1]] * 3 + [()]

@@ -26,6 +26,7 @@ def raises(error: BaseException) -> object:
     [
         (InputError("no such\n goal: give one"), 2, "who: no such goal: give one"),
         (OSError(errno.ENOSPC, "No space left on device", "x.bin"), 2, "(x.bin): free some space"),
+        (OSError("LanceError(IO): full (os error 28), /lance/src/writer.rs:190:9"), 2, "device: free some"),
         (KeyboardInterrupt(), 130, "who: stopped"),
         (KeyboardInterrupt("kept 3 of 5"), 130, "who: kept 3 of 5"),
         (caused(SystemError("compiled code returned a result with an exception set")), 130, "who: stopped"),

@@ -32,7 +32,7 @@ def test_explains_in_words_numbers_and_a_picture(tmp_path: Path, capsys: pytest.
     [
         (["pusht-9x100", "--at", "nowhere"], "give EPISODE:T"),
         (["pusht-9x100", "--at", "nowhere:3"], "has no episode 'nowhere'"),
-        (["pusht-9x100", "--at", AT + "99"], "there is no 4099"),
+        (["pusht-9x100", "--at", AT + "99"], "frame 4099 does not exist"),
         (["pusht-9x10", "--at", AT], "did you mean 'pusht-9x100'"),
         (["pusht-9x100", "--at", AT, "--retrieval", "pusht-objct"], "did you mean 'pusht-object'"),
     ],

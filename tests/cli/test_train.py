@@ -15,7 +15,7 @@ from recap import config as configs
 from recap.cli import main
 from recap.policies.checkpoint import from_pretrained
 from recap.suites import suites
-from recap.training.presets import SIZES, preset, recipe_names
+from recap.training.presets import SIZES, preset
 from recap.training.records import read_metrics
 from recap_worlds.pusht.suite import PushTSuite
 from robots import one_arm
@@ -292,7 +292,7 @@ def test_the_list_names_every_recipe(capsys: pytest.CaptureFixture[str]) -> None
     code, out, err = call(capsys, "--list")
     assert (code, err) == (0, "")
     named = {word.strip(",") for word in out.split()}
-    assert set(recipe_names()) | set(SIZES) <= named
+    assert {name for suite in suites().values() for name in suite.training_presets()} | set(SIZES) <= named
     assert {f"{name}:" for name in suites()} <= named
 
 
@@ -482,7 +482,7 @@ def test_a_retrieval_is_chosen_by_name_and_brings_its_frame(capsys: pytest.Captu
         (["--size", "tiny"], "unknown size 'tiny' for robot 'one-arm'"),
         ([], "give --target"),
         (["--target", "x"], "give --pool"),
-        (["--target", "x", "--pool", "y", "--rollouts", "5"], "comes from no env: give --env"),
+        (["--target", "x", "--pool", "y", "--rollouts", "5"], "has no env: give --env"),
         (["--set", "policy.image.cameras=fron"], "unknown camera 'fron': did you mean 'front'?"),
         (["--set", "policy.inputs=S"], "robot 'one-arm' has no objects"),
     ],

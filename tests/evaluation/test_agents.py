@@ -51,7 +51,7 @@ def test_factories_of_both_kinds() -> None:
         ),
         ("no_such_module:make", "cannot import 'no_such_module' for agent .*ModuleNotFoundError"),
         ("toy_agents:Wander", "no function 'Wander' in toy_agents: did you mean 'Wanderer'?"),
-        ("toy_agents:unmakable", r"could not be made \(OSError: no weights here\)"),
+        ("toy_agents:unmakable", r"could not be created \(OSError: no weights here\)"),
         ("toy_agents:refused", "^this toy has no weights: train it first$"),
         ("toy_agents:not_an_agent", "is a int without reset and act"),
         (":", "cannot import ''"),

@@ -28,6 +28,7 @@ RESULTS = [
 @pytest.mark.parametrize(
     ("text", "picked"),
     [
+        ("0", []),
         ("1", [0]),
         ("3", [0, 1, 2]),
         ("99", [0, 1, 2, 3]),
@@ -46,7 +47,6 @@ def test_choice(text: str, picked: list[int]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0", "unknown episodes to record '0'"),
         ("some", r"give a number, failures, all, or task:seed such as \+45:501"),
         ("", "unknown episodes"),
         ("45:7", r"cannot record \+45:7"),

@@ -212,10 +212,10 @@ def test_a_film_of_a_foreign_env(tmp_path: Path) -> None:
     [
         ("maze", "unknown env 'maze'"),
         ("Maze-v0", "unknown env 'Maze-v0'"),
-        ("no_such_module:Maze-v0", "env 'no_such_module:Maze-v0' could not be made"),
+        ("no_such_module:Maze-v0", "env 'no_such_module:Maze-v0' could not be created"),
         ("no_such_module:make", "cannot import 'no_such_module' for env"),
         ("robots.one_arm:OneArmEnvv", "did you mean 'OneArmEnv'"),
-        ("toy_agents:unmakable", r"env 'toy_agents:unmakable' could not be made \(TypeError"),
+        ("toy_agents:unmakable", r"env 'toy_agents:unmakable' could not be created \(TypeError"),
         ("builtins:dict", "env 'builtins:dict' is a dict without reset and step"),
     ],
 )
@@ -313,7 +313,7 @@ def test_a_map_names_objects_goal_and_instruction_of_observation_or_info() -> No
         (
             {"state": [0.0], "eye": FRONT.astype(np.float32)},
             EnvMap(),
-            "image 'eye' has fractions beyond 0 to 1",
+            "image 'eye' has fractions outside 0 to 1",
         ),
         ({"state": [0.0], "eye": np.full((2, 2, 3), np.nan)}, EnvMap(), "image 'eye' has fractions"),
     ],

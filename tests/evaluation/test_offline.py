@@ -274,6 +274,21 @@ def test_pairs_are_those_of_the_training(folder: Path, tmp_path: Path) -> None:
     assert found == ["scene-1", "push the block/1", "scene-1"]
 
 
+def test_replay_at_a_policy_s_settings_sees_what_the_policy_sees(folder: Path, tmp_path: Path) -> None:
+    """The same held-out demonstrations, and the same pairs left out: its row beside the policy's."""
+    policy = str(tmp_path / "paired")
+    target = [content_id(drawn(e)) for e in demonstrations("triangle", range(6))]
+    sides = {"train": target[:4], "held_out": target[4:]}
+    toy = toy_policy(toy_config(inputs="S"))
+    save_pretrained(toy, tmp_path / "paired", {"pair_by": "order"}, contents=sides)
+    data = str(folder / "target.safetensors"), str(folder / "pool.safetensors")
+    found, _ = evaluate_offline(AgentConfig(policy), *data)
+    control, (watched,) = evaluate_offline(AgentConfig("replay", settings_of=policy), *data, n_watched=1)
+    assert control.numbers == found.numbers == (4, 5)
+    assert watched.episode.scene_id == "push the block/4"
+    assert control.errors[REPLAYED] == pytest.approx(found.errors[REPLAYED], abs=1e-3)
+
+
 def test_a_film_and_a_recording_show_the_demonstration(folder: Path, tmp_path: Path) -> None:
     rr = pytest.importorskip("rerun.experimental")
     _, (watched,) = looked_at(folder, "policy", 4, n_watched=1)
@@ -363,6 +378,12 @@ def test_many_features_are_read_whole_and_the_difference_is_said_in_words() -> N
         replace(found, errors={**found.errors, POLICY: (0.1, 0, 1)}, difference=(-0.1, -0.2, -0.05))
     )
     assert "the network helps" in better
+    for low, told_of in ((0.51, True), (0.06, False)):
+        bins = [{"low": 0.0, "high": 0.05, "n": 5, "share": low, "errors": {}}]
+        bins += [{"low": 0.05, "high": 1.0, "n": 5, "share": 1 - low, "errors": {}}]
+        words = shown(replace(found, confidence=tuple(bins)))
+        assert ("not calibrated for this robot" in words) == told_of
+        assert (f"--min-confidence 0.05 would hold it at {low:.0%} of these looks" in words) == told_of
     assert "Holding still" not in better
     assert "may be chance" in shown(replace(found, difference=(0.0, -0.1, 0.1)))
     alone = replace(found, errors={REPLAYED: (0.2, 0, 1), HOLD: (0.1, 0, 1)}, difference=None)
@@ -379,7 +400,7 @@ def test_many_features_are_read_whole_and_the_difference_is_said_in_words() -> N
         ),
         (("--offline", "--target", "x", "--pool", "x", "--env.block", "ell"), "leave --env.block out"),
         (("--offline", "--target", "x", "--pool", "x", "--record", "failures"), "--record 'failures'"),
-        (("--target", "x"), "are for --offline"),
+        (("--target", "x"), "need --offline"),
     ],
 )
 def test_what_does_not_go_together_is_refused(
@@ -411,7 +432,7 @@ def test_a_directory_that_cannot_be_made_is_refused_before_anything_runs(
 def test_an_empty_target_and_an_unknown_number_are_refused(tmp_path: Path) -> None:
     pool = packed(tmp_path, "pool", [reach(0, "other")])
     empty = packed(tmp_path, "empty", [])
-    with pytest.raises(InputError, match="holds no demonstration"):
+    with pytest.raises(InputError, match="contains no demonstration"):
         evaluate_offline(AgentConfig(), empty, pool)
     with pytest.raises(InputError, match="has no demonstration 3"):
         evaluate_offline(AgentConfig(), pool, pool, episodes=(3,))

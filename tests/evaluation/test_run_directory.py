@@ -104,7 +104,7 @@ def test_info_is_there_only_for_a_whole_run(tmp_path: Path) -> None:
 
 
 def test_read_info_refuses_what_is_no_evaluation(tmp_path: Path) -> None:
-    with pytest.raises(RunDirectoryError, match="holds no evaluation"):
+    with pytest.raises(RunDirectoryError, match="contains no evaluation"):
         read_info(tmp_path)
     with pytest.raises(RunDirectoryError, match="does not exist"):
         read_info(tmp_path / "nothing")
@@ -114,7 +114,7 @@ def test_read_info_refuses_what_is_no_evaluation(tmp_path: Path) -> None:
     broken = {
         "{": "is damaged, not JSON",
         "[]": "is not an evaluation",
-        json.dumps({**info, "episodes": info["episodes"][:2]}): "does not hold the episodes of its config",
+        json.dumps({**info, "episodes": info["episodes"][:2]}): "does not contain the episodes of its config",
         json.dumps({**info, "episodes": [{}]}): "is not an evaluation",
         json.dumps({**info, "config": {}}): "is not an evaluation",
     }

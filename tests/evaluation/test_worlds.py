@@ -101,7 +101,7 @@ def test_specs_hold_the_settings_of_their_own_environment() -> None:
     [
         ({"tasks": ("lift_pan",)}, "lift_pot"),
         ({"objects": "pixels"}, "env 'dualarm' cannot find poses in pixels"),
-        ({"pose_noise": (-1.0, 0.0)}, "no deviation"),
+        ({"pose_noise": (-1.0, 0.0)}, "not a deviation"),
         ({"wording": "rude"}, "unknown wording 'rude'"),
         ({"split": "dirty"}, "unknown split 'dirty'"),
         ({"embodiment": "viper"}, "'viper'"),

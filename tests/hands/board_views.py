@@ -10,9 +10,9 @@ import numpy as np
 from made_hands import about
 from numpy.typing import NDArray
 
-from recap.hands.board import Board
-from recap.hands.camera import Camera
 from recap.types import F64, U8
+from recap_hands.board import Board
+from recap_hands.camera import Camera
 
 FINER = 2
 SIZE = (480, 640)

@@ -10,9 +10,9 @@ import numpy as np
 from made_hands import FRONT, SIDE, motion, seen_by
 
 from recap import config
-from recap.hands.camera import Calibration, Camera
-from recap.hands.landmarks import Landmarks, save_landmarks
 from recap.types import F64
+from recap_hands.camera import Calibration, Camera
+from recap_hands.landmarks import Landmarks, save_landmarks
 
 SMALL = (120, 160)
 

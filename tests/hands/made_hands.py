@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recap.geometry3 import matrix_to_quaternion
-from recap.hands.camera import Camera
-from recap.hands.landmarks import Hand
 from recap.types import F64
+from recap_hands.camera import Camera
+from recap_hands.landmarks import Hand
 
 # Knuckles in m, z along the hand, x to the thumb's side of a right hand, y out of the palm; lengths of bones.
 BASES = np.array(

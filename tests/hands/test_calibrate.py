@@ -10,8 +10,9 @@ from board_views import LENS, SIZE, poses, view
 from made_hands import about
 
 from recap.errors import InputError
-from recap.hands.board import PAGE, POINTS_A_METRE, Board
-from recap.hands.calibrate import (
+from recap.types import F64
+from recap_hands.board import PAGE, POINTS_A_METRE, Board
+from recap_hands.calibrate import (
     Calibrated,
     board_in_camera,
     calibrate,
@@ -20,7 +21,6 @@ from recap.hands.calibrate import (
     hand_eye,
     standing_at,
 )
-from recap.types import F64
 
 BOARD = Board()
 

@@ -12,7 +12,7 @@ from made_hands import FRONT, SIDE, looking_at, motion
 
 from recap import config
 from recap.errors import InputError
-from recap.hands.camera import Calibration, Camera, load_calibration, triangulate
+from recap_hands.camera import Calibration, Camera, load_calibration, triangulate
 
 
 @settings(max_examples=40, deadline=None)
@@ -50,7 +50,7 @@ def test_the_refined_point_is_no_worse_than_the_linear_one(monkeypatch: pytest.M
     near = looking_at([0.05, -0.3, 0.3], [0, 0, 0.15])
     pixels = np.stack([camera.project(points) + rng.normal(0, 3, (90, 2)) for camera in (FRONT, near)])
     refined = triangulate([FRONT, near], pixels)[1]
-    monkeypatch.setattr("recap.hands.camera.REFINEMENTS", 0)
+    monkeypatch.setattr("recap_hands.camera.REFINEMENTS", 0)
     linear = triangulate([FRONT, near], pixels)[1]
     assert (refined <= linear + 1e-6).all()
 

@@ -10,7 +10,7 @@ import pytest
 from hand_films import film
 
 from recap.errors import InputError
-from recap.hands.film import film_frames, record_webcam
+from recap_hands.film import film_frames, record_webcam
 
 
 def test_times_are_those_of_the_film_and_large_frames_are_made_smaller(tmp_path: Path) -> None:

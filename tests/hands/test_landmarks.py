@@ -10,7 +10,7 @@ import pytest
 from made_hands import FRONT, motion, seen_by
 
 from recap.errors import DatasetError, InputError
-from recap.hands.landmarks import (
+from recap_hands.landmarks import (
     Hand,
     Landmarks,
     at_times,

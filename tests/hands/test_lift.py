@@ -15,16 +15,16 @@ from jointed import HOME, arm
 from recap.body import arm_features
 from recap.errors import InputError
 from recap.geometry3 import quaternion_to_matrix, rotation6_to_matrix
-from recap.hands.landmarks import Landmarks
-from recap.hands.lift import Lifted, LiftedHand, lift, poses_of, runs, stretched, write_demonstration
-from recap.hands.robot_fit import out_of_reach, relative_speed
-from recap.hands.settings import LiftSettings
-from recap.hands.tool import PALM, ToolPath, tool_path
 from recap.kinematics import joint_space
 from recap.pool.importers import open_source
 from recap.pool.importers.checks import check_dataset
 from recap.robot import RobotSpec
 from recap.types import F64, Episode
+from recap_hands.landmarks import Landmarks
+from recap_hands.lift import Lifted, LiftedHand, lift, poses_of, runs, stretched, write_demonstration
+from recap_hands.robot_fit import out_of_reach, relative_speed
+from recap_hands.settings import LiftSettings
+from recap_hands.tool import PALM, ToolPath, tool_path
 
 
 def found(n: int = 60, noise_px: float = 0.0) -> tuple[Landmarks, Landmarks]:

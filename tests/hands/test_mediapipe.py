@@ -17,11 +17,11 @@ from hand_films import film
 
 from recap.cli import cli
 from recap.errors import InputError
-from recap.hands.film import film_frames
-from recap.hands.landmarks import one_hand
-from recap.hands.mediapipe import Landmarker, find_hands
 from recap.pool.importers import open_source
 from recap.types import U8
+from recap_hands.film import film_frames
+from recap_hands.landmarks import one_hand
+from recap_hands.mediapipe import Landmarker, find_hands
 
 pytestmark = pytest.mark.long
 if "mediapipe" not in os.environ.get("RECAP_NEEDS", ""):

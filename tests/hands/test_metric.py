@@ -9,11 +9,11 @@ import pytest
 from made_hands import FRONT, SIDE, angle_deg, motion, seen_by
 
 from recap.errors import InputError
-from recap.hands.landmarks import Hand
-from recap.hands.metric import Points, from_cameras, from_one_camera
-from recap.hands.quality import jitter, measure, refuse_poor
-from recap.hands.tool import Event, palm_length, tool_path
 from recap.types import F64
+from recap_hands.landmarks import Hand
+from recap_hands.metric import Points, from_cameras, from_one_camera
+from recap_hands.quality import jitter, measure, refuse_poor
+from recap_hands.tool import Event, palm_length, tool_path
 
 
 def errors(found: Points, points: F64) -> tuple[F64, F64, F64]:

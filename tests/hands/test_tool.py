@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_hands import about, angle_deg, motion, shape_of
 
-from recap.hands.tool import bridged, gaps, grip_events, openness, palm_length, snapped, tool_path
+from recap_hands.tool import bridged, gaps, grip_events, openness, palm_length, snapped, tool_path
 
 
 @settings(max_examples=30, deadline=None)

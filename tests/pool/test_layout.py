@@ -56,6 +56,7 @@ class Described(MemoryView):
 def test_what_differs_is_named(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError) as caught:
         refuse_other_layout(POOL, [pushed("good"), pushed("bad", **changes)])
+    assert caught.value.code == "pool.layout"
     assert words in str(caught.value)
     assert "'bad'" in str(caught.value)
 

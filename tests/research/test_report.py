@@ -128,7 +128,7 @@ def test_paired_differences_are_those_of_compare(folder: Path, read: Reader) -> 
     pairs = compare(a, b).thresholds["0.85"]["unseen"]
     shown = read.row("pairs-0-0.85", f"ours {HOSTILE}, unseen")
     assert float(shown["points [95 %]"].split()[0]) == pytest.approx(100 * pairs.difference, abs=0.05)
-    counts = [shown[key] for key in ("both", "only reference", "only it", "neither")]
+    counts = [shown[key] for key in ("both", "only reference", "only this", "neither")]
     assert counts == [str(n) for n in (pairs.both, pairs.only_a, pairs.only_b, pairs.neither)]
 
 
@@ -421,6 +421,8 @@ def test_the_page_fits_and_asks_for_nothing(
     assert said == []
     film = tab.locator("video").first
     film.scroll_into_view_if_needed()
+    assert film.evaluate("film => film.readyState") == 0, "a film is read when it is played"
+    film.evaluate("film => film.play().then(() => film.pause())")
     tab.wait_for_function("document.querySelector('video').readyState >= 2")
     assert film.evaluate("film => film.duration") == pytest.approx(2.0, abs=0.05)
     film.evaluate("film => new Promise(done => { film.onseeked = done; film.currentTime = 1.5; })")
@@ -459,8 +461,8 @@ def test_rows_that_differ_in_the_agent_alone_are_said_to(tmp_path: Path) -> None
     spec = pusht("replay", tasks=("0", "+45"), seeds=(500, 501))
     for name in ("a", "b"):
         write_run(tmp_path / name, spec, results(spec, 0.5, 0), settings={"n_action_steps": 8})
-    assert "These rows differ in nothing but the agent" in build_report(tmp_path)
+    assert "These rows differ only in the agent" in build_report(tmp_path)
     write_run(tmp_path / "c", spec, results(spec, 0.5, 0))
     text = build_report(tmp_path)
-    assert "Runs without a record of what their agent was run with: c." in text
-    assert "These rows differ in nothing but the agent" not in text
+    assert "Runs whose agent settings were not recorded: c." in text
+    assert "These rows differ only in the agent" not in text

@@ -216,6 +216,30 @@ def test_the_next_process_describes_nothing_and_finds_the_same(tmp_path: Path) -
     assert EPISODES[3].id not in Retriever(Pool.open(pool.uri), deaf, CONFIG).index().episode_ids
 
 
+@pytest.mark.parametrize("n_candidates", [None, 5])
+def test_confidence_is_calibrated_once_for_each_way_of_asking(
+    tmp_path: Path, n_candidates: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = Pool.create(tmp_path / "pool")
+    pool.add([replace(e, images={}) for e in EPISODES[:25]])
+    Retriever(pool, DESCRIBER, CONFIG).retrieve(ask(100, 9))  # lays out, and keeps that
+    config = replace(CONFIG, n_candidates=n_candidates)
+    expected = Retriever(Pool.open(pool.uri), DESCRIBER, config).retrieve(ask(100, 9))
+    with monkeypatch.context() as patch:
+        patch.setattr("recap.retrieval.retriever.calibrate", None)
+        found = Retriever(Pool.open(pool.uri), DESCRIBER, config).retrieve(ask(100, 9))
+    assert found.confidence == expected.confidence > 0
+    pool.add([replace(e, images={}) for e in EPISODES[25:]])
+    with monkeypatch.context() as patch:
+        patch.setattr("recap.retrieval.retriever.calibrate", None)
+        with pytest.raises(TypeError):  # a fifth more: it is made anew
+            Retriever(Pool.open(pool.uri), DESCRIBER, config).retrieve(ask(100, 9))
+    Retriever(Pool.open(pool.uri), DESCRIBER, config).retrieve(ask(100, 9))
+    assert pool.verify().ok
+    pool.forget([EPISODES[3].id])
+    assert not [*Path(pool.uri).glob("derived/confidence-*/*.safetensors")]
+
+
 def test_kept_rows_that_have_changed_are_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     pool = Pool.create(tmp_path / "pool")
     pool.add([replace(e, images={}) for e in EPISODES[:20]])

@@ -118,7 +118,7 @@ def test_a_reset_and_its_options(server: Served) -> None:
 def test_a_server_of_no_suite_has_no_options() -> None:
     with served(replay_service(agent={"retrieval": "world"})) as server, PolicyClient(server.ws) as client:
         assert client.metadata["option_names"] == []
-        with pytest.raises(ServerError, match="has no options"):
+        with pytest.raises(ServerError, match="takes no options"):
             client.reset(options={"block": "tee"})
         client.reset(seed=5, options={})
 

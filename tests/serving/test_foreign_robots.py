@@ -119,7 +119,7 @@ def test_cameras_of_any_shape_by_name_and_by_openpis_names(tmp_path: Path) -> No
             np.testing.assert_array_equal(reply["actions"], replies[0]["actions"])
         with pytest.raises(ServerError, match="no 'observation/images/wrist'"):
             client.infer(openpi)
-        with pytest.raises(ServerError, match="'observation/images/left' is of no camera of robot 'one_arm'"):
+        with pytest.raises(ServerError, match="'observation/images/left' is not a camera of robot 'one_arm'"):
             client.infer({**named, "observation/images/left": U8_IMAGE})
         client.reset()
         larger = {"observation/images/front": np.repeat(np.repeat(demos[2].images["front"][0], 2, 0), 2, 1)}

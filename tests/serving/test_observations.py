@@ -69,10 +69,10 @@ def test_the_usual_keys_become_an_observation() -> None:
         ({"observation/image": np.zeros((3, 96, 96), np.uint8)}, "height, width, 3"),
         ({"observation/image": np.zeros((96, 96, 3), np.float32)}, "uint8"),
         ({"observation/image": np.zeros((8, 8, 3), np.uint8)}, "16 to 4096"),
-        ({"observation/images/side": IMAGE}, "no camera of robot 'pusht', which has top"),
+        ({"observation/images/side": IMAGE}, "not a camera of robot 'pusht', which has top"),
         ({"observation/objects/lid": np.zeros(3)}, "not known to this robot"),
         ({"observation/image": "picture"}, "uint8"),
-        ({"prompt": 5}, "no text"),
+        ({"prompt": 5}, "not text"),
         ({"prompt": "x" * 5000}, "1000 characters"),
         ({"observation/time_s": "now"}, "array of 1 numbers"),
         ({"observation/time_s": [[1.0], [1.0, 2.0]]}, "array of 1 numbers"),
@@ -124,7 +124,7 @@ def test_cameras_of_any_size_by_name_and_by_openpis_names() -> None:
     with pytest.raises(WireError, match=r"no 'observation/images/left_wrist': .*'observation/image'$"):
         read_observation({**state, "observation/image": films["front"]}, look, 0.0)
     misnamed = {**state, "observation/image": films["front"], "observation/image/left_wrist": films["side"]}
-    with pytest.raises(WireError, match=r"pictures are 'observation/image', 'observation/image/left_wrist'$"):
+    with pytest.raises(WireError, match=r"images are 'observation/image', 'observation/image/left_wrist'$"):
         read_observation(misnamed, look, 0.0)
     assert [look.key_of(name) for name in sizes] == [
         "observation/image",
@@ -144,7 +144,7 @@ def test_resets() -> None:
         with pytest.raises(WireError):
             read_reset(wrong)
     for odd in ("zed", ["zed"], {"block": None}, {"block": {}}, {str(i): i for i in range(33)}):
-        with pytest.raises(WireError, match="no map of text and numbers"):
+        with pytest.raises(WireError, match="not a map of text and numbers"):
             read_reset({"reset": True, "options": odd})
 
 

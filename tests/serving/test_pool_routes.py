@@ -217,6 +217,25 @@ def test_a_body_that_makes_no_sense_is_one_line(server: Served, path: str, body:
     assert server.service.store.version == 2
 
 
+def test_a_full_disk_is_one_line_and_stops_no_robot(
+    server: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError("LanceError(IO): No space left on device (os error 28), /lance/writer.rs:254:9")
+
+    monkeypatch.setattr("recap.pool.table.Table.write", full)
+    body = as_message(drawn(random_episode("new", 9, n=12)))
+    with PolicyClient(server.ws) as client:
+        status, answer = server.http("/api/pool", body, {"Content-Type": "application/msgpack"})
+        why = "the server cannot write: No space left on device. Send it again when that is mended"
+        assert (status, json.loads(answer)["error"]) == (507, why)
+        assert not client.infer(message_of(observation_of(DEMOS[1], 5)))["held"]
+    assert "Traceback" not in caplog.text
+    assert server.service.store.version == 2
+    monkeypatch.undo()
+    assert server.http("/api/pool", body, {"Content-Type": "application/msgpack"})[0] == 201
+
+
 def test_names_are_data(server: Served) -> None:
     hostile = [
         "../../etc/passwd",

@@ -238,8 +238,8 @@ def test_no_action_leaves_the_box_or_leaps() -> None:
         ({"agent": {"reaction": "panic"}}, "choose one of"),
         ({"agent": {"min_confidence": 1.5}}, "0 to 1"),
         ({"port": 70000}, "0 to 65535"),
-        ({"host": "0.0.0.0"}, "a token is needed"),
-        ({"host": "example.org"}, "a token is needed"),
+        ({"host": "0.0.0.0"}, "set a token"),
+        ({"host": "example.org"}, "set a token"),
         ({"token": "short"}, "8 characters"),
     ],
 )

@@ -148,6 +148,7 @@ def test_what_is_laid_out_otherwise_is_refused_before_it_is_written(
     body = as_message(replace(GOOD, **changes))
     status, answer = server.http("/api/pool", body, {"Content-Type": "application/msgpack"})
     assert (status, words in json.loads(answer)["error"]) == (400, True), answer
+    assert json.loads(answer)["code"] == "pool.layout"
     assert sorted(server.service.store.files.names("")) == before
 
 

@@ -333,3 +333,40 @@ def test_demonstrations_that_retrieval_cannot_use_are_left_out() -> None:
     found = gate(view(*target), view(pool[0], replace(odd, proprio=odd.proprio[:, :2]), *pool[1:]))
     assert found.verdict.startswith("holds")
     assert {pair.matched_id for pair in found.pairs} == {f"p{i}" for i in range(6)}
+
+
+def test_a_gripper_does_not_outweigh_positions_in_metres() -> None:
+    features = (Feature("tool.position", "position", 3), Feature("gripper", "gripper"))
+    robot = RobotSpec("arm", 10.0, features, features, objects={"cup": ObjectSpec("box")})
+    closing = (np.arange(N_STEPS + 1) // 5 % 2)[:, None].astype(np.float32)  # alike in every demonstration
+
+    def arm(name: str, seed: int, other: int) -> Episode:
+        """It moves by centimetres; its actions lead where another demonstration goes."""
+        one, way = walk(name, seed), walk(name, other)
+        proprio, actions = (
+            np.hstack([0.05 * one.proprio, closing[:-1]]),
+            np.hstack([0.05 * way.actions, closing[1:]]),
+        )
+        return replace(one, proprio=proprio.astype(np.float32), actions=actions.astype(np.float32))
+
+    target = view(*(arm(f"t{i}", i, i) for i in range(6)))
+    right, wrong = (view(*(arm(f"p{i}", i, i + shift) for i in range(6))) for shift in (0, 40))
+    found = [check_pool(target, pool, robot=robot, horizons=(8,), n_moments=200) for pool in (right, wrong)]
+    assert [check.verdict.partition(":")[0] for check in found] == ["holds", "does not hold"]
+    assert found[0].unit == "deviations of each kind of number"
+
+
+def test_a_tool_that_is_kept_level_may_tilt_a_little_in_the_pool() -> None:
+    tool = arm_features("tool")
+    robot = RobotSpec("arm", 10.0, tool, tool, objects={"cup": ObjectSpec("box")})
+    level = np.array([1, 0, 0, 0, 1, 0], np.float32)
+
+    def arm(name: str, seed: int, tilt: float) -> Episode:
+        one, wobble = walk(name, seed), tilt * np.random.default_rng(seed).normal(size=(N_STEPS, 6))
+        rest = np.hstack([level + wobble, np.ones((N_STEPS, 1))])
+        states = (np.hstack([0.05 * x, rest]).astype(np.float32) for x in (one.proprio, one.actions))
+        return replace(one, **dict(zip(("proprio", "actions"), states, strict=True)))
+
+    target, pool = (view(*(arm(f"{tilt}-{i}", i, tilt) for i in range(6))) for tilt in (1e-4, 0.01))
+    found = check_pool(target, pool, robot=robot, horizons=(8,), n_moments=200)
+    assert found.verdict.startswith("holds")

@@ -8,9 +8,10 @@ import pytest
 from recap.errors import InputError
 from recap.policies.layout import build_layout
 from recap.robot import RobotSpec
+from recap.suites import suites
 from recap.training.config import from_json
 from recap.training.data import load_data
-from recap.training.presets import SIZES, preset, recipe_names
+from recap.training.presets import SIZES, preset
 from recap_worlds.dualarm.robot import TWO_ARMS
 from recap_worlds.pusht.robot import PUSHT
 
@@ -71,7 +72,7 @@ def test_mistakes_are_one_line(name: str, change: str, words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", [name for suite in suites().values() for name in suite.training_presets()])
 def test_a_config_survives_json(name: str) -> None:
     config = preset(name)
     assert config.preset == name

@@ -16,8 +16,6 @@ from recap.evaluation.agents import make_agent
 from recap.evaluation.rollouts import run_trials
 from recap.evaluation.spec import EvalSpec
 from recap.policies.checkpoint import from_pretrained
-from recap.policies.config import Pi05NetworkConfig
-from recap.policies.vla import VisionLanguageActionModel
 from recap.training.batches import NO_AUGMENT, BatchSource
 from recap.training.config import TrainConfig
 from recap.training.data import TrainingData, load_data
@@ -25,6 +23,8 @@ from recap.training.networks import describe_plan
 from recap.training.presets import preset
 from recap.training.records import read_metrics
 from recap.training.trainer import train
+from recap_pi0.config import Pi05NetworkConfig
+from recap_pi0.vla import VisionLanguageActionModel
 
 Make = Callable[..., TrainConfig]
 CPU = torch.device("cpu")
@@ -131,8 +131,8 @@ def test_it_learns_without_retrieval_too(make: Make, files: tuple[str, str], tmp
 
 
 def test_published_weights_are_where_it_begins(make: Make, pixels: TrainingData, tmp_path: Path) -> None:
-    from recap.policies.pi0 import build_pi0
-    from recap.policies.sizes import PI0_DEBUG
+    from recap_pi0.config import PI0_DEBUG
+    from recap_pi0.pi0 import build_pi0
 
     torch.manual_seed(7)
     network: Any = build_pi0(PI0_DEBUG, 16, 8)

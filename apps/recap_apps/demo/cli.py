@@ -12,15 +12,15 @@ from recap.errors import InputError
 
 @click.command()
 @click.option("--block", default="tee", show_default=True, help="tee, ell, zed, plus or cup.")
-@click.option("--angle", metavar="DEGREES", help="The goal's.  [default: 30]")
-@click.option("--additions", metavar="N,N…", help="Demonstrations to append, in turn.  [default: 10,40]")
-@click.option("--seeds", type=int, metavar="N", help="How many starts.  [default: 8]")
+@click.option("--angle", metavar="DEGREES", help="Goal angle.  [default: 30]")
+@click.option("--additions", metavar="N,N…", help="Demonstrations to add in each round.  [default: 10,40]")
+@click.option("--seeds", type=int, metavar="N", help="Number of starts.  [default: 8]")
 @click.option(
     "--policy",
     default="pusht-nano",
     show_default=True,
     metavar="POLICY",
-    help="By shipped name, or your own by its path.",
+    help="Name of an included policy, or a path.",
 )
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Cores to use.  [default: all]")
 @click.option(
@@ -35,11 +35,12 @@ def demo(
     workers: int | None,
     out: Path,
 ) -> int:
-    """See it work: a frozen policy gains a task because demonstrations are appended.
+    """Run the demo: a frozen policy gains a task from added demonstrations.
 
-    The triangle tries a task with an empty pool. Then the disc, another pusher, shows the task; what it
-    shows is appended to the live pool, and the triangle tries again with the same weights. Prints a table
-    and writes a page with a video; two or three minutes on two cores, without a GPU or a network.
+    The triangle tries a task with an empty pool. Then a different pusher, the disc, demonstrates the task.
+    Its demonstrations are added to the live pool, and the triangle tries again with the same weights. Prints
+    a table and writes a page with a video. Takes two or three minutes on two cores, without a GPU or a
+    network connection.
 
     \b
     Example:

@@ -19,17 +19,19 @@ if TYPE_CHECKING:
     "--robot",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Of PATH: what its numbers mean.  [default: as PATH says]",
+    help="Robot description of PATH.  [default: as PATH says]",
 )
 @click.option(
-    "--pool", metavar="URI", help="PushT: made if it is not there.  [default: a scratch pool in the cache]"
+    "--pool",
+    metavar="URI",
+    help="PushT: pool to use; created if missing.  [default: a scratch pool in the cache]",
 )
 @click.option(
     "--policy",
     default="pusht-small",
     show_default=True,
     metavar="POLICY",
-    help="PushT: by shipped name or path, or replay.",
+    help="PushT: name of an included policy, a path, or replay.",
 )
 @click.option(
     "--retrieval",
@@ -37,26 +39,26 @@ if TYPE_CHECKING:
     help="How to retrieve.  [default: as the data allow; PushT: the policy's, or object]",
 )
 @click.option(
-    "--write", is_flag=True, help="Of PATH, a pool: let the page put demonstrations into quarantine."
+    "--write", is_flag=True, help="Allow the page to put demonstrations of the pool PATH into quarantine."
 )
-@click.option("--into", metavar="POOL", help="Of PATH, films of hands: the pool that takes those accepted.")
+@click.option("--into", metavar="POOL", help="Pool that accepted hand films are added to.")
 @click.option(
     "--log",
     "logs",
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="LOG",
-    help="Of recap serve --log: show which demonstrations of PATH led robots astray; repeatable.",
+    help="Log of recap serve --log: show which demonstrations led robots astray; repeatable.",
 )
-@click.option("--port", type=int, default=8100, show_default=True, help="0 takes any that is free.")
+@click.option("--port", type=int, default=8100, show_default=True, help="Port; 0 for any free one.")
 @click.option(
     "--runs",
     type=click.Path(path_type=Path),
     default=Path("runs"),
     show_default=True,
-    help="PushT: where evaluations lie.",
+    help="PushT: folder of evaluations.",
 )
-@click.option("--no-browser", is_flag=True, help="Only say where the page is.")
+@click.option("--no-browser", is_flag=True, help="Print the address without opening a browser.")
 def studio(
     path: str | None,
     robot: Path | None,
@@ -70,11 +72,11 @@ def studio(
     runs: Path,
     no_browser: bool,
 ) -> int:
-    """Open the studio on a pool or dataset: look through PATH, changing nothing.
+    """Open the studio: browse a pool or dataset, or teach PushT.
 
-    PATH is a pool, a packed snapshot, a standard pool, or a dataset that recap pool add would import, such
-    as a LeRobot dataset of your own arm. Without PATH it is the PushT studio: teach by dragging, and watch
-    the frozen policy use it. It is served on this machine only. Ctrl-C ends it.
+    PATH is a pool, a packed snapshot, a standard pool, or a dataset that recap pool add can import, such as a
+    LeRobot dataset of your own arm; it is not changed. Without PATH you teach PushT by dragging, and watch
+    the frozen policy use it. The page is served on this machine only. Ctrl-C ends it.
 
     \b
     Example:

@@ -78,7 +78,7 @@ def _checked(text: str) -> dict[str, Any]:
     try:
         given = json.loads(text)
     except (ValueError, RecursionError):
-        raise InputError("that was no JSON: reload the page") from None
+        raise InputError("that was not JSON: reload the page") from None
     if not isinstance(given, dict) or not isinstance(given.get("type"), str):
         raise InputError("a message is a map with a type: reload the page")
     return given

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recap.errors import DatasetError, InputError
-from recap.hands.landmarks import Landmarks, load_landmarks
 from recap.pool.importers.source import as_dataset_error, read_text
 from recap.pool.importers.tracked import VIDEO, episode_folders
 from recap.pool.store import Pool
 from recap.video import video_length, video_size
 from recap_apps.studio.library import Library, SourceLibrary
+from recap_hands.landmarks import Landmarks, load_landmarks
 
 LANDMARKS, QUALITY = "landmarks.npz", "quality.json"
 TIPS = (4, 8)  # thumb and index finger, between which the tool is

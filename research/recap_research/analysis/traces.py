@@ -22,7 +22,6 @@ from recap.evaluation.runner import provenance, with_pool_version
 from recap.evaluation.spec import EvalSpec
 from recap.evaluation.summary import Summary, summarise
 from recap.geometry import transform_points
-from recap.policies.attention import WatchedPolicy
 from recap.running_episode import Plan
 from recap.types import F64, EpisodeResult, Observation, Retrieval
 from recap.workers import run_in_workers
@@ -34,6 +33,7 @@ from recap_research.analysis.attention import (
     reading_of,
     regions_of,
 )
+from recap_research.analysis.probe import WatchedPolicy
 from recap_worlds.pusht.blocks import block_named
 from recap_worlds.pusht.coverage import shared_area
 from recap_worlds.pusht.suite import PushTWorld

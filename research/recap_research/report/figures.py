@@ -15,7 +15,7 @@ def provenance(runs: Iterable[Run], extra: Sequence[tuple[str, str]] = ()) -> st
     ]
     if extra:
         blocks.append(_listed(extra))
-    return f'<details class="from"><summary>Where this comes from</summary>{"".join(blocks)}</details>'
+    return f'<details class="from"><summary>Source</summary>{"".join(blocks)}</details>'
 
 
 def _listed(told: Sequence[tuple[str, str]]) -> str:

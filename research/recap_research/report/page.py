@@ -18,11 +18,11 @@ from recap_research.report.success import progression_part, success_part, sweep_
 MAX_FILM_BYTES = 2 * 1024**2  # of one with its still
 MAX_MEDIA_BYTES = 24 * 1024**2  # of all together; in the page they are a third larger
 MAX_SHOWN = 6  # a run
-TERMS = "Coverage is the share of the goal that the block covers; seen goals are those of the training. "
+TERMS = "Coverage is the share of the goal area that the block covers; seen goals were used in training. "
 FILMS = (
-    "Episodes run again on camera, failures first. Left, the world; beside it, where the agent has them, the "
-    "future that it predicts, laid over the faded board, and the moment of the pool that it follows, as it "
-    "was shown. Below each film are moments of it, evenly spaced."
+    "Recorded reruns of episodes, failures first. Left: the world. Next to it, if available: the future that "
+    "the policy predicts, over the faded board, and the retrieved moment of the pool. Below each film are "
+    "evenly spaced frames."
 )
 
 
@@ -50,9 +50,9 @@ def _sections(materials: Sequence[Material]) -> list[tuple[str, str]]:
     sweeps = [(sweep, material) for material in materials for sweep in material.of("sweep")]
     sections += [(str(one.body["title"]), sweep_part(one, of, i)) for i, (one, of) in enumerate(sweeps)]
     for title, kind, make in (
-        ("What the action slot looks at", "attention", attention_part),
-        ("What blocking it does", "masking", masking_part),
-        ("How it fails", "failures", failures_part),
+        ("Attention of the action token", "attention", attention_part),
+        ("Effect of masking attention", "masking", masking_part),
+        ("Failures", "failures", failures_part),
         ("Is the pool worth retrieving from", "check", check_part),
     ):
         found = [analysis for material in materials for analysis in material.of(kind)]
@@ -76,8 +76,8 @@ def _body(title: str, materials: Sequence[Material], sections: Sequence[tuple[st
     lead = f'<p class="lead">{escape(materials[0].lead)}</p>' if materials[0].lead else ""
     return (
         f'<a class="skip" href="#main">Skip to the results</a><header><h1>{escape(title)}</h1>{lead}'
-        f'<p class="note">{told} {terms}Intervals {escape(intervals)}. Every number is read from the files '
-        'of the runs; under each figure is where it comes from.</p></header><nav aria-label="Contents"><ol>'
+        f'<p class="note">{told} {terms}Intervals {escape(intervals)}. Every number is read from the '
+        'run files, which are listed under each figure.</p></header><nav aria-label="Contents"><ol>'
         f'{links}</ol></nav><main id="main">{parts}</main>'
     )
 
@@ -132,10 +132,10 @@ def _media(file: Path, words: str) -> str:
 
         width, height = video_size(file)
         return (
-            f'<video controls muted playsinline preload="metadata" style="--shape:{height / width:.4f}" '
+            f'<video controls muted playsinline preload="none" style="--shape:{height / width:.4f}" '
             f'aria-label="Film. {escape(words)}" src="{data_uri(file)}"></video>'
         )
-    return f'<img src="{data_uri(file)}" alt="{escape(words)}: moments from its start to its end">'
+    return f'<img loading="lazy" src="{data_uri(file)}" alt="{escape(words)}: evenly spaced frames">'
 
 
 STYLE = """
@@ -143,8 +143,23 @@ body { max-width: 74rem; }
 h2 { font-size: 1.35rem; border-top: 1px solid var(--line); padding-top: 1.5rem; margin-top: 3rem; }
 h3 { font-size: 1.05rem; margin: 1.8rem 0 .5rem; }
 h4 { font-size: .92rem; margin: 0 0 .2rem; font-weight: 600; overflow-wrap: anywhere; }
-nav ol { columns: 18rem; column-gap: 3rem; padding-left: 1.6rem; }
-nav li { break-inside: avoid; margin: 0; line-height: 1.8; }
+/* The contents stay in sight: a row that scrolls on a phone, a column beside the text on a wide screen. */
+nav { position: sticky; top: 0; z-index: 2; background: var(--paper); border-bottom: 1px solid var(--line); }
+nav ol { display: flex; gap: 0 1.2rem; overflow-x: auto; white-space: nowrap; list-style: none; margin: 0;
+  padding: .5rem 0; }
+nav li { margin: 0; }
+section { scroll-margin-top: 3rem; }
+h2 { scroll-margin-top: 3rem; }
+@media (min-width: 72rem) {
+  body { max-width: 92rem; display: grid; grid-template-columns: 15rem minmax(0, 1fr); column-gap: 2.5rem;
+    align-items: start; }
+  header { grid-column: 2; }
+  main { grid-column: 2; grid-row: 2; }
+  nav { grid-column: 1; grid-row: 1 / span 2; align-self: start; max-height: 100vh; overflow-y: auto;
+    border: 0; padding-top: .4rem; }
+  nav ol { display: block; white-space: normal; font-size: .9rem; line-height: 1.35; }
+  nav li { margin: .45rem 0; }
+}
 .skip { position: absolute; left: -100rem; }
 .skip:focus { left: 1rem; top: .5rem; background: var(--paper); padding: .3rem .6rem; }
 .wide { margin: .9rem 0; border-radius: 6px; }

@@ -94,7 +94,7 @@ def success_table(part: Part, threshold: str, name: str) -> str:
     what = f"episodes whose coverage was ever{above(threshold)}" if above(threshold) else "tasks done"
     caption = f"{part.title}: {what}, with 95 % intervals in per cent"
     if _trained_often(part):
-        caption += "; of several trainings the sum, below it each one, and intervals that draw trainings too"
+        caption += "; several trainings are summed and listed below; intervals resample them too"
     return table(head, rows, caption=caption, name=name, marks=marks)
 
 
@@ -143,10 +143,8 @@ def success_part(part: Part, number: int) -> str:
         html.append(f"<h3>Success{above(threshold)}</h3>")
         html.append(success_table(part, threshold, f"success-{number}-{threshold}"))
         kind = part.runs[0].unit
-        drawn = ", drawn over trainings too where there are several" if _trained_often(part) else ""
-        hint = (
-            f"Per cent by {kind} with 95 % Wilson intervals{drawn}; hatched: {kind}s that training has seen."
-        )
+        drawn = ", also over trainings if there are several" if _trained_often(part) else ""
+        hint = f"Per cent by {kind} with 95 % Wilson intervals{drawn}; hatched: {kind}s used in training."
         if threshold == PAPER_THRESHOLD and any(run.paper and run.paper.angles for run in part.runs):
             hint += f" Diamonds: the paper. {CAUTION}"
         html.append(figure(success_panels(part, threshold), hint, provenance(part.runs)))
@@ -162,10 +160,10 @@ def settings_part(part: Part, number: int) -> str:
         return ""
     found = differences(*((row.runs[0].spec, row.runs[0].settings) for row in rows))
     unknown = ", ".join(row.label for row in rows if row.runs[0].settings is None)
-    note = f"Runs without a record of what their agent was run with: {unknown}." if unknown else ""
+    note = f"Runs whose agent settings were not recorded: {unknown}." if unknown else ""
     told = {key: values for key, values in found.settings.items() if key not in ("agent", "settings_of")}
     if not told:
-        note = note or "These rows differ in nothing but the agent: pool, poses, retrieval and looks agree."
+        note = note or "These rows differ only in the agent: pool, poses, retrieval and look interval agree."
     html = f'<p class="note">{escape(note)}</p>' if note else ""
     if not told:
         return html
@@ -178,7 +176,7 @@ def settings_part(part: Part, number: int) -> str:
 
 def _errors(runs: Sequence[Run]) -> str:
     guilty = [f"{run.label}: {run.summary.n_errors}" for run in runs if run.summary.n_errors]
-    told = f"Episodes that ended in an error are in no rate: {'; '.join(guilty)}."
+    told = f"Episodes that ended in an error are excluded from rates: {'; '.join(guilty)}."
     return f'<p class="note">{escape(told)}</p>' if guilty else ""
 
 
@@ -196,15 +194,15 @@ def pairs(part: Part, threshold: str, name: str) -> str:
     if not rows:
         return ""
     title = f"Paired with {reference.label}, success{above(threshold)}"
-    head = ["less the reference", "points [95 %]", "pairs", "both", "only reference", "only it", "neither"]
+    head = ["minus the reference", "points [95 %]", "pairs", "both", "only reference", "only this", "neither"]
     drawn = charts.differences(title, points)
     over = "trainings and start seeds" if _trained_often(part) else "start seeds"
-    caption = f"{title}: the same starts, differences in points; intervals are over {over}."
-    counted = f"{title}: in how many pairs of episodes both succeed, only one of them, or neither"
+    caption = f"{title}: the same starts, differences in percentage points; intervals are over {over}."
+    counted = f"{title}: number of episode pairs in which both succeed, only one does, or neither"
     if all(row[2] == "–" for row in rows):
         head, rows, counted = head[:2], [row[:2] for row in rows], title
     elif _trained_often(part):
-        counted += "; between several trainings there are no pairs"
+        counted += "; there are no pairs between several trainings"
     others = (run for row in part.rows if row is not reference for run in row.runs)
     source = provenance([*reference.runs, *others])
     return figure(drawn, caption, source) + table(head, rows, caption=counted, name=name)

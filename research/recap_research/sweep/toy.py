@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recap.evaluation.spec import EvalSpec
-from recap.policies.sizes import PI0_DEBUG, TINY
+from recap.policies.sizes import TINY
 from recap.pool.opening import open_pool
 from recap.training.config import TrainConfig
 from recap.types import Episode
+from recap_pi0.config import PI0_DEBUG
 from recap_research.sweep.pools import Selection, pack
 from recap_research.sweep.sweep import POOLS, Sweep
 

@@ -17,12 +17,10 @@ from recap.errors import InputError, did_you_mean
 
 # Loaded only when asked for, so that `recap --help` stays quick.
 COMMANDS = {
-    "calibrate": ("recap.cli.calibrate:calibrate", "Calibrate a camera by a printed board."),
     "check": ("recap.cli.check:check", "See before training whether a pool is worth retrieving from."),
     "compare": ("recap.cli.evaluate:compare", "Compare two evaluations, paired by start."),
     "eval": ("recap.cli.evaluate:evaluate", "Roll out an agent and count its successes."),
     "init": ("recap.cli.init:init", "Describe the robot of a dataset: write robot.yaml."),
-    "lift": ("recap.cli.lift:lift", "Make a demonstration of a film of a hand."),
     "pool": ("recap.cli.pool:pool", "Keep demonstrations: add, list, tag, roll back, verify, pack."),
     "retrieve": ("recap.cli.retrieve:retrieve", "See which moment of a pool fits, and why."),
     "run": ("recap.cli.run:run", "Drive a robot by a policy server, at a fixed rate."),
@@ -86,7 +84,7 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="recap")
 @click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
 def cli(debug: bool) -> None:
-    """ReCAP: give a frozen robot policy a new task by appending demonstrations.
+    """ReCAP: give a frozen robot policy a new task by adding demonstrations.
 
     \b
     Example:

@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="LOG...")
-@click.option("--pool", "uri", metavar="POOL", help="Leave out what it has no more, or has in quarantine.")
+@click.option("--pool", "uri", metavar="POOL", help="Skip demonstrations removed from it or in quarantine.")
 @click.option(
     "--alpha",
     type=click.FloatRange(0, 0.5, min_open=True),
     default=0.05,
     show_default=True,
-    help="Share of the accused that may be sound.",
+    help="Allowed share of false accusations.",
 )
 @click.option("--limit", type=click.IntRange(0), default=10, show_default=True, metavar="N", help="0: all.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def blame(logs: Sequence[Path], uri: str | None, alpha: float, limit: int, as_json: bool) -> None:
-    """Find demonstrations that lead robots astray, in logs of recap serve --log.
+    """Find demonstrations that lead robots astray, from logs of recap serve --log.
 
-    After each chunk of actions the robot should be where the demonstration was. Accused is who leaves robots
-    far from there more often than others do (Fisher's exact test, Benjamini and Hochberg's correction). How
-    episodes ended is shown with its interval, but accuses nobody: demonstrations of hard scenes are used in
-    episodes that fail, whoever leads them.
+    After each chunk of actions the robot should be where the demonstration was. A demonstration is accused if
+    it leaves robots far from there more often than others do (Fisher's exact test with the Benjamini-Hochberg
+    correction). Outcomes of episodes are shown with intervals but not used: demonstrations of hard scenes
+    appear in failed episodes through no fault of their own.
 
     \b
     Example:
@@ -74,11 +74,11 @@ def blame(logs: Sequence[Path], uri: str | None, alpha: float, limit: int, as_js
 @click.command()
 @click.argument("uri", metavar="POOL")
 @click.argument("ids", nargs=-1, required=True, metavar="EPISODE...")
-@click.option("--undo", is_flag=True, help="Let them be retrieved again.")
+@click.option("--undo", is_flag=True, help="Allow retrieval again.")
 def quarantine(uri: str, ids: Sequence[str], undo: bool) -> None:
-    """Take episodes out of retrieval at once; they stay in the pool.
+    """Exclude episodes from retrieval at once; they stay in the pool.
 
-    Running servers follow at their next reply. It is a version like any other change.
+    Running servers follow at their next reply. The change makes a new version of the pool.
 
     \b
     Example:

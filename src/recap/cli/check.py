@@ -23,20 +23,18 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("target")
 @click.argument("pool")
-@click.option(
-    "--robot", "robot_file", metavar="FILE", help="The robot's description.  [default: the target's]"
-)
+@click.option("--robot", "robot_file", metavar="FILE", help="Robot description.  [default: the target's]")
 @click.option("--retrieval", metavar="NAME|FILE", help="How to retrieve.  [default: as the data allow]")
 @click.option(
     "--horizons", default="1,2,4,8,16,32", show_default=True, metavar="N,N…", help="Chunk lengths to try."
 )
 @click.option(
-    "--moments", type=click.IntRange(4), default=3000, show_default=True, metavar="N", help="How many to ask."
+    "--moments", type=click.IntRange(4), default=3000, show_default=True, metavar="N", help="Queries."
 )
 @click.option(
-    "--map", "maps", multiple=True, metavar="FIELD=KEY", help="As for recap pool add, for both; repeatable."
+    "--map", "maps", multiple=True, metavar="FIELD=KEY", help="As in recap pool add, for both; repeatable."
 )
-@click.option("--pair-by", default="scene", show_default=True, metavar="RULE", help="As for recap train.")
+@click.option("--pair-by", default="scene", show_default=True, metavar="RULE", help="As in recap train.")
 @click.option(
     "--worst", type=click.IntRange(0), default=5, show_default=True, metavar="N", help="Pairs to list."
 )
@@ -53,12 +51,12 @@ def check(
     worst: int,
     as_json: bool,
 ) -> int:
-    """See before any training whether a pool is worth retrieving from.
+    """Check before training whether a pool is worth retrieving from.
 
-    TARGET has demonstrations of the robot, POOL those of the other embodiment; each is a pool, a packed
-    snapshot, a standard pool, or a dataset that recap pool add would import. What is retrieved for moments
-    of the target is compared with what the robot did then, and with holding still. A minute or so on a CPU.
-    The exit code is 1 when the check does not hold.
+    TARGET contains demonstrations of the robot, POOL those of the other embodiment. Each is a pool, a packed
+    snapshot, a standard pool, or a dataset that recap pool add can import. For moments of the target, the
+    retrieved actions and holding still are compared with what the robot did. This takes about a minute on a
+    CPU. The exit code is 1 if the check fails.
 
     \b
     Example:
@@ -108,7 +106,7 @@ def check(
     lacking = [] if robot is None else sorted(set(robot.cameras) - set(_cameras(views)))
     if lacking:
         click.echo(f"Not compared: camera '{lacking[0]}', for {' and '.join(_lacking(views, lacking[0]))}.")
-    others = _joints_of_two_arms((target, pool), views, robot, mapping)
+    others = _joints_of_two_arms((target, pool), views, robot, mapping, failed)
     if others:
         click.echo(others)
     show(_table(found))
@@ -118,16 +116,12 @@ def check(
         f"retrieved {best.ratio:.2f} [{best.ratio_low:.2f}, {best.ratio_high:.2f}], moved to the robot "
         f"{best.corrected_ratio:.2f} [{best.low:.2f}, {best.high:.2f}]."
     )
-    click.echo(f"Recommended chunk_size: {found.chunk_size}.")
+    if not failed:
+        click.echo(f"Recommended chunk_size: {found.chunk_size}.")
     if best.corrected > 0:
         click.echo(
             f"A perfect retriever would leave {best.perfect / best.corrected:.0%} of that residual at this "
             "length; the rest is what better retrieval could save."
-        )
-    poor = [str(row.horizon) for row in found.rows if row.corrected_ratio >= 1]
-    if poor and not failed:
-        click.echo(
-            f"At lengths {', '.join(poor)} it is no nearer than holding still: more demonstrations help."
         )
     if not found.n_paired:
         click.echo(
@@ -160,7 +154,11 @@ def _lacking(views: Sequence[PoolView], camera: str) -> Iterator[str]:
 
 
 def _joints_of_two_arms(
-    places: Sequence[str], views: Sequence[PoolView], robot: RobotSpec | None, mapping: Mapping[str, str]
+    places: Sequence[str],
+    views: Sequence[PoolView],
+    robot: RobotSpec | None,
+    mapping: Mapping[str, str],
+    failed: bool,
 ) -> str:
     """What is to be said of joints of different arms; datasets are known by the names of their numbers."""
     from pathlib import Path
@@ -181,7 +179,9 @@ def _joints_of_two_arms(
             return ""
         if len(set(names)) < 2 and is_other(*sides):
             names = list(places)
-    return joints_of_others(robot, names)
+    unsaid = failed and set(names) <= {"", "unknown"}
+    said = joints_of_others(robot, places if unsaid else names)
+    return f"Neither names its robot. Perhaps {said[0].lower()}{said[1:]}" if unsaid and said else said
 
 
 def _next_step(
@@ -259,7 +259,7 @@ def _table(found: Check) -> RenderableType:
         ratio = f"{row.corrected_ratio:.2f} \\[{row.low:.2f}, {row.high:.2f}]"
         rows.append([str(row.horizon), *(f"{x:.3g}" for x in numbers), f"{row.ratio:.2f}", ratio])
     note = (
-        f"RMS in units of the actions over {found.n_moments} moments; holding still: {found.still}. "
+        f"RMS in {found.unit} over {found.n_moments} moments; holding still: {found.still}. "
         "Corrected: moved to begin where the robot is. As paired: with the scene's twin, as training has it."
     )
     return Group(number_table(names, rows, 1), "", note)

@@ -26,17 +26,17 @@ OFFLINE = tuple(name for name in OFFLINE if name not in WITHOUT)
 
 @click.command("eval", cls=DottedCommand, prefix="env")
 @click.argument("policy", required=False)
-@click.option("--env", help="Where it acts: see below.  [default: where a shipped policy comes from]")
-@click.option("--map", "env_map", metavar="FILE", help="What a Gymnasium environment's observation means.")
+@click.option("--env", help="Environment: see above.  [default: where a shipped policy comes from]")
+@click.option("--map", "env_map", metavar="FILE", help="Mapping file of a Gymnasium environment.")
 @click.option("--tasks", metavar="A,B", help="Tasks, with commas; or first:last:step.  [default: all]")
 @click.option(
     "--seeds", metavar="A:B", help="Starts: 42,43 or first:end (end left out).  [default: the env's]"
 )
-@click.option("--max-steps", type=int, metavar="N", help="Of an episode.  [default: the task's]")
-@click.option("--pool", metavar="URI", help="What to retrieve from.  [default: the env's own]")
-@click.option("--objects", default="truth", show_default=True, help="Poses from: truth, pixels.")
+@click.option("--max-steps", type=int, metavar="N", help="Step limit of an episode.  [default: the task's]")
+@click.option("--pool", metavar="URI", help="Pool to retrieve from.  [default: the env's own]")
+@click.option("--objects", default="truth", show_default=True, help="Object poses: truth or pixels.")
 @click.option("--pose-noise", metavar="A,DEG", help="Noise on poses: A in the unit of positions, degrees.")
-@click.option("--thresholds", metavar="A,B", help="Of success, rising.  [default: the env's]")
+@click.option("--thresholds", metavar="A,B", help="Success thresholds, ascending.  [default: the env's]")
 @agent_options()
 @click.option(
     "--workers", type=click.IntRange(1), metavar="N", help="Processes on this machine.  [default: one a core]"
@@ -53,16 +53,16 @@ OFFLINE = tuple(name for name in OFFLINE if name not in WITHOUT)
 @click.option(
     "--record",
     metavar="WHAT",
-    help="Films of: 3 (the first), failures, all, or TASK:SEED; failures,3 for both.",
+    help="Episodes to record: 3 (the first three), failures, all, or TASK:SEED; failures,3 for both.",
 )
-@click.option("--retry-errors", is_flag=True, help="Run episodes again that ended in an error.")
+@click.option("--retry-errors", is_flag=True, help="Rerun episodes that ended in an error.")
 @click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="Run a saved one."
+    "--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="Saved configuration."
 )
-@click.option("--offline", is_flag=True, help="On demonstrations, without any env: see below.")
+@click.option("--offline", is_flag=True, help="Evaluate on demonstrations, without an env: see above.")
 @click.option("--target", metavar="URI", help="Offline: demonstrations of the robot.")
 @click.option("--episodes", metavar="WHICH", help="Offline: all, or numbers: 0:10.  [default: held-out ones]")
-@click.option("--rrd", is_flag=True, help="Offline: films also as recordings for rerun.")
+@click.option("--rrd", is_flag=True, help="Offline: also write recordings for rerun.")
 @click.option("--json", "as_json", is_flag=True, help="Offline: print JSON.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="[default: runs/eval-POLICY-ENV]")
 def evaluate(
@@ -92,14 +92,15 @@ def evaluate(
 ) -> int:
     """Roll out a policy and count its successes.
 
-    POLICY is expert, replay, hold, a trained policy (by shipped name, or a path), or package.module:factory
-    for an agent of your own. ENV is an installed suite (pusht, dualarm), package.module:factory, or a
-    Gymnasium id with --map; its own options are given as --env.NAME VALUE. A stopped evaluation is resumed
-    by the same command. Results are in DIR/eval_info.json. The exit code is 1 when any episode was an error.
+    POLICY is expert, replay, hold, a trained policy (name of an included one, or a path), or
+    package.module:factory for your own agent. ENV is an installed suite (pusht, dualarm),
+    package.module:factory, or a Gymnasium id with --map; pass its own options as --env.NAME VALUE. To resume
+    a stopped evaluation, repeat the command. Results are written to DIR/eval_info.json. The exit code is 1 if
+    any episode ended in an error.
 
-    With --offline no env is needed: chunks of the policy (or several, with commas), of replay, of holding and
-    of the mean action are compared with what was done in the demonstrations of --target that training held
-    out. Results are in DIR/offline.json, with a film of the first demonstration.
+    With --offline no env is needed: chunks predicted by the policy (or several, separated by commas), replay,
+    holding still and the mean action are compared with the demonstrations of --target that training held out.
+    Results are written to DIR/offline.json, with a film of the first demonstration.
 
     \b
     Example:
@@ -129,14 +130,14 @@ def evaluate(
         configs = [agent(name) for name in names]
         return evaluate_offline(configs, (target, pool), episodes, record or "1", rrd, as_json, out)
     if target or episodes or rrd or as_json:
-        raise InputError("--target, --episodes, --rrd and --json are for --offline: give that too")
+        raise InputError("--target, --episodes, --rrd and --json need --offline: add it")
     if config_file is not None:
         _refuse_beside("--config", WITH_CONFIG)
         spec = read_spec(config_file)
         find_factory(spec.agent.policy)
     else:
         if policy is None:
-            raise InputError("no policy is given: say which, such as expert, replay or pusht-nano")
+            raise InputError("no policy given: name one, such as expert, replay or pusht-nano")
         config = agent(policy)
         find_factory(policy)  # a name that does not exist is refused before anything is loaded
         env = env or _env_of(config)
@@ -196,8 +197,8 @@ def evaluate(
 def compare(a: Path, b: Path, as_json: bool) -> None:
     """Compare two evaluations, paired by start.
 
-    A and B are run directories or their eval_info.json. Differences are B less A, with 95 % intervals
-    over start seeds. Every setting in which the two differ is listed first.
+    A and B are run directories or their eval_info.json. Differences are B minus A, with 95 % intervals over
+    start seeds. All settings in which the two differ are listed first.
 
     \b
     Example:
@@ -239,9 +240,9 @@ def _refuse_beside(option: str, known: Sequence[str]) -> None:
     for param in (param for param in context.command.params if param.name not in known):
         if context.get_parameter_source(str(param.name)) is click.core.ParameterSource.COMMANDLINE:
             word = param.opts[0] if isinstance(param, click.Option) else str(param.name).upper()
-            raise InputError(f"{option} does not go with {word}: leave {word} out")
+            raise InputError(f"{option} cannot be combined with {word}: leave {word} out")
     for name in dotted():
-        raise InputError(f"{option} does not go with --env.{name}: leave --env.{name} out")
+        raise InputError(f"{option} cannot be combined with --env.{name}: leave --env.{name} out")
 
 
 def _env_of(config: AgentConfig) -> str:

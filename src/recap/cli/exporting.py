@@ -23,17 +23,19 @@ FORMATS = ("lerobot", "robotwin")
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
 @click.option("--format", "format_", default="lerobot", show_default=True, help="lerobot or robotwin.")
 @click.option(
-    "--task", metavar="NAME", help="lerobot: only this one, by key or words; robotwin: of those without one."
+    "--task",
+    metavar="NAME",
+    help="lerobot: only this task, by key or instruction; robotwin: task of episodes without one.",
 )
-@click.option("--config", default="recap", show_default=True, metavar="NAME", help="robotwin: its folder.")
+@click.option("--config", default="recap", show_default=True, metavar="NAME", help="robotwin: output folder.")
 @click.option("--layout", default="release", show_default=True, help="robotwin: release or v1.0.")
 def export(uri: str, folder: Path, format_: str, task: str | None, config: str, layout: Layout) -> None:
-    """Write the newest version as a LeRobotDataset v3, or as RoboTwin 2.0 has it.
+    """Write the newest version as a LeRobotDataset v3, or in RoboTwin 2.0's format.
 
-    All tasks of a pool go into one LeRobot dataset, which keeps the instruction of each episode; an object
-    that a task does not have is zero there, and absent again where recap reads it. RoboTwin's files hold two
-    arms; they go to DIR/TASK/CONFIG, a folder a task, and may be added to what DIR holds. Its release keeps
-    no actions: there the next state is the action, with v1.0 they are kept.
+    All tasks of a pool go into one LeRobot dataset, which keeps the instruction of each episode. An object
+    that a task does not have is stored as zeros and is absent again when recap reads it. RoboTwin's format is
+    for two arms; its files go to DIR/TASK/CONFIG, one folder per task, and can be added to an existing DIR.
+    The release layout stores no actions (the next state is the action); v1.0 stores them.
 
     \b
     Example:

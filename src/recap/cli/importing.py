@@ -53,18 +53,18 @@ def read_as(maps: Sequence[str], format_: str | None, fps: float | None) -> str:
 @click.option(
     "--map", "maps", multiple=True, metavar="FIELD=KEY", help="Where a field comes from; repeatable."
 )
-@click.option("--format", "format_", metavar="NAME", help="What SOURCE is, such as lerobot or egodex.")
-@click.option("--fps", type=float, metavar="HZ", help="The rate it was recorded at, if it does not say.")
+@click.option("--format", "format_", metavar="NAME", help="Format of SOURCE, such as lerobot or egodex.")
+@click.option("--fps", type=float, metavar="HZ", help="Frame rate, if the source does not store it.")
 @click.option("--skip-damaged", is_flag=True, help="Count damaged episodes as warnings, as pool add would.")
 def inspect(
     source: Path, maps: tuple[str, ...], format_: str | None, fps: float | None, skip_damaged: bool
 ) -> int:
-    """Show what an import of SOURCE would do; nothing is written.
+    """Show what importing SOURCE would do; nothing is written.
 
-    First comes what the source holds, then what becomes of it, then what is wrong or odd about it. FIELD is
+    The output lists the contents of the source, how they are imported, and errors and warnings. FIELD is
     proprio, action, goal, object:NAME, image:NAME, task, embodiment or action_space. KEY may be KEY[0:3], a
     sum KEY+KEY, KEY@wxyz (or @xyzw) for a quaternion, or next:KEY for the value of the next frame. The exit
-    code is 1 when there are errors.
+    code is 1 if there are errors.
 
     \b
     Example:
@@ -119,16 +119,16 @@ def _shape(shape: Sequence[int]) -> str:
 @click.argument("uri", metavar="POOL")
 @click.argument("dataset", type=click.Path(path_type=Path))
 @click.option("--map", "maps", multiple=True, metavar="FIELD=KEY", help="Where a field comes from.")
-@click.option("--robot", metavar="FILE", help="robot.yaml of who is recorded.  [default: the pool's]")
-@click.option("--every", type=click.FloatRange(0.1), default=1.0, show_default=True, help="Look so often, s.")
-@click.option("--once", is_flag=True, help="Add what is there, and end.")
+@click.option("--robot", metavar="FILE", help="robot.yaml of the recorded robot.  [default: the pool's]")
+@click.option("--every", type=click.FloatRange(0.1), default=1.0, show_default=True, help="Interval, s.")
+@click.option("--once", is_flag=True, help="Add what is there, then exit.")
 def follow(uri: str, dataset: Path, maps: Sequence[str], robot: str | None, every: float, once: bool) -> None:
-    """Add what is recorded to a pool while a dataset grows; Ctrl-C ends it.
+    """Add recordings to a pool while a dataset grows; Ctrl-C ends it.
 
-    DATASET is a LeRobot folder that someone writes, and need not exist yet. Of recordings that say when a
-    person drove (the column `intervention` of LeRobot's dagger strategy) each intervention is added as a
-    correction, and what the policy did is not; other recordings are added whole. Only what is completely
-    written is read. A running server uses it from its next reply on.
+    DATASET is a LeRobot folder that is being recorded and need not exist yet. If the recording marks when a
+    person drove (column `intervention` of LeRobot's dagger strategy), each intervention is added as a
+    correction and the policy's own actions are not; other recordings are added whole. Only complete files are
+    read. A running server uses additions from its next reply on.
 
     \b
     Example:

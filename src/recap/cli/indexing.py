@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("uri", metavar="POOL")
-@click.option("--policy", required=True, metavar="POLICY", help="That will read them, or a retrieval.")
+@click.option("--policy", required=True, metavar="POLICY", help="Policy or retrieval to prepare for.")
 @click.option("--ray", "ray_address", metavar="ADDRESS", help="Spread the work over a Ray cluster.")
 def index(uri: str, policy: str, ray_address: str | None) -> None:
-    """Describe demonstrations for retrieval before a policy is started.
+    """Compute the descriptors that retrieval needs, before a policy is started.
 
-    A policy that starts describes what is new by itself; with image encoders and a large pool that takes
-    long. What is described is kept in the pool, so that the same command goes on where it was interrupted.
+    A policy computes missing descriptors when it starts, which takes long with image encoders and a large
+    pool. This command stores them in the pool. To resume an interrupted run, repeat the command.
 
-    With --ray every node of the cluster must reach the pool by the same path or s3:// address, and have the
-    same version of recap. Keys of an object store are not sent: start each node (`ray start`) with the AWS_
+    With --ray, every node of the cluster must reach the pool by the same path or s3:// address, and have the
+    same version of recap. Object-store keys are not sent: start each node (`ray start`) with the AWS_
     variables that it needs.
 
     \b

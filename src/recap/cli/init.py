@@ -10,17 +10,17 @@ import click
 @click.command()
 @click.argument("dataset", type=click.Path(path_type=Path))
 @click.option(
-    "--pool", type=click.Path(path_type=Path), metavar="DATASET", help="Of the other embodiment, to compare."
+    "--pool", type=click.Path(path_type=Path), metavar="DATASET", help="Other embodiment, to compare."
 )
 @click.option("--out", type=click.Path(path_type=Path), default=Path("robot.yaml"), show_default=True)
 @click.option(
-    "--model", type=click.Path(path_type=Path), metavar="FILE", help="URDF or MJCF: joints become tool poses."
+    "--model", type=click.Path(path_type=Path), metavar="FILE", help="URDF or MJCF, for tool poses."
 )
-@click.option("--tip", "tips", multiple=True, metavar="NAME", help="The tool in it; of two arms left=NAME.")
-@click.option("--retrieval", metavar="NAME|FILE", help="How moments will be compared: is it for this robot?")
+@click.option("--tip", "tips", multiple=True, metavar="NAME", help="Tool frame; for two arms left=NAME.")
+@click.option("--retrieval", metavar="NAME|FILE", help="Retrieval to check against this robot.")
 @click.option("--map", "maps", multiple=True, metavar="FIELD=KEY", help="Where a field comes from.")
-@click.option("--format", "format_", metavar="NAME", help="What DATASET is.  [default: recognised]")
-@click.option("--fps", type=float, help="The rate, for a dataset that does not say.")
+@click.option("--format", "format_", metavar="NAME", help="Format of DATASET.  [default: recognised]")
+@click.option("--fps", type=float, help="Frame rate, if the dataset does not store it.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 def init(
     dataset: Path,
@@ -34,11 +34,11 @@ def init(
     fps: float | None,
     force: bool,
 ) -> None:
-    """Describe the robot of DATASET: write robot.yaml, for a person to check.
+    """Write robot.yaml, a description of DATASET's robot, for you to check.
 
-    Features and their kinds come from names, shapes and ranges; cameras, rate and limits from the data. With
-    a kinematic model the description is in tool space, which pools of other embodiments need. A retrieval is
-    checked against the robot, and named in the commands to come.
+    Features and their kinds are inferred from names, shapes and ranges; cameras, rate and limits come from
+    the data. With a kinematic model the description is in tool space, which pools of other embodiments
+    require. A retrieval is checked against the robot and included in the suggested next commands.
 
     \b
     Example:
@@ -87,16 +87,18 @@ def init(
     in_joints = any(feature.kind == "joint" for feature in robot.proprio)
     if other is not None and in_joints and is_other(data, other):
         steps = [f"recap init {dataset} --pool {pool}{mapped} --model MODEL --tip NAME --out {out} --force"]
-    elif other is not None:
-        name = other.embodiment if other.embodiment != robot.name else f"{robot.name}_pool"
-        given = ""
-        if robot.kinematics is not None and is_other(data, other):
-            own = out.with_name(f"{name}.yaml")
-            given = f" --robot {own}"
-            if not own.exists():
-                steps.append(f"recap init {pool} --model MODEL --tip NAME{mapped} --out {own}")
-        steps.append(f"recap pool create pools/{name} --robot {out}")
-        steps.append(f"recap pool add pools/{name} {pool}{mapped}{given}")
+    else:
+        name = robot.name
+        if other is not None:
+            name = other.embodiment if other.embodiment != robot.name else f"{robot.name}_pool"
+            given = ""
+            if robot.kinematics is not None and is_other(data, other):
+                own = out.with_name(f"{name}.yaml")
+                given = f" --robot {own}"
+                if not own.exists():
+                    steps.append(f"recap init {pool} --model MODEL --tip NAME{mapped} --out {own}")
+            steps.append(f"recap pool create pools/{name} --robot {out}")
+            steps.append(f"recap pool add pools/{name} {pool}{mapped}{given}")
         both = f"--target pools/{robot.name} --pool pools/{name}"
         steps.append(f"recap check pools/{robot.name} pools/{name}{chosen}")
         steps.append(f"recap train {out} {both} --size small{chosen}")

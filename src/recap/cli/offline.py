@@ -39,6 +39,7 @@ FEATURES_NOTE = "\nThe mean error of each feature of an action, in its unit:\n"
 CONFIDENCE_NOTE = """
 By confidence of the match: errors should fall as it rises, and the share be about that in the pool:
 """
+OFF = 0.2  # by which a share of looks may differ from that in the pool
 RANKS_NOTE = "\nWhat each term of the retrieval finds alone, lower is better:\n"
 
 
@@ -139,6 +140,12 @@ def _tables(result: Offline) -> RenderableType:
             bins.append([f"{b['low']:g} to {b['high']:g}", *counts, *means])
         heads = ["confidence", "moments", "share", "as in\nthe pool", *(f"error of\n{n}" for n in names)]
         parts += [CONFIDENCE_NOTE, number_table(heads, bins)]
+        if max(abs(b["share"] - (b["high"] - b["low"])) for b in result.confidence) > OFF:
+            first = result.confidence[0]
+            held = f"--min-confidence {first['high']:g} would hold it at {first['share']:.0%} of these looks"
+            parts.append(
+                f"\nConfidence is not calibrated for this robot, whose shares are not the pool's: {held}."
+            )
     elif result.same_task is not None:
         parts.append("No confidence: the pool is too small to calibrate it.")
     if result.descriptors is not None:

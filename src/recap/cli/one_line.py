@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from recap.errors import RecapError
+from recap.errors import RecapError, of_the_system
 from recap.extras import extra_of
 
 STOPPED = "stopped; the same command begins again or resumes"
-REMEDIES = {
-    errno.ENOSPC: "free some space and run the same command again; what is done is kept",
-    errno.EDQUOT: "free some space and run the same command again; what is done is kept",
-    errno.EACCES: "give a place you may write to",
-    errno.EROFS: "give a place you may write to",
-}
 
 
 def in_one_line(run: Callable[[], object], who: str = "recap", *, debug: bool = False) -> int:
@@ -75,5 +68,5 @@ def _tell(who: str, message: str, code: int) -> int:
 
 def _of_the_system(error: OSError) -> str:
     where = f" ({error.filename})" if error.filename else ""
-    remedy = f": {REMEDIES[error.errno]}" if error.errno in REMEDIES else ""
-    return f"{error.strerror or error}{where}{remedy}"
+    what, remedy = of_the_system(error)
+    return f"{what}{where}: {remedy}" if remedy else f"{what}{where}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def pool() -> None:
-    """Keep demonstrations: add, look, tag, undo, verify, pack.
+    """Manage a pool of demonstrations: add, inspect, tag, undo, verify, pack.
 
     POOL is a directory or s3://bucket/name (keys and endpoint from the AWS_ variables). Every change makes a
     new version; old ones stay.
@@ -45,7 +45,7 @@ for _command in (blame, diff, export, follow, index, inspect, list_, quarantine,
 @click.argument("uri", metavar="POOL")
 @click.option("--robot", metavar="FILE", help="robot.yaml.  [default: the first dataset sets the layout]")
 def create(uri: str, robot: str | None) -> None:
-    """Make an empty pool.
+    """Create an empty pool.
 
     \b
     Example:
@@ -63,18 +63,18 @@ def create(uri: str, robot: str | None) -> None:
 @pool.command()
 @click.argument("uri", metavar="POOL")
 @click.argument("datasets", nargs=-1, required=True, metavar="DATASET...", type=click.Path(path_type=Path))
-@click.option("--format", "format_", metavar="NAME", help="What DATASET is.  [default: recognised]")
+@click.option("--format", "format_", metavar="NAME", help="Format of DATASET.  [default: recognised]")
 @click.option("--map", "maps", multiple=True, metavar="FIELD=KEY", help="Where a field comes from.")
 @click.option(
     "--robot",
     metavar="FILE",
-    help="robot.yaml of who was recorded; its joints become tool poses.  [default: the pool's]",
+    help="robot.yaml of the recorded robot; its joints are converted to tool poses.  [default: the pool's]",
 )
-@click.option("--fps", type=float, help="The rate, for a dataset that does not say.")
+@click.option("--fps", type=float, help="Frame rate, if the dataset does not store it.")
 @click.option("--rate", type=float, metavar="FPS", help="Resample to this rate.  [default: the pool's]")
-@click.option("--image-size", type=int, metavar="PX", help="Square pictures.  [default: as they are]")
-@click.option("--pair-by", default="scene", show_default=True, metavar="RULE", help="See below.")
-@click.option("--skip-damaged", is_flag=True, help="Leave out, and name, episodes that cannot be read.")
+@click.option("--image-size", type=int, metavar="PX", help="Resize to a square.  [default: as they are]")
+@click.option("--pair-by", default="scene", show_default=True, metavar="RULE", help="RULE: see above.")
+@click.option("--skip-damaged", is_flag=True, help="Skip episodes that cannot be read, and list them.")
 @click.option("--ray", "ray_address", metavar="ADDRESS", help="Encode films on a Ray cluster.")
 def add(
     uri: str,
@@ -89,21 +89,21 @@ def add(
     skip_damaged: bool,
     ray_address: str | None,
 ) -> None:
-    """Add the demonstrations of datasets that the pool does not have.
+    """Add the demonstrations of datasets that are not yet in the pool.
 
-    DATASET is a LeRobot folder (v2.0, v2.1, v3), its name on the hub (ORG/NAME[@REVISION]), or another format
-    that the importers know. Each is checked as a whole before anything of it is written. An interrupted
-    command goes on where it stopped when it is given again. What was recorded at another rate than the pool's
-    is resampled. Joints become tool poses where the description of the robot has kinematics; give --robot
-    where another robot than the pool's was recorded.
+    DATASET is a LeRobot folder (v2.0, v2.1, v3), its name on the hub (ORG/NAME[@REVISION]), or another
+    supported format. Each dataset is checked completely before anything is written. To resume an interrupted
+    import, repeat the command. Recordings at another rate than the pool's are resampled. Joints are converted
+    to tool poses if the robot description has kinematics; use --robot if another robot than the pool's was
+    recorded.
 
     RULE says which demonstrations are of the same scene: scene (their own ids), order (the i-th of a task),
     column:NAME (equal values) or FILE.csv (a table episode,scene).
 
-    With --ray the nodes of a cluster encode the films, which is most of the work; numbers are read and
-    checked here. Every node must reach the pool and DATASET by the same path or address, and have the same
-    version of recap. Keys of an object store are not sent: start each node (`ray start`) with the AWS_
-    variables that it needs.
+    With --ray, the nodes of a cluster encode the videos, which is most of the work; numbers are read and
+    checked locally. Every node must reach the pool and DATASET by the same path or address, and have the same
+    version of recap. Object-store keys are not sent: start each node (`ray start`) with the AWS_ variables
+    that it needs.
 
     \b
     Example:
@@ -178,7 +178,7 @@ def add(
         click.echo(f"Added {n_added} episodes{there}: version {store.version} has {len(store)}")
         if source.damage:
             click.echo(f"Left out as damaged: {len(source.damage)}, named above")
-    click.echo(f"Next: recap pool tag {uri} NAME, or recap pool ls {uri}")
+    click.echo(f"Next: recap pool ls {uri} lists them; recap check TARGET {uri} says whether they help")
 
 
 def transform_of(store: Pool, robot: str | None) -> Callable[[Episode], Episode] | None:
@@ -199,14 +199,14 @@ def transform_of(store: Pool, robot: str | None) -> Callable[[Episode], Episode]
 @click.argument("uri", metavar="POOL")
 @click.argument("ids", nargs=-1, required=True, metavar="EPISODE...")
 @click.option(
-    "--for-good", is_flag=True, help="Delete data, films, descriptors and old versions. No way back."
+    "--for-good", is_flag=True, help="Delete data, videos, descriptors and old versions. Cannot be undone."
 )
-@click.option("--with-tags", is_flag=True, help="With --for-good: also tagged versions that have them.")
+@click.option("--with-tags", is_flag=True, help="With --for-good: also delete their tagged versions.")
 def remove(uri: str, ids: Sequence[str], for_good: bool, with_tags: bool) -> None:
-    """Take episodes out of the newest version; older versions keep them.
+    """Remove episodes from the newest version; older versions keep them.
 
-    With --for-good nothing of them is left in the pool: every version that has them is removed. Copies
-    elsewhere stay: snapshots, exports, backups, caches of training and what a policy has learned.
+    With --for-good nothing of them is left in the pool: every version that contains them is removed. Copies
+    elsewhere remain: snapshots, exports, backups, training caches and trained policies.
 
     \b
     Example:
@@ -216,7 +216,7 @@ def remove(uri: str, ids: Sequence[str], for_good: bool, with_tags: bool) -> Non
     from recap.errors import InputError
 
     if with_tags and not for_good:
-        raise InputError("--with-tags is for --for-good: give that too")
+        raise InputError("--with-tags needs --for-good: add it")
     store = opened(uri)
     if for_good:
         gone = store.forget(list(ids), with_tags=with_tags)
@@ -232,8 +232,8 @@ def remove(uri: str, ids: Sequence[str], for_good: bool, with_tags: bool) -> Non
 @pool.command()
 @click.argument("uri", metavar="POOL")
 @click.argument("name", required=False)
-@click.option("--version", metavar="V", help="A number or a tag.  [default: the newest]")
-@click.option("--move", is_flag=True, help="Let a name mean another version than before.")
+@click.option("--version", metavar="V", help="Version number or tag.  [default: the newest]")
+@click.option("--move", is_flag=True, help="Move an existing tag to this version.")
 def tag(uri: str, name: str | None, version: str | None, move: bool) -> None:
     """Give a version a name; without NAME, list the names.
 
@@ -253,7 +253,7 @@ def tag(uri: str, name: str | None, version: str | None, move: bool) -> None:
 @click.argument("uri", metavar="POOL")
 @click.argument("version", metavar="V")
 def rollback(uri: str, version: str) -> None:
-    """Make a new version equal to an old one; nothing is lost.
+    """Make a new version equal to an old one; no version is lost.
 
     \b
     Example:
@@ -269,7 +269,7 @@ def rollback(uri: str, version: str) -> None:
 @pool.command()
 @click.argument("uri", metavar="POOL")
 def compact(uri: str) -> None:
-    """Put small files together, for quicker reading; old versions stay.
+    """Merge small files for faster reading; old versions stay.
 
     \b
     Example:
@@ -284,20 +284,18 @@ def compact(uri: str) -> None:
 
 @pool.command()
 @click.argument("uri", metavar="POOL")
-@click.option("--keep", type=click.IntRange(1), default=10, show_default=True, metavar="N", help="Newest.")
 @click.option(
-    "--older-than",
-    default="7d",
-    show_default=True,
-    metavar="AGE",
-    help="Not the newest for so long: 30m, 12h, 7d.",
+    "--keep", type=click.IntRange(1), default=10, show_default=True, metavar="N", help="Newest versions."
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option(
+    "--older-than", default="7d", show_default=True, metavar="AGE", help="Minimum age: 30m, 12h, 7d."
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 def prune(uri: str, keep: int, older_than: str, dry_run: bool) -> None:
-    """Remove old versions, and files that only they needed. Tagged versions stay.
+    """Remove old versions, and the files that only they need. Tagged versions stay.
 
-    A version is removed when it is not among the newest N, has no tag, and has not been the newest for AGE:
-    running readers are past it by then. There is no way back to it.
+    A version is removed if it is not among the newest N, has no tag, and has not been the newest for AGE, so
+    that no running reader still uses it. This cannot be undone.
 
     \b
     Example:
@@ -335,12 +333,12 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 @pool.command()
 @click.argument("uri", metavar="POOL")
-@click.option("--repair", is_flag=True, help="Set aside what is damaged and keep the rest usable.")
+@click.option("--repair", is_flag=True, help="Set damaged files aside and keep the rest usable.")
 @click.option(
-    "--policy", metavar="POLICY", help="Also name demonstrations that it, or a retrieval, could never use."
+    "--policy", metavar="POLICY", help="Also list demonstrations that this policy, or retrieval, cannot use."
 )
 def verify(uri: str, repair: bool, policy: str | None) -> int:
-    """Check every byte; the exit code is 1 when something is damaged.
+    """Check every byte; the exit code is 1 if something is damaged.
 
     \b
     Example:
@@ -399,11 +397,11 @@ def _name_unusable(store: Pool, policy: str) -> None:
 @pool.command()
 @click.argument("uri", metavar="POOL")
 @click.option(
-    "--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="A .safetensors file."
+    "--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Output file, .safetensors."
 )
-@click.option("--no-images", is_flag=True, help="Leave the films out.")
+@click.option("--no-images", is_flag=True, help="Do not include images.")
 def pack(uri: str, out: Path, no_images: bool) -> None:
-    """Write the newest version as one file that needs neither the pool nor Lance.
+    """Write the newest version as one file that can be used without the pool or Lance.
 
     \b
     Example:

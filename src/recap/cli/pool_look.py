@@ -22,7 +22,7 @@ def opened(uri: str) -> Pool:
 
 @click.command("ls")
 @click.argument("uri", metavar="POOL")
-@click.option("--version", metavar="V", help="A number or a tag.  [default: the newest]")
+@click.option("--version", metavar="V", help="Version number or tag.  [default: the newest]")
 @click.option("--versions", "history", is_flag=True, help="List versions instead of episodes.")
 @click.option("--limit", type=click.IntRange(0), default=50, show_default=True, metavar="N", help="0: all.")
 def list_(uri: str, version: str | None, history: bool, limit: int) -> None:
@@ -79,7 +79,7 @@ def print_rows(header: Sequence[str], rows: Sequence[Sequence[Any]], limit: int)
 @click.argument("episode_id", metavar="EPISODE")
 @click.option("--camera", metavar="NAME", help="[default: the first]")
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="A film strip .png or video .mp4."
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Output: film strip .png or video .mp4."
 )
 def show(uri: str, episode_id: str, camera: str | None, out: Path | None) -> None:
     """Show one episode; with --out as a picture or a video.
@@ -148,7 +148,7 @@ def diff(uri: str, a: str, b: str | None) -> None:
 @click.argument("uri", metavar="POOL")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def stats(uri: str, as_json: bool) -> None:
-    """Count what a pool holds.
+    """Count the contents of a pool.
 
     \b
     Example:

@@ -46,7 +46,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
             raise InputError(f"seed {numbers[0]} is negative: give whole numbers from 0 up")
         seed_range = range(numbers[0], numbers[-1] + (len(numbers) == 1))
         if not seed_range:
-            raise InputError(f"empty range of seeds '{item}': give first:end such as 42:92, without its end")
+            raise InputError(f"empty range of seeds '{item}': give first:end such as 42:92 (end excluded)")
         if seed_range.stop - seed_range.start > MAX_VALUES:
             raise InputError(f"range of seeds '{item}' is too long: give at most {MAX_VALUES}")
         seeds += seed_range
@@ -56,5 +56,5 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 def _items(text: str, what: str) -> list[str]:
     items = [item.strip() for item in text.split(",")]
     if not all(items):
-        raise InputError(f"no {what} in '{text}': give them with commas between")
+        raise InputError(f"no {what} in '{text}': give them separated by commas")
     return items

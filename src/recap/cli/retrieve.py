@@ -10,7 +10,7 @@ import click
 
 @click.command()
 @click.argument("pool")
-@click.option("--at", required=True, metavar="EPISODE:T", help="The moment that is asked about.")
+@click.option("--at", required=True, metavar="EPISODE:T", help="Moment to query.")
 @click.option("--retrieval", metavar="NAME|FILE", help="How to retrieve.  [default: as the data allow]")
 @click.option(
     "--matches",
@@ -20,12 +20,12 @@ import click
     metavar="N",
     help="How many to show.",
 )
-@click.option("--explain", is_flag=True, help="Say why the runner-up lost, and write a picture.")
+@click.option("--explain", is_flag=True, help="Explain why the second match lost, and write a picture.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("retrieval.png"), show_default=True)
 def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: bool, out: Path) -> int:
-    """Show what the pool would answer at a moment of one of its own episodes.
+    """Show what is retrieved at a moment of one of the pool's own episodes.
 
-    That episode's scene is left out. POOL is a pool, a packed snapshot, or a standard pool such as
+    The episode's own scene is left out. POOL is a pool, a packed snapshot, or a standard pool such as
     pusht-9x100. Costs are shares of the squared distance; confidence is calibrated on the pool itself.
 
     \b
@@ -52,10 +52,10 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
     ref = FrameRef(episode_id, int(t_text))
     if episode_id not in view.episode_ids:
         known = next(iter(view.episode_ids), "none")
-        raise InputError(f"pool {pool} has no episode '{episode_id}': it has, for instance, {known}")
+        raise InputError(f"pool {pool} has no episode '{episode_id}': it has, for example, {known}")
     if ref.t >= len(view.episode(episode_id)):
         raise InputError(
-            f"episode {episode_id} has {len(view.episode(episode_id))} frames: there is no {ref.t}"
+            f"episode {episode_id} has {len(view.episode(episode_id))} frames: frame {ref.t} does not exist"
         )
     first = view.episode(episode_id)
     name = retrieval or usual_name(first)

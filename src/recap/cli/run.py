@@ -29,15 +29,15 @@ def _run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--robot", "name", required=True, metavar="NAME", help="lerobot:TYPE, a name, or package.module:factory."
 )
 @_run_options
-@click.option("--video", type=click.Path(path_type=Path), metavar="FILE", help="Write what happened, .mp4.")
+@click.option("--video", type=click.Path(path_type=Path), metavar="FILE", help="Write a video, .mp4.")
 def run(name: str, video: Path | None, **given: Any) -> int:
-    """Drive a robot by a policy server, at a fixed rate.
+    """Drive a robot with a policy server, at a fixed rate.
 
-    The next chunk of actions is asked for while this one is carried out, so the robot never waits; when a
-    reply comes too late it holds, and that is counted as a miss. A robot of LeRobot's is named by its type; a
-    factory is called with what the server says of itself and returns an object with observe() and
-    act(action); pusht-sim and dualarm-sim are simulated. Options of a robot are given as --robot.NAME VALUE.
-    Ctrl-C holds and ends. Where LeRobot is installed, `recap-client run` is the same command.
+    The next chunk of actions is requested while the current one is executed, so the robot does not wait. If a
+    reply comes too late, the robot holds still and a miss is counted. LeRobot robots are chosen by type. A
+    factory is called with the server's metadata and returns an object with observe() and act(action).
+    pusht-sim and dualarm-sim are simulated. Pass options of a robot as --robot.NAME VALUE. Ctrl-C holds the
+    robot and exits. Where LeRobot is installed, `recap-client run` is the same command.
 
     \b
     Example:

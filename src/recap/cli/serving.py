@@ -16,23 +16,23 @@ from recap_client.options import named_numbers
 @click.command(cls=DottedCommand, prefix="env")
 @click.argument("policy")
 @click.option(
-    "--pool", metavar="URI", help="What to retrieve from; grows live.  [default: the policy's env's own]"
+    "--pool", metavar="URI", help="Pool; may grow while serving.  [default: the policy's env's own]"
 )
 @click.option(
-    "--robot", metavar="FILE", help="robot.yaml, to replay.  [default: as the env or the pool says]"
+    "--robot", metavar="FILE", help="robot.yaml, for replay.  [default: as the env or the pool says]"
 )
-@click.option("--port", type=int, default=8000, show_default=True, help="0 takes any that is free.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Another one needs a token.")
+@click.option("--port", type=int, default=8000, show_default=True, help="Port; 0 for any free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Others than loopback need a token.")
 @click.option(
-    "--token", metavar="KEY", help="What clients must send.  [default: the variable RECAP_TOKEN, or none]"
+    "--token", metavar="KEY", help="Token for clients.  [default: the variable RECAP_TOKEN, or none]"
 )
 @click.option(
-    "--log", "usage_log", metavar="FILE", help="Write which demonstrations each robot used, for pool blame."
+    "--log", "usage_log", metavar="FILE", help="Log which demonstrations each robot used, for pool blame."
 )
 @agent_options("settings_of", "matching", "mask")
-@click.option("--max-step", multiple=True, metavar="FEATURE=N", help="A lower speed limit a control period.")
+@click.option("--max-step", multiple=True, metavar="FEATURE=N", help="Tighter limit per control step.")
 @click.option(
-    "--max-batch", type=click.IntRange(1), default=8, show_default=True, help="Requests served by one call."
+    "--max-batch", type=click.IntRange(1), default=8, show_default=True, help="Most requests per batch."
 )
 @click.option(
     "--drain",
@@ -40,9 +40,9 @@ from recap_client.options import named_numbers
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="That robots have to finish their episode after SIGTERM.",
+    help="Seconds for robots to finish their episode after SIGTERM.",
 )
-@click.option("--threads", type=click.IntRange(1), metavar="N", help="Of a policy.  [default: cores - 1]")
+@click.option("--threads", type=click.IntRange(1), metavar="N", help="CPU threads.  [default: cores - 1]")
 def serve(
     policy: str,
     pool: str | None,
@@ -57,13 +57,13 @@ def serve(
     drain: float,
     threads: int | None,
 ) -> int:
-    """Serve a policy to robots, on the openpi wire, with its pool over HTTP.
+    """Serve a policy to robots over openpi's protocol, and its pool over HTTP.
 
-    POLICY is a trained policy (by shipped name, or a path), or replay. A robot connects to ws://HOST:PORT and
-    sends observations; /healthz, /readyz, /metrics and /api/pool are on the same port. Demonstrations that
-    are added while it runs are used at the next step. Options of the policy's env are given as --env.NAME
-    VALUE. Ctrl-C ends it. SIGTERM ends it gently: no new connections, robots finish their episode, exit code
-    0. Any number of servers may share a pool.
+    POLICY is a trained policy (name of an included one, or a path), or replay. A robot connects to
+    ws://HOST:PORT and sends observations; /healthz, /readyz, /metrics and /api/pool are on the same port.
+    Demonstrations added while it runs are used at the next step. Pass options of the policy's env as
+    --env.NAME VALUE. Ctrl-C ends it. SIGTERM shuts it down gracefully: no new connections, robots finish
+    their episode, exit code 0. Any number of servers may share a pool.
 
     \b
     Example:

@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
 # Field of `AgentConfig` -> what its option does. A field without a line here has no option.
 HELP = {
-    "settings_of": "Replay with this policy's settings: its equal control.",
+    "settings_of": "Replay with this policy's settings, as its control.",
     "retrieval": "How to retrieve, by name or file.  [default: the policy's, or the env's]",
     "subtrajectories": "Retrieve parts of demonstrations too.  [default: the policy's]",
-    "n_candidates": "Trajectories that stage 1 keeps.  [default: the retrieval's]",
+    "n_candidates": "Demonstrations that stage 1 selects.  [default: the retrieval's]",
     "reach": "Cost of a moment whose chunk the robot cannot reach.  [default: the retrieval's, mostly 0]",
-    "reach_ahead": "Frames that must be within reach; 0: the chunk.  [default: the retrieval's]",
-    "n_action_steps": "Actions of a chunk to execute.  [default: the policy's]",
-    "reaction": "To nothing retrieved or low confidence.",
-    "min_confidence": "Below it, react.",
-    "matching": "Which moment of the pool a policy is given.",
-    "residual": "Without it what is retrieved is executed as it is.",
-    "residual_halflife": "Distance of a match at which the residual counts half; 0: it counts whole.",
-    "denoising_steps": "Of a policy.  [default: its own]",
-    "temperature": "Of a policy's noise.  [default: its own]",
-    "sampler": "Of a policy: euler or unipc.  [default: its own]",
-    "device": "Where a policy computes.",
-    "gate": "Send the next action when the robot is where the last one sent it, not by the clock.",
-    "gate_patience": "Extra steps that the gate waits an action at most.",
-    "gate_tolerance": "Of the gate, in the feature's unit.  [default: the robot's, or 5 mm and 0.06 rad]",
-    "mask": "Block a policy's attention: retrieved@3, sham@all.",
-    "noise_seed": "Other noise, the same starts.",
+    "reach_ahead": "Frames that must be within reach; 0 for the whole chunk.  [default: the retrieval's]",
+    "n_action_steps": "Actions of each chunk to execute.  [default: the policy's]",
+    "reaction": "What to do if nothing is retrieved or confidence is low.",
+    "min_confidence": "Confidence below which --reaction applies.",
+    "matching": "Which moment of the pool the policy receives.",
+    "residual": "Add the network's residual to the retrieved actions.",
+    "residual_halflife": "Match distance that halves the residual; 0: off.",
+    "denoising_steps": "Denoising steps of the policy.  [default: its own]",
+    "temperature": "Scale of the policy's noise.  [default: its own]",
+    "sampler": "Sampler of the policy: euler or unipc.  [default: its own]",
+    "device": "Device of the policy.",
+    "gate": "Wait for the robot to reach each action before sending the next.",
+    "gate_patience": "Maximum extra steps to wait per action.",
+    "gate_tolerance": "Tolerance, in the feature's unit.  [default: the robot's, or 5 mm and 0.06 rad]",
+    "mask": "Mask the policy's attention: retrieved@3, sham@all.",
+    "noise_seed": "Seed of the noise; starts stay the same.",
 }
 DOTTED = "recap.dotted"  # in what a click context keeps
 SHORT = {"n_candidates": "candidates", "n_action_steps": "action-steps"}
@@ -117,7 +117,7 @@ def _value(hint: Any, given: Any, flag: str) -> Any:
     try:
         return tuple(float(part) for part in given.split(","))
     except ValueError:
-        raise InputError(f"--{flag} is '{given}': give numbers with commas between") from None
+        raise InputError(f"--{flag} is '{given}': give numbers separated by commas") from None
 
 
 class DottedCommand(click.Command):

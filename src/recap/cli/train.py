@@ -24,31 +24,31 @@ DEVICES = ("auto", "cpu")
 
 @click.command()
 @click.argument("recipe", metavar="ROBOT.YAML|RECIPE", required=False)
-@click.option("--size", help="Of the network: debug, small, nano, 2b, pi0, pi05, ….  [default: small]")
+@click.option("--size", help="Size of the network: debug, small, nano, 2b, pi0, pi05, ….  [default: small]")
 @click.option("--target", metavar="DATA", help="Demonstrations of the robot: a pool or a dataset.")
 @click.option("--pool", metavar="DATA", help="Demonstrations of the other embodiment: a pool or a dataset.")
 @click.option("--retrieval", metavar="NAME|FILE", help="How moments are matched.  [default: the recipe's]")
 @click.option("--pair-by", metavar="RULE", help="scene, order, column:NAME or FILE.csv.  [default: scene]")
 @click.option(
-    "--backbone", metavar="PATH|ORG/NAME@REV", help="Published weights to begin from.  [default: the size's]"
+    "--backbone", metavar="PATH|ORG/NAME@REV", help="Published weights to start from.  [default: the size's]"
 )
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting; repeatable.")
 @click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="Train a saved one."
+    "--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="Saved configuration."
 )
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="[default: runs/train-RECIPE]")
-@click.option("--seed", type=int, metavar="N", help="Of weights, batches and noise.  [default: the recipe's]")
+@click.option("--seed", type=int, metavar="N", help="Random seed.  [default: the recipe's]")
 @click.option("--iterations", type=click.IntRange(1), metavar="N", help="[default: the recipe's]")
 @click.option("--device", default="auto", show_default=True, help="auto (a GPU if there is one) or cpu.")
 @click.option(
-    "--rollouts", type=click.IntRange(1), metavar="N", help="Try the policy every N iterations, in --env."
+    "--rollouts", type=click.IntRange(1), metavar="N", help="Evaluate the policy in --env every N iterations."
 )
-@click.option("--env", help="Where to try it.  [default: where the recipe comes from]")
-@click.option("--init-from", metavar="POLICY", help="Begin with what fits of a policy, of any robot.")
+@click.option("--env", help="Environment for --rollouts.  [default: where the recipe comes from]")
+@click.option("--init-from", metavar="POLICY", help="Initialise matching weights from a policy of any robot.")
 @click.option("--log", default="tensorboard", show_default=True, help="Metrics to tensorboard or wandb.")
-@click.option("--list", "listed", is_flag=True, help="List the recipes, and stop.")
-@click.option("--show-config", is_flag=True, help="Print the whole configuration as YAML, and stop.")
-@click.option("--dry-run", is_flag=True, help="Show what the run would be, and stop.")
+@click.option("--list", "listed", is_flag=True, help="List the recipes and exit.")
+@click.option("--show-config", is_flag=True, help="Print the whole configuration as YAML and exit.")
+@click.option("--dry-run", is_flag=True, help="Show the planned run and exit.")
 def train(
     recipe: str | None,
     size: str | None,
@@ -71,14 +71,13 @@ def train(
     show_config: bool,
     dry_run: bool,
 ) -> int:
-    """Train a policy on pairs of the robot's and the pool's demonstrations.
+    """Train a policy on pairs of demonstrations by the robot and from the pool.
 
     Give the description of a robot and the size of the network: debug (seconds, learns nothing), small
     (minutes on a CPU), nano (minutes on a GPU), 2b (Cosmos-Predict2.5), pi0 or pi0-debug. Or give a RECIPE of
-    an installed env (recap train --list). A stopped training is resumed by the same command. DIR/best is the
-    checkpoint that did best on held-out demonstrations, DIR/last the newest. On several GPUs: torchrun
-    --nproc-per-node 8 -m recap train …, and with --set fsdp=true each process holds only its part of the
-    weights.
+    an installed env (recap train --list). To resume a stopped training, repeat the command. DIR/best is the
+    best checkpoint on held-out demonstrations, DIR/last the newest. On several GPUs, use torchrun
+    --nproc-per-node 8 -m recap train …; with --set fsdp=true each process holds only its part of the weights.
 
     \b
     Example:
@@ -90,7 +89,7 @@ def train(
     from recap.cli.one_line import STOPPED
     from recap.cli.terminal import say
     from recap.errors import InputError, one_of
-    from recap.extras import require_extra
+    from recap.extras import load_torch, require_extra
 
     require_extra("train", "training")
     if listed:
@@ -123,11 +122,12 @@ def train(
         return 0
     for name in ("target", "pool"):
         if not getattr(config, name):
-            raise InputError(f"there is nothing to learn from: give --{name}, a pool or a dataset")
+            raise InputError(f"no training data: give --{name}, a pool or a dataset")
     roll_out = None if rollouts is None or not is_main else _rollout(config, env)
     if is_main:
         say(f"Training {config.preset}: {config.n_iterations} iterations; loading demonstrations …")
 
+    load_torch()
     from recap.training.trainer import train as run
 
     if out is None:
@@ -197,17 +197,17 @@ def _config(
         values = configs.load_file(config_file)
         if not isinstance(values, dict):
             raise InputError(
-                f"{config_file} holds no training configuration: recap train --show-config makes one"
+                f"{config_file} is not a training configuration: recap train --show-config prints one"
             )
         base = from_json(values)
     elif recipe is None:
         raise InputError("give robot.yaml and --size, or a recipe: recap train --list shows them")
     elif described:
         base = preset(size or "small", robot=load_robot(recipe))
-    elif size is not None:
-        raise InputError(f"recipe '{recipe}' has its own size: give robot.yaml in its place, or no --size")
     else:
         base = preset(recipe)
+        if size is not None:
+            raise InputError(f"recipe '{recipe}' has its own size: give robot.yaml, or leave out --size")
     if retrieval is not None:
         from recap.retrieval.presets import find_retrieval, full_name
 
@@ -252,7 +252,7 @@ def _rollout(config: TrainConfig, env: str | None) -> Callable[[int, TrainedPoli
     owner = _owner(config)
     name = env or (None if owner is None else owner.name)
     if name is None:
-        raise InputError(f"recipe '{config.preset}' comes from no env: give --env, or leave out --rollouts")
+        raise InputError(f"recipe '{config.preset}' has no env: give --env, or leave out --rollouts")
     suite = find_suite(name)
     settings = AgentConfig(retrieval=config.policy.retrieval_name, n_candidates=config.pairs.n_candidates)
     options = _options(config, suite)

@@ -15,13 +15,12 @@ import click
     metavar="FILE",
     help="The list.  [default: SHA256SUMS in a folder, FILE.sha256 beside a file]",
 )
-@click.option("--write", is_flag=True, help="Write the list of what is there now.")
+@click.option("--write", is_flag=True, help="Write the list for the current files.")
 def verify(path: Path, sums: Path | None, write: bool) -> int:
-    """Check a checkpoint, a snapshot or a dataset against a list of SHA-256.
+    """Check a checkpoint, a snapshot or a dataset against a list of SHA-256 sums.
 
-    PATH is a folder or a file. The list is of the form that sha256sum reads; keep a copy where others cannot
-    change it. The exit code is 1 when a file has changed, is missing or was put there. For a pool use
-    recap pool verify.
+    PATH is a folder or a file. The list has the format of sha256sum; keep a copy where others cannot change
+    it. The exit code is 1 if a file was changed, removed or added. For a pool use recap pool verify.
 
     \b
     Example:
@@ -34,9 +33,9 @@ def verify(path: Path, sums: Path | None, write: bool) -> int:
     from recap.sums import check_sums, list_of, write_sums
 
     if not path.exists():
-        raise InputError(f"there is no {path}: give a checkpoint, a snapshot or a dataset")
+        raise InputError(f"{path} does not exist: give a checkpoint, a snapshot or a dataset")
     if (path / "pool.json").is_file():
-        raise InputError(f"{path} is a pool, which has hashes of its own: recap pool verify {path}")
+        raise InputError(f"{path} is a pool, which stores its own hashes: recap pool verify {path}")
     sums = list_of(path) if sums is None else sums
     if write:
         click.echo(f"Listed: {write_sums(path, sums)} files in {sums}")

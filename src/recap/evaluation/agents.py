@@ -191,7 +191,7 @@ def make_agent(spec: EvalSpec) -> Agent:
             raise
         except Exception as error:
             raise InputError(
-                f"agent '{name}' could not be made ({type(error).__name__}: {error}): see the traceback with "
+                f"agent '{name}' could not be created ({type(error).__name__}: {error}): see it with "
                 "--workers 1 --debug"
             ) from error
 

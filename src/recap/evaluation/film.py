@@ -310,7 +310,7 @@ def parse_choice(text: str, spec: EvalSpec) -> Choice:
     for item in items:
         if item == "all":
             chosen |= set(ordered)
-        elif item.isdecimal() and int(item):
+        elif item.isdecimal():
             chosen |= set(ordered[: int(item)])
         elif item != "failures":
             chosen.add(_parse_key(item, spec))
@@ -327,7 +327,7 @@ def _parse_key(item: str, spec: EvalSpec) -> Key:
     except (ValueError, InputError):
         raise InputError(
             f"unknown episodes to record '{item}': give a number, failures, all, or task:seed such as "
-            f"{spec.tasks[0]}:{spec.seeds[0]}, with commas between"
+            f"{spec.tasks[0]}:{spec.seeds[0]}, separated by commas"
         ) from None
 
 

@@ -103,10 +103,10 @@ def evaluate_offline(
     policy = load_policy(config)
     training: Mapping[str, Any] = {}
     sides: Mapping[str, frozenset[str]] = {}
-    if policy is not None:
+    if policy is not None or config.settings_of is not None:  # replay at its settings: on the same side
         from recap.policies.checkpoint import read_training
 
-        training, sides = read_training(config.policy)
+        training, sides = read_training(config.settings_of or config.policy)
     source = open_pool(pool, None if policy is None else policy.config.robot)
     pair_by = training.get("pair_by", SCENE)
     if pair_by.endswith(".csv") and not Path(pair_by).exists():
@@ -119,7 +119,7 @@ def evaluate_offline(
     robot, retriever = agent.robot(), agent.retriever
     view = open_demonstrations(target, None, tool_space(robot), pair_by)
     if not view.episode_ids:
-        raise InputError(f"target '{target}' holds no demonstration: there is nothing to compare with")
+        raise InputError(f"target '{target}' contains no demonstrations to compare with")
     refuse_other_robot(robot, view, "target")
     retrieves = policy is None or policy.config.retrieval
     if retrieves and not retriever.index().episode_ids:
@@ -182,7 +182,7 @@ def _refuse_lacking(demo: Episode, requires: Requires) -> None:
     lacking = requires.missing(demo.objects, demo.goal)
     lacking = lacking or next((f"camera '{c}'" for c in requires.cameras if c not in demo.images), None)
     if lacking is not None:
-        raise InputError(f"demonstration {demo.id} of the target has no {lacking}, which the agent looks at")
+        raise InputError(f"demonstration {demo.id} of the target has no {lacking}, which the agent needs")
 
 
 def held_out_episodes(view: PoolView, sides: Mapping[str, frozenset[str]]) -> list[int]:

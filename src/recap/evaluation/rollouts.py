@@ -133,7 +133,7 @@ class _Batch:
         observations = [self._worlds[slot].observe(self._image_size(slot)) for slot in slots]
         chosen = np.asarray(self.agent.act(slots, observations), np.float64)
         if chosen.ndim != 2 or len(chosen) != len(slots):
-            raise InputError(f"the agent returned actions of shape {chosen.shape}: want ({len(slots)}, a)")
+            raise InputError(f"the agent gave actions of shape {chosen.shape}: expected ({len(slots)}, a)")
         metrics, ended = {}, {}
         for slot, action in zip(slots, chosen, strict=True):
             metrics[slot], ended[slot] = self._worlds[slot].step(action)

@@ -108,7 +108,7 @@ def _load_results(run: RunDirectory, retry_errors: bool) -> None:
             if number == len(lines):
                 break
             raise RunDirectoryError(
-                f"{file} is damaged at line {number} ({error}): remove that line to run its episode again"
+                f"{file} is damaged at line {number} ({error}): remove that line to rerun its episode"
             ) from error
         if key not in run.results and not (retry_errors and result.outcome == "error"):
             run.results[key] = result
@@ -129,9 +129,9 @@ def read_info(path: Path) -> tuple[EvalSpec, list[EpisodeResult]]:
     file = path / INFO if path.is_dir() else path
     if path.is_dir() and not file.exists():
         if not (path / CONFIG).exists():
-            raise RunDirectoryError(f"{path} holds no evaluation: give a directory that recap eval wrote")
+            raise RunDirectoryError(f"{path} contains no evaluation: give a directory written by recap eval")
         n_done = (path / EPISODES).read_bytes().count(b"\n") if (path / EPISODES).exists() else 0
-        raise RunDirectoryError(f"{path} is not finished ({n_done} episodes): run its recap eval again")
+        raise RunDirectoryError(f"{path} is not finished ({n_done} episodes): repeat its recap eval command")
     if not file.exists():
         raise RunDirectoryError(f"{path} does not exist: give a run directory or its {INFO}")
     info = read_json(file)
@@ -141,5 +141,5 @@ def read_info(path: Path) -> tuple[EvalSpec, list[EpisodeResult]]:
     except (KeyError, TypeError, ValueError, AttributeError, InputError) as error:
         raise RunDirectoryError(f"{file} is not an evaluation ({type(error).__name__}: {error})") from error
     if {(t.task, t.seed) for t in spec.trials()} != {(r.task, r.seed) for r in results}:
-        raise RunDirectoryError(f"{file} does not hold the episodes of its config: evaluate again")
+        raise RunDirectoryError(f"{file} does not contain the episodes of its config: evaluate again")
     return spec, results

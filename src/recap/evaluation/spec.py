@@ -58,9 +58,9 @@ class EvalSpec:
             raise InputError(f"max_steps {self.max_steps} leaves no time to act: give 1 or more")
         rising = all(a < b for a, b in zip(self.thresholds, self.thresholds[1:], strict=False))
         if not rising or not all(math.isfinite(t) for t in self.thresholds):
-            raise InputError(f"thresholds {self.thresholds} do not rise: give them as 0.85, 0.95")
+            raise InputError(f"thresholds {self.thresholds} are not ascending: give them as 0.85, 0.95")
         if not all(0 <= x < math.inf for x in self.pose_noise):
-            raise InputError(f"pose_noise {self.pose_noise} is no deviation: give 0 or more, such as 4,4")
+            raise InputError(f"pose_noise {self.pose_noise} is not a deviation: give 0 or more, such as 4,4")
         if any(self.pose_noise) and self.objects == "pixels":
             raise InputError("poses from pixels have their own noise: give --pose-noise with --objects truth")
         if self.objects == "pixels":

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-INTERVAL = "95 %: Wilson; episodes that share a start count as fewer than they are"
+INTERVAL = "95 %: Wilson, widened where episodes share a start"
 GROUPS = ("seen", "unseen", "all")
 WITHOUT_SETTINGS = (REPLAY, EXPERT, HOLD)  # of their own, to be taken over
 
@@ -238,7 +238,7 @@ def compare(
     if not shared:
         raise InputError("the two evaluations share no task and seed: compare runs of the same trials")
     if not thresholds:
-        raise InputError("the two evaluations share no success threshold: evaluate both at the same one")
+        raise InputError("the two evaluations share no success threshold: use the same for both")
     valid = [key for key in shared if "error" not in (of_a[key].outcome, of_b[key].outcome)]
     tasks = [key for key in spec_a.task_keys if key in {task for task, _ in shared}]
     seen = spec_a.seen_keys

@@ -49,7 +49,7 @@ def _make(env: str) -> Any:
     except RecapError:
         raise
     except Exception as error:
-        raise InputError(f"env '{env}' could not be made ({type(error).__name__}: {error})") from error
+        raise InputError(f"env '{env}' could not be created ({type(error).__name__}: {error})") from error
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ def _image(flat: Mapping[str, Any], key: str) -> U8:
         image = np.moveaxis(image, 0, -1)
     if image.dtype.kind == "f":
         if not 0 <= image.min() <= image.max() <= 1.001:  # of 0 to 255 all would be white
-            raise InputError(f"image '{key}' has fractions beyond 0 to 1: give those, or bytes")
+            raise InputError(f"image '{key}' has fractions outside 0 to 1: give values from 0 to 1, or bytes")
         image = np.rint(np.clip(image, 0, 1) * 255)
     return np.ascontiguousarray(image, np.uint8)
 

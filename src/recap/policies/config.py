@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
@@ -152,99 +152,17 @@ class NetworkConfig(AnyNetworkConfig):
         return self.num_attention_heads * self.attention_head_dim
 
 
-@dataclass(frozen=True)
-class Pi0NetworkConfig(AnyNetworkConfig):
-    """Sizes of transformers' `PI0ForConditionalGeneration`; `tiny` by default.
-
-    A prefix of images, words and what was retrieved is read once; an action expert of as many layers looks
-    at it, layer by layer, while it denoises the chunk.
-    """
-
-    backbone: ClassVar[str] = "pi0"
-    sees_pixels: ClassVar[bool] = True  # through a vision tower of its own
-    blocks: ClassVar[tuple[str, ...]] = ("GemmaDecoderLayer", "SiglipEncoderLayer")
-
-    num_layers: int = 6  # of prefix and expert alike
-    num_attention_heads: int = 4
-    num_key_value_heads: int = 1
-    attention_head_dim: int = 32
-    prefix_dim: int = 128
-    prefix_mlp_dim: int = 512
-    expert_dim: int = 128
-    expert_mlp_dim: int = 512
-    vision_layers: int = 4
-    vision_heads: int = 4
-    vision_dim: int = 128
-    vision_mlp_dim: int = 512
-    vision_patch: int = 16  # px of a side
-    n_words: int = 512  # of the vocabulary
-    n_text_tokens: int = 16  # of an instruction; what is longer is cut
-    max_state_dim: int = 32  # as published: shorter ones are filled up with zeros
-    max_action_dim: int = 32
-
-    def __post_init__(self) -> None:
-        for key, value in asdict(self).items():
-            if type(value) is not int or value < 1:
-                raise InputError(f"network.{key} is {value!r}: give a whole number, 1 or more")
-        fits = (
-            ("num_attention_heads", "a multiple of num_key_value_heads", self.num_key_value_heads),
-            ("vision_dim", "a multiple of vision_heads", self.vision_heads),
-            ("attention_head_dim", "an even number", 2),
-            ("expert_dim", "an even number", 2),
-        )
-        for key, what, step in fits:
-            if getattr(self, key) % step:
-                raise InputError(f"network.{key} is {getattr(self, key)}: give {what}")
-        if self.n_words < 4:
-            raise InputError(f"network.n_words is {self.n_words}: give 4 or more, 3 of them are marks")
-
-    @classmethod
-    def model(cls) -> type[SlotModel]:
-        """transformers' π0."""
-        from recap.policies.vla import VisionLanguageActionModel
-
-        return VisionLanguageActionModel
-
-    @property
-    def patch(self) -> int:
-        """Of a side of what becomes one token."""
-        return self.vision_patch
-
-    @property
-    def width(self) -> int:
-        """Of a token of the prefix."""
-        return self.prefix_dim
-
-
-@dataclass(frozen=True)
-class Pi05NetworkConfig(Pi0NetworkConfig):
-    """As π0, but the time step modulates every norm of the action expert, and the state is words."""
-
-    backbone: ClassVar[str] = "pi05"
-    blocks: ClassVar[tuple[str, ...]] = (*Pi0NetworkConfig.blocks, "AdaptiveLayer")
-
-    @classmethod
-    def model(cls) -> type[SlotModel]:
-        """The same with norms and words of π0.5."""
-        from recap.policies.vla import Pi05ActionModel
-
-        return Pi05ActionModel
-
-
-OWN_KINDS = {kind.backbone: kind for kind in (NetworkConfig, Pi0NetworkConfig, Pi05NetworkConfig)}
-
-
 def installed_backbones() -> dict[str, type[AnyNetworkConfig]]:
-    """Of other packages, by name."""
+    """Those that are found by entry points, by name."""
     return {name: entry.load() for name, entry in plugins("recap.backbones").items()}
 
 
 def network_kind(backbone: str) -> type[AnyNetworkConfig]:
     """The config of a backbone's sizes, by the backbone's name."""
-    if backbone in OWN_KINDS:
-        return OWN_KINDS[backbone]
+    if backbone == NetworkConfig.backbone:
+        return NetworkConfig
     installed = installed_backbones()
-    return installed[one_of("backbone", backbone, (*OWN_KINDS, *installed))]
+    return installed[one_of("backbone", backbone, (NetworkConfig.backbone, *installed))]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 derived/<fingerprint>/table.json names what made them; beside it are safetensors files, each named by its hash
 and never changed, that describe some episodes each. A row belongs to an episode id and the hash of its
 content. derived/rows-<fingerprint>/ holds the rows of a large pool as one retrieval compares them, see
-`recap.retrieval.rows`.
+`recap.retrieval.rows`; derived/confidence-… the distances that its confidence is calibrated by.
 """
 
 from __future__ import annotations

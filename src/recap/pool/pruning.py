@@ -157,7 +157,7 @@ def _rewrite(pool: Pool, seal: Seal, new: Seal) -> None:
 def _clear_descriptors(pool: Pool, ids: set[str]) -> None:
     files = pool.files
     for name in (name for name in files.names("derived") if name.endswith(".safetensors")):
-        if name.startswith("derived/rows-"):
+        if name.startswith(("derived/rows-", "derived/confidence-")):
             files.remove(name)  # of all episodes; it is made again
             continue
         header, terms = read_shard(files.read(name))

@@ -18,8 +18,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import repeat
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from recap.errors import DatasetError, cause
 from recap.pool.files import Files, sealed, sha256
@@ -216,14 +219,13 @@ class Table:
         with reading(f"fragment {fragment.fragment_id}"):
             self._check(fragment.metadata)
             scan = dataset.scanner(columns=list(KEYS), fragments=[fragment], with_row_address=True)
-            table = scan.to_table()
-            offsets = [address & 0xFFFFFFFF for address in table["_rowaddr"].to_pylist()]
+            table, number = scan.to_table(), fragment.fragment_id
+            if len(table) != fragment.metadata.num_rows or any(table[key].null_count for key in KEYS):
+                raise Damage(f"fragment {number}: rows are missing")
+            offsets = (np.asarray(table["_rowaddr"]) & 0xFFFFFFFF).tolist()
             columns = [table[key].to_pylist() for key in KEYS]
-            rows = list(zip(*columns, offsets, strict=True))
-            if len(rows) != fragment.metadata.num_rows or any(None in row for row in rows):
-                raise Damage(f"fragment {fragment.fragment_id}: rows are missing")
-            number = fragment.fragment_id
-            return tuple(Key(name, sha, seq, number, at) for name, sha, seq, at in rows)
+            # As the class makes them, without a call of Python for each: there may be a million.
+            return tuple(map(partial(tuple.__new__, Key), zip(*columns, repeat(number), offsets)))
 
     def _check(self, meta: Any) -> None:
         """Keep Lance from reading changed files: some damage makes it abort the whole process."""

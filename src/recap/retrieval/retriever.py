@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from recap.errors import InputError, cause
 from recap.pool.view import PoolSource, PoolView, QueryDescriber
-from recap.retrieval.coarse import I64
+from recap.retrieval.coarse import I64, is_many
 from recap.retrieval.confidence import Calibration, calibrate
 from recap.retrieval.config import RetrievalConfig, with_scales
 from recap.retrieval.index import Candidates, Index, squared_distances
@@ -55,7 +55,8 @@ class Retriever:
         self._view: PoolView | None = None
         self._rows: Rows | None = None
         self._index: Index | None = None
-        self._has_kept = config.auto_scale  # whose scales are another's in the next process
+        self._keeps = not config.auto_scale  # whose scales are another's in the next process
+        self._has_kept = not self._keeps
         self._salt = [None if robot is None else [robot.act.size, robot.body.size], *cameras]
         self._calibration: Calibration | None = None
         # A query is described by the terms that are weighed, from as many frames as they look back; images
@@ -104,8 +105,6 @@ class Retriever:
         if store is None or self._rows is None:
             return
         self._rows.restore(store, keys_of(view))
-        if self._rows.calibrated is not None:
-            self._calibration = Calibration(self._rows.calibrated, self._rows.n_calibrated)
 
     def _keep(self, view: PoolView) -> None:
         """Leave what is laid out of a large pool to the next process; once a process."""
@@ -114,8 +113,8 @@ class Retriever:
             return
         self._has_kept = True
         if self._rows.is_worth_keeping():
-            self._calibration = calibrate(self, self._index)
-            self._rows.keep(store, self._calibration.distances, self._calibration.n_episodes)
+            self._rows.keep(store)
+            self._calibration = self._calibrated(self._index)
 
     def why_unusable(self, episode: Episode) -> str | None:
         """Why a demonstration is never retrieved; None where it can be."""
@@ -264,10 +263,25 @@ class Retriever:
     def _confidence(self, index: Index, match: Match) -> float:
         """By what the moment's terms cost alone; calibrated again when the pool has changed enough."""
         if self._calibration is None or self._calibration.is_outgrown(len(index.episode_ids)):
-            self._calibration = calibrate(self, index)
+            self._calibration = self._calibrated(index)
         return self._calibration.confidence(
             math.sqrt(sum(cost for name, cost in match.costs.items() if name not in (PATH, REACH)))
         )
+
+    def _calibrated(self, index: Index) -> Calibration:
+        """As an earlier process has kept it of a large pool, by these settings, or made and kept now."""
+        store: Derived | None = getattr(self._view, "derived", None)
+        if store is None or self._rows is None or not self._keeps or not is_many(len(index.frames)):
+            return calibrate(self, index)
+        name = f"confidence-{self._rows.fingerprint}-{self.config.fingerprint}"
+        kept = store.map_arrays(name)
+        if kept is not None:
+            known = Calibration(kept["distances"], int(kept["n_episodes"][0]))
+            if not known.is_outgrown(len(index.episode_ids)):
+                return known
+        made = calibrate(self, index)
+        store.keep_arrays(name, {"distances": made.distances, "n_episodes": np.array([made.n_episodes])})
+        return made
 
 
 def _match(

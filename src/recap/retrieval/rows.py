@@ -23,7 +23,7 @@ from recap.retrieval.coarse import I64, Coarse, coarse_index, is_many
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.index import Index, make_layout
 from recap.retrieval.paths import Paths
-from recap.types import F32, F64, Episode
+from recap.types import F32, Episode
 
 if TYPE_CHECKING:
     from recap.pool.derived import Derived
@@ -32,7 +32,7 @@ MAX_GONE = 0.25  # of the rows that no index names; with more they are laid out 
 MAX_NEW = 0.05  # of the rows that were not kept by the last process; with more they are kept anew
 N_TOGETHER = 16_384  # episodes that are described before they are laid out
 SPARE = 1.25  # times the rows: space for more
-REVISION = 1
+REVISION = 2
 log = logging.getLogger("recap.retrieval")
 
 
@@ -67,8 +67,6 @@ class Rows:
         self.coarse: Coarse | None = None
         self.is_new = True  # a running process keeps the cells it has
         self.n_kept = 0  # rows, by an earlier process
-        self.calibrated: F64 | None = None  # distances, of the pool that was kept, of so many episodes
-        self.n_calibrated = 0
         self._space: F32 = np.zeros((0, self.frame_layout.width), np.float32)
         self._last: _Last | None = None
 
@@ -148,13 +146,11 @@ class Rows:
         self.scene_ids, self.origins = _texts(found["scene_ids"]), _texts(found["origins"])
         self.starts, self.firsts, self.goals = found["starts"], found["firsts"], found["goals"]
         self.scenes, self._space, self.n_kept = found["scenes"], found["frames"], int(self.starts[-1])
-        if _texts(found["calibrated_for"]) == [self.config.fingerprint]:
-            self.calibrated, self.n_calibrated = found["calibrated"], int(found["n_calibrated"][0])
         if "coarse" in found:
             self.coarse = Coarse.of_bytes(found["coarse"])
         store.let_go(self.describer.fingerprint, _texts(found["files"]))
 
-    def keep(self, store: Derived, calibrated: F64, n_calibrated: int) -> None:
+    def keep(self, store: Derived) -> None:
         """Leave what is laid out to later processes, and drop what it was made from."""
         files = store.let_go(self.describer.fingerprint)
         self.n_kept = n = len(self.frames)
@@ -172,9 +168,6 @@ class Rows:
             "goals": self.goals,
             "scenes": self.scenes,
             "frames": self._space[:spare],
-            "calibrated_for": _bytes([self.config.fingerprint]),
-            "calibrated": calibrated,
-            "n_calibrated": np.array([n_calibrated]),
         }
         if self.coarse is not None:
             arrays["coarse"] = self.coarse.to_bytes()

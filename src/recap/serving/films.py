@@ -28,7 +28,7 @@ def frames_of(episode: Episode, camera: str | None) -> Sequence[U8]:
     name = camera if camera is not None else next(iter(episode.images), None)
     if name is None or name not in episode.images:
         known = ", ".join(episode.images) or "none"
-        raise InputError(f"episode {episode.id!a} has no such film; its cameras: {known}")
+        raise InputError(f"episode {episode.id!a} has no such video; its cameras: {known}")
     return episode.images[name]
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from recap.errors import RecapError
+from recap.errors import RecapError, of_the_system
 from recap.serving.service import one_line
 from recap.serving.spec import ServeSpec
 
@@ -76,6 +76,10 @@ def make_teller(place: str | None = None) -> Middleware:
         except (asyncio.CancelledError, ConnectionError):
             raise
         except Exception as error:
+            what, known = of_the_system(error) if isinstance(error, OSError) else ("", "")
+            if known:
+                log.error("%s %s failed: %s", request.method, request.path, what)
+                return refusal(507, f"the server cannot write: {what}. Send it again when that is mended")
             log.exception("%s %s failed", request.method, request.path)
             return refusal(500, line(error))
 

@@ -67,7 +67,7 @@ def read_reset(message: Mapping[str, Any]) -> Reset | None:
     if options is not None:
         plain = isinstance(options, dict) and len(options) <= MAX_OPTIONS
         if not plain or not all(isinstance(value, str | int | float) for value in options.values()):
-            raise WireError("'options' is no map of text and numbers: send such as {'name': 'value'}")
+            raise WireError("'options' is not a map of text and numbers: send for example {'name': 'value'}")
     success = message.get("success")
     if success is not None and not isinstance(success, bool):
         raise WireError("'success' is neither true nor false: send one, or leave it out")
@@ -109,7 +109,7 @@ def read_observation(message: Mapping[str, Any], look: Look, time_s: float) -> O
         given = [key for key, value in message.items() if isinstance(value, np.ndarray) and value.ndim == 3]
         raise WireError(
             f"the observation has no '{look.key_of(missing[0])}': send uint8 (height, width, 3) of camera "
-            f"'{missing[0]}'; its pictures are {', '.join(map(repr, given[:MAX_NAMED])) or 'none'}"
+            f"'{missing[0]}'; its images are {', '.join(map(repr, given[:MAX_NAMED])) or 'none'}"
         )
     lacking = look.requires.missing(poses, goal)
     if lacking is not None and not (images and look.estimates):
@@ -145,7 +145,7 @@ def _images(message: Mapping[str, Any], look: Look) -> dict[str, U8]:
         if camera not in look.robot.cameras:
             known = ", ".join(look.robot.cameras) or "none"
             raise WireError(
-                f"'{key}' is of no camera of robot '{look.robot.name}', which has {known}: send it by such a "
+                f"'{key}' is not a camera of robot '{look.robot.name}', which has {known}: use such a "
                 "name, or leave it out"
             )
         images[camera] = _image(key, message[key])
@@ -162,7 +162,7 @@ def _prompt(given: object, default: str) -> str:
     if given is None:
         return default
     if not isinstance(given, str) or len(given) > MAX_PROMPT:
-        raise WireError(f"'{keys.PROMPT}' is no text of up to {MAX_PROMPT} characters: send the instruction")
+        raise WireError(f"'{keys.PROMPT}' is not text of up to {MAX_PROMPT} characters: send the instruction")
     return given or default
 
 
@@ -170,7 +170,7 @@ def _integer(key: str, given: object, most: int) -> int:
     if isinstance(given, np.integer):
         given = int(given)
     if type(given) is not int or not 0 <= given <= most:
-        raise WireError(f"'{key}' is no whole number from 0 up: send one, or leave it out")
+        raise WireError(f"'{key}' is not a whole number from 0 up: send one, or leave it out")
     return given
 
 
@@ -182,7 +182,7 @@ def _numbers(key: str, given: object, n: int, which: str = "") -> F64:
         raise WireError(f"'{key}' is {shape}: send an array of {n} numbers{which}")
     values = given.astype(np.float64)
     if not np.isfinite(values).all() or (np.abs(values) > FAR).any():
-        raise WireError(f"'{key}' holds NaN, infinity or a number beyond {FAR:g}: nothing is done with it")
+        raise WireError(f"'{key}' contains NaN, infinity or a number beyond {FAR:g}: it was ignored")
     return values
 
 
@@ -191,5 +191,5 @@ def _image(key: str, given: object) -> U8:
         shape = f"{given.dtype} {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
         raise WireError(f"'{key}' is {shape}: send uint8 (height, width, 3)")
     if not all(MIN_SIDE <= side <= MAX_SIDE for side in given.shape[:2]):
-        raise WireError(f"'{key}' is {given.shape[:2]} px: send {MIN_SIDE} to {MAX_SIDE} a side")
+        raise WireError(f"'{key}' is {given.shape[:2]} px: send {MIN_SIDE} to {MAX_SIDE} per side")
     return given

@@ -185,7 +185,7 @@ class PoolRoutes:
         """Make a new version equal to an old one: {"version", "expect"?}."""
         body = await body_of(request, {"version": (int, str), "expect": int})
         if "version" not in body:
-            raise InputError('a roll back needs a version: send {"version": 3}')
+            raise InputError('a rollback needs a version: send {"version": 3}')
         version = body["version"]
         return await self._change(
             body.get("expect"), lambda store, head: store.rollback(version, expect=head)
@@ -278,7 +278,7 @@ def _passes(episode: Episode, query: Mapping[str, str]) -> bool:
 
 def _number(text: str, what: str, least: int, most: int) -> int:
     if not (text.isascii() and text.isdecimal()) or not least <= int(text[:20]) <= most:
-        raise InputError(f"{what} '{text[:40]}' is no whole number from {least} to {most}")
+        raise InputError(f"{what} '{text[:40]}' is not a whole number from {least} to {most}")
     return int(text)
 
 
@@ -289,12 +289,12 @@ async def body_of(request: web.Request, kinds: dict[str, Any]) -> dict[str, Any]
     try:
         body = await request.json()
     except (ValueError, RecursionError):
-        raise InputError("the body is no JSON: send a map") from None
+        raise InputError("the body is not JSON: send a map") from None
     if not isinstance(body, dict) or not set(body) <= set(kinds):
-        raise InputError(f"the body is no map of {', '.join(kinds)}: send those")
+        raise InputError(f"the body is not a map of {', '.join(kinds)}: send one")
     for key, value in body.items():
         if not isinstance(value, kinds[key]) or (isinstance(value, bool) and kinds[key] is not bool):
-            raise InputError(f"'{key}' in the body is of another kind than expected")
+            raise InputError(f"'{key}' in the body has the wrong type")
     return body
 
 

@@ -25,7 +25,7 @@ class Scene:
     def check(self, options: Options | None) -> None:
         """Refuse what a reset asks for where the world does not have it."""
         if options and self.suite is None:
-            raise InputError("this server has no options: send reset without them")
+            raise InputError("this server takes no options: send reset without them")
         if options and self.suite is not None:
             self.suite.check(options)
 

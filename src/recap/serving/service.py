@@ -146,7 +146,7 @@ class Service:
             return self.suite.robot(self.suite.check(self.spec.options))
         found = robot_of(self.pool.view())
         if found is None:
-            raise InputError("the pool is empty and nothing says what the robot is: give --robot robot.yaml")
+            raise InputError("the pool is empty and the robot is unknown: give --robot robot.yaml")
         return found
 
     def limits_of(self, robot: RobotSpec) -> ActionLimits:

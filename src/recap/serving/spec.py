@@ -63,7 +63,7 @@ class ServeSpec:
         refuse_unknown_policy(self.agent.policy)
         suite = self.suite
         if self.options and suite is None:
-            raise InputError(f"option '{next(iter(self.options))}' is of a suite, and none is served")
+            raise InputError(f"option '{next(iter(self.options))}' is of a suite, but none is served")
         if suite is not None:
             suite.check(self.options)
         if not 0 <= self.port < 2**16:
@@ -71,7 +71,7 @@ class ServeSpec:
         if self.token is not None and (len(self.token) < 8 or not self.token.isascii()):
             raise InputError("the token is too short or not plain ASCII: give 8 characters or more")
         if not self.is_local and self.token is None:
-            raise InputError(f"others can reach {self.host}: a token is needed, by --token or RECAP_TOKEN")
+            raise InputError(f"other machines can reach {self.host}: set a token with --token or RECAP_TOKEN")
 
     @property
     def suite(self) -> Suite | None:

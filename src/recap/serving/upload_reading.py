@@ -198,10 +198,10 @@ def episode_of(message: Mapping[str, Any], max_frames: int = Limits.max_frames) 
     texts = {key: message.get(key, "") for key in TEXTS}
     texts["scene_id"] = texts["scene_id"] or texts["id"]
     if any(not isinstance(text, str) or len(text) > MAX_NAME for text in texts.values()):
-        raise WireError(f"one of {', '.join(TEXTS)} is no text of up to {MAX_NAME} characters")
+        raise WireError(f"one of {', '.join(TEXTS)} is not text of up to {MAX_NAME} characters")
     fps = message["fps"]
     if not isinstance(fps, int | float) or isinstance(fps, bool) or not 0 < fps <= 1000:
-        raise WireError("'fps' is no rate from 0 to 1000: send frames a second")
+        raise WireError("'fps' is not a rate from 0 to 1000: send frames per second")
     proprio = _array(message, "proprio", 2)
     if not 0 < len(proprio) <= max_frames:
         raise WireError(f"the episode has {len(proprio)} steps: send 1 to {max_frames}")
@@ -236,7 +236,7 @@ def _map(message: Mapping[str, Any], key: str) -> dict[str, Any]:
 def _array(message: Mapping[str, Any], key: str, n_dims: int, dtype: Any = np.float32) -> Any:
     value = message[key]
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf" or value.ndim != n_dims:
-        raise WireError(f"'{key[:40]}' is no array of {n_dims} dimensions: send numbers")
+        raise WireError(f"'{key[:40]}' is not an array of {n_dims} dimensions: send numbers")
     with np.errstate(all="ignore"):
         return value.astype(dtype)
 
@@ -244,9 +244,9 @@ def _array(message: Mapping[str, Any], key: str, n_dims: int, dtype: Any = np.fl
 def _film(message: Mapping[str, Any], key: str) -> Any:
     value = message[key]
     if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or value.ndim != 4 or value.shape[3] != 3:
-        raise WireError(f"film '{key[:40]}' is no uint8 (steps, height, width, 3): send that")
+        raise WireError(f"film '{key[:40]}' is not uint8 of shape (steps, height, width, 3)")
     if max(value.shape[1:3]) > MAX_SIDE or min(value.shape[1:3]) < 16:
-        raise WireError(f"film '{key[:40]}' is {value.shape[1:3]} px: send 16 to {MAX_SIDE} a side")
+        raise WireError(f"film '{key[:40]}' is {value.shape[1:3]} px: send 16 to {MAX_SIDE} per side")
     return value
 
 
@@ -262,7 +262,7 @@ def _zipped(file: Path, folder: Path, name: str | None, limits: Limits) -> list[
     for film in sorted(root.rglob("*.mp4")):  # a small one may unpack to huge pictures; its head says so
         width, height = video_size(film)
         if max(width, height) > MAX_SIDE:
-            raise InputError(f"{film.relative_to(root)} is {width}x{height} px: send up to {MAX_SIDE} a side")
+            raise InputError(f"{film.relative_to(root)} is {width}x{height} px: send at most {MAX_SIDE}")
     return list(open_source(root, format="lerobot"))
 
 
@@ -293,11 +293,11 @@ def _members(
         if odd or len(name) > MAX_NAME or not path.parts or str(path).lower() in seen:
             raise InputError(f"the zip has a member with an unsafe name, {name[:80]!a}: pack it again")
         if member.flag_bits & 1 or (mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR)):
-            raise InputError(f"the zip's {name[:80]!a} is encrypted or no plain file: leave it out")
+            raise InputError(f"the zip's {name[:80]!a} is encrypted or not a plain file: leave it out")
         if path.suffix == ".json" and member.file_size > MAX_JSON:
             raise InputError(f"the zip's {name[:80]!a} has {member.file_size} bytes: send up to {MAX_JSON}")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise InputError("the zip is packed by another method than deflate: pack it again")
+            raise InputError("the zip does not use deflate compression: pack it again")
         seen.add(str(path).lower())
         if not member.is_dir():
             yield member, path
@@ -311,7 +311,7 @@ def _unpack_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path
         while data := source.read(CHUNK):
             n += len(data)
             if n > min(left, member.file_size):
-                raise InputError("the zip unpacks to more than it says: pack it again")
+                raise InputError("the zip unpacks to more than its header says: pack it again")
             out.write(data)
     return n
 
@@ -322,7 +322,7 @@ def _root(folder: Path) -> Path:
     for root in (folder, *(inner if len(inner) == 1 else [])):
         if (root / "meta" / "info.json").is_file():
             return root
-    raise InputError("the zip holds no LeRobot v3 dataset: pack its folder with meta/info.json")
+    raise InputError("the zip contains no LeRobot v3 dataset: pack its folder with meta/info.json")
 
 
 def _check_tables(root: Path, limits: Limits) -> None:
@@ -334,7 +334,7 @@ def _check_tables(root: Path, limits: Limits) -> None:
         try:
             meta = pq.read_metadata(file)
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise InputError(f"{file.relative_to(root)} is no Parquet file: pack it again") from error
+            raise InputError(f"{file.relative_to(root)} is not a Parquet file: pack it again") from error
         n_rows += meta.num_rows
         n_bytes += sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
     if n_rows > 2 * limits.max_frames or n_bytes > limits.max_unpacked_bytes:

@@ -33,11 +33,11 @@ async def add_upload(request: web.Request, service: Service, threads: Executor) 
     pool, limits, look = service.store, service.spec.limits, service.look
     kind = request.content_type
     if kind not in (*ZIP_TYPES, *WIRE_TYPES):
-        raise InputError(f"an upload of {kind} is not known: send application/zip, or application/msgpack")
+        raise InputError(f"unknown upload type {kind}: send application/zip, or application/msgpack")
     skip = request.query.get("skip_existing", "").lower() in ("1", "true", "yes")
     name = request.query.get("name")
     if name is not None and not _NAME.fullmatch(name):
-        raise InputError(f"'{name[:40]}' is no name for a dataset: give letters, digits, dots and dashes")
+        raise InputError(f"'{name[:40]}' is not a valid dataset name: give letters, digits, dots and dashes")
     loop = asyncio.get_running_loop()
     folder = Path(tempfile.mkdtemp(prefix="recap-upload-"))
     file = folder / FILE

@@ -39,6 +39,7 @@ class Check:
     n_paired: int  # target demonstrations whose scene the pool has too
     versions: tuple[int, int]  # of target and pool
     still: str  # what holding still means here
+    unit: str  # of every error
     rows: tuple[HorizonRow, ...]
     chunk_size: int
     verdict: str
@@ -133,6 +134,7 @@ def check_pool(
         measure.n_paired,
         (target.version, pool.version),
         measure.still,
+        "units of the actions" if (measure.units == 1).all() else "deviations of each kind of number",
         rows,
         chunk,
         _verdict(next(row for row in rows if row.horizon == chunk), len(target.episode_ids)),

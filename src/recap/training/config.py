@@ -95,9 +95,9 @@ class TrainConfig:
     validate_every: int = 250
     save_every: int = 1000  # what a stopped run resumes from, four times its weights; 0: it cannot resume
     patience: int = 0  # validations without a better one until it stops; 0: never
-    weights: str | None = None  # a published transformer to begin from: directory or hub name
-    init: str | None = None  # a policy of ours to go on from: its weights, statistics and autoencoder
-    init_from: str | None = None  # a policy of ours, perhaps of another robot: what fits of its weights
+    weights: str | None = None  # published transformer to start from: directory or hub name
+    init: str | None = None  # policy to fine-tune: its weights, statistics and autoencoder
+    init_from: str | None = None  # policy, possibly of another robot, to copy matching weights from
     autoencoder: str | None = None  # a published or trained autoencoder; none: a small one is trained first
     autoencoder_iterations: int = 2800
     autoencoder_batch: int = 128

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from recap import config as configs
@@ -11,12 +11,11 @@ from recap.errors import InputError, did_you_mean
 from recap.policies.config import (
     AnyNetworkConfig,
     ImageConfig,
-    Pi05NetworkConfig,
     PolicyConfig,
     SamplingConfig,
     installed_backbones,
 )
-from recap.policies.sizes import COSMOS_2B, COSMOS_HUB, NANO, PI0_BASE, PI0_DEBUG, TINY
+from recap.policies.sizes import COSMOS_2B, COSMOS_HUB, NANO, TINY
 from recap.policies.vectors import numbers_of, width_of
 from recap.robot import RobotSpec
 from recap.suites import suites
@@ -44,7 +43,7 @@ LARGE: Mapping[str, Any] = {
     "decay": True,
 }
 # Of the library's own networks, for any robot.
-SIZES = ("debug", "small", "nano", "2b", "pi0-debug", "pi0", "pi05-debug", "pi05")
+SIZES = ("debug", "small", "nano", "2b")
 
 
 def sizes() -> tuple[str, ...]:
@@ -54,11 +53,6 @@ def sizes() -> tuple[str, ...]:
 
 def _installed_sizes() -> dict[str, type[AnyNetworkConfig]]:
     return {size: kind for kind in installed_backbones().values() for size in kind.sizes}
-
-
-def recipe_names() -> list[str]:
-    """Recipes of installed suites."""
-    return [name for suite in suites().values() for name in suite.training_presets()]
 
 
 def preset(name: str, changes: Sequence[str] = (), robot: RobotSpec | None = None) -> TrainConfig:
@@ -136,30 +130,4 @@ def _for_robot(size: str, robot: RobotSpec) -> TrainConfig:
             sampling=SamplingConfig(n_steps=5),
         )
         return replace(base, policy=big, fsdp=True, weights=COSMOS_HUB, autoencoder=COSMOS_HUB, **LARGE)
-    if size in SIZES and size.startswith("pi0"):
-        return _pi0(size, base)
     return base if size in SIZES else _installed_sizes()[size].recipe(size, base)
-
-
-def _pi0(size: str, base: TrainConfig) -> TrainConfig:
-    """A recipe with a π0-type network, which sees pixels and predicts actions alone."""
-    whole, network = not size.endswith("-debug"), PI0_BASE if size in ("pi0", "pi05") else PI0_DEBUG
-    if size.startswith("pi05"):
-        network = Pi05NetworkConfig(**asdict(network))
-    policy = replace(
-        base.policy,
-        network=network,
-        image=replace(base.policy.image, size=224 if whole else 16, channels=3, scale=1),
-        sampling=SamplingConfig(n_steps=10 if whole else 2),
-        future_image=False,
-        future_state=False,
-        text="google/paligemma-3b-pt-224" if whole else "words",
-    )
-    base = replace(base, policy=policy, augment=replace(base.augment, latent_noise=0.0), compile=False)
-    if not whole:
-        return replace(base, **DEBUG)
-    return replace(
-        base,
-        weights="lerobot/pi05_base" if size == "pi05" else "lerobot/pi0_base",
-        **{**LARGE, "batch_size": 64, "learning_rate": 2.5e-5, "warm_up": 1000},
-    )

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from recap.body import KINDS
 from recap.errors import InputError
 from recap.features.describer import TermDescriber
 from recap.pool.view import PoolView
@@ -26,7 +27,7 @@ I64 = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class HorizonRow:
-    """How far off, RMS over a chunk of that length, in units of the actions."""
+    """How far off, RMS over a chunk of that length, in `Check.unit`."""
 
     horizon: int
     still: float  # by holding still
@@ -76,6 +77,7 @@ class Residuals:
             raise InputError(
                 f"retrieval '{config.name}' can use no demonstration of the pool: they lack what it reads"
             )
+        self.units = _units(robot, target)
         times = _spread(target, n_moments)
         self.moments = [(number, t) for number, mine in enumerate(times) for t in mine]
         self.episode_of = np.array([number for number, _ in self.moments])
@@ -104,7 +106,7 @@ class Residuals:
     def _chunks(
         self, view: PoolView, ids: Sequence[str], moments: Sequence[tuple[int, int]]
     ) -> tuple[F64, NDArray[np.bool_], dict[str, F64]]:
-        """Actions (n, H, a) in the frame of each moment, which of them are there, and ways to hold still.
+        """Actions (n, H, a) in the frame of each moment and in `units`, which are there, ways to hold still.
 
         Args:
             moments: numbers of `ids`, and frames.
@@ -127,10 +129,10 @@ class Residuals:
             for place, row in zip((actions, proprio, previous), rows, strict=True):
                 place.append(row)
         width = actions[0].shape[1]
-        held = {"the action before": np.stack(previous)}
+        held = {"the action before": np.stack(previous) / self.units}
         if proprio[0].shape[1] >= width:
-            held["where it is"] = np.stack(proprio)[..., :width]
-        return np.stack(actions), np.stack(valid), held
+            held["where it is"] = np.stack(proprio)[..., :width] / self.units
+        return np.stack(actions) / self.units, np.stack(valid), held
 
     def _hold_still(self) -> None:
         """Positions are held by asking for the present one, other actions by the one before, or by none."""
@@ -236,6 +238,24 @@ class _Fixed:
     def view(self) -> PoolView:
         """Always this one."""
         return self._view
+
+
+def _units(robot: RobotSpec, target: PoolView) -> F64:
+    """(a,) by what an action is divided: where it has several kinds of numbers, each kind by its deviation.
+
+    Otherwise a gripper from 0 to 1 would outweigh metres. The least is a policy's: a tool that is kept level
+    may tilt a little in the pool.
+    """
+    kinds = np.array([feature.kind for feature in robot.act.features for _ in range(feature.size)])
+    units = np.ones(len(kinds))
+    if len(set(kinds)) > 1:
+        actions = [target.episode(name).actions for name in target.episode_ids]
+        variance = np.concatenate(actions).astype(np.float64).var(axis=0)
+        floored = robot.is_metric and robot.action_mode == "absolute"
+        for kind in set(kinds):
+            deviation = max(float(np.sqrt(variance[kinds == kind].mean())), floored * KINDS[kind].least[0])
+            units[kinds == kind] = deviation if deviation > 1e-5 else 1.0
+    return units
 
 
 def _spread(view: PoolView, n_moments: int) -> list[list[int]]:

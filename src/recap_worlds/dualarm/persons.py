@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from recap.geometry3 import ARM_DIM, GRIPPER, ROTATION, matrix_to_rotation6, rotation6_to_matrix
-from recap.hands.tool import LEAST_RANGE_M, grip_events, snapped
 from recap.types import F64, Episode, Observation
+from recap_hands.tool import LEAST_RANGE_M, grip_events, snapped
 from recap_worlds.dualarm.expert import Expert
 from recap_worlds.dualarm.robots import HAND
 

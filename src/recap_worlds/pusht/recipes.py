@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from recap.policies.config import PolicyConfig, SamplingConfig
-from recap.policies.sizes import COSMOS_2B, COSMOS_HUB, NANO, PI0_BASE, PI0_DEBUG, PI0_TINY, TINY
+from recap.policies.sizes import COSMOS_2B, COSMOS_HUB, NANO, TINY
 from recap.training.config import AugmentConfig, PairsConfig, TrainConfig
 from recap.training.presets import DEBUG
+from recap_pi0.config import PI0_BASE, PI0_DEBUG, PI0_TINY
 from recap_worlds.pusht.robot import PUSHT, TOP_DOWN
 
 # px; the mirror is exact for a block and a tool that are symmetric

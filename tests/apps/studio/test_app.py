@@ -134,8 +134,8 @@ async def hear_within(socket: aiohttp.ClientWebSocketResponse, seconds: float) -
 @pytest.mark.parametrize(
     ("path", "message", "words"),
     [
-        ("teach", "no json", "no JSON"),
-        ("teach", "[" * 5000, "no JSON"),
+        ("teach", "no json", "not JSON"),
+        ("teach", "[" * 5000, "not JSON"),
         ("teach", "[1]", "a map"),
         ("teach", '{"type": "point", "x": 1, "y": 1}', "choose a task"),
         ("teach", '{"type": "begin"}', "a task is"),

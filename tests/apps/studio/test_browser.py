@@ -168,7 +168,7 @@ def test_a_person_takes_over_a_run_and_the_pool_has_it(browser: Browser, studio:
     page.mouse.down()
     away = 1 if x < board["x"] + board["width"] / 2 else -1
     page.mouse.move(x + away * 90, y, steps=5)
-    expect(badge).to_have_text("You drive; let go to hand back")
+    expect(badge).to_have_text("You drive; release to hand control back")
     expect(page.locator("#run-transport .time")).to_contain_text(
         re.compile(r"step (1[2-9]|[2-9]\d|\d{3}) of")
     )

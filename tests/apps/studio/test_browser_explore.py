@@ -100,7 +100,7 @@ def test_a_moment_is_asked_about_and_the_answer_adds_up(browser: Browser, studio
     page.get_by_role("link", name="Coverage", exact=True).click()
     expect(page.locator(".starts-map a")).to_have_count(6)
     page.get_by_label("Map by").select_option("scene")
-    expect(page.locator(".starts-body")).to_contain_text("the two axes hold")
+    expect(page.locator(".starts-body")).to_contain_text("the two axes explain")
     expect(page).to_have_url(re.compile("by=scene"))
     assert watched.errors == []
     page.context.close()
@@ -154,7 +154,7 @@ def test_an_empty_pool_says_how_to_fill_it(
     with OpenedExplorer(place) as opened:
         watched = open_page(browser, f"{opened.url}#coverage", width, height, scheme)
         page = watched.page
-        expect(page.get_by_role("heading", level=1)).to_have_text("There is no demonstration yet")
+        expect(page.get_by_role("heading", level=1)).to_have_text("There are no demonstrations yet")
         expect(page.locator("main code")).to_have_text(f"recap pool add {place} DATASET")
         expect(page.locator("nav a")).to_have_count(0)
         expect(page.locator("#notice")).to_be_hidden()

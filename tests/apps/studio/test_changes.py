@@ -14,15 +14,15 @@ from made_hands import FRONT, motion
 from opened import OpenedExplorer
 
 from recap.errors import InputError
-from recap.hands.camera import Camera
-from recap.hands.landmarks import load_landmarks
-from recap.hands.lift import LiftSettings, lift, write_demonstration
 from recap.pool.store import Pool
 from recap.types import QUARANTINE
 from recap.usage import UsageLog
 from recap_apps.studio.explore import Extras, build_explorer, explorer_spec
 from recap_apps.studio.hand_films import HandFilms
 from recap_apps.studio.library import open_library
+from recap_hands.camera import Camera
+from recap_hands.landmarks import load_landmarks
+from recap_hands.lift import LiftSettings, lift, write_demonstration
 
 IDS = [episode.id for episode in demonstrations()]
 

@@ -114,7 +114,6 @@ CASES: dict[str, tuple[Episode, str]] = {
     "still robot": (both(good, state * 0 + 3), "warning still-robot proprio"),
     "constant": (both(good, changed(joints, (slice(None), 4), 0.5)), "warning constant proprio"),
     "repeats": (both(good, np.column_stack([joints, joints[:, 2]])), "warning repeats proprio"),
-    "affine": (both(good, np.column_stack([joints, 2 - 3 * joints[:, 2]])), "warning repeats-affine proprio"),
     "command": (replace(good, actions=state), "warning action-is-state action"),
     "larger": (replace(good, actions=following(state) * 100 + single(noise)), "warning scale action"),
     "millimetres": (replace(good, proprio=state * 1000), "warning scale action"),

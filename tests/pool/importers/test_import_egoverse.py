@@ -15,7 +15,7 @@ from test_import_hands import assert_shows
 
 from recap.geometry3 import encode_arms
 from recap.pool.importers import open_source
-from recap.pool.importers.hand_formats import TIPS_FIRST
+from recap_hands.formats import TIPS_FIRST
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:The data type")]  # of its pictures
 if "mediapipe" not in os.environ.get("RECAP_NEEDS", ""):

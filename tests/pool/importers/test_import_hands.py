@@ -13,12 +13,12 @@ from made_hands import about
 
 from recap.errors import DatasetError, RecapError
 from recap.geometry3 import encode_arm, matrix_to_quaternion, rotation6_to_matrix
-from recap.hands.tool import tool_path
 from recap.pool.importers import detect_format, open_source
 from recap.pool.importers.checks import check_dataset
-from recap.pool.importers.hand_formats import TIPS_FIRST, UmeTrack
 from recap.types import F64, Episode
 from recap.video import write_video
+from recap_hands.formats import TIPS_FIRST, UmeTrack
+from recap_hands.tool import tool_path
 
 
 def assert_shows(episode: Episode, points: dict[str, F64], begin: int = 0, end: int = N) -> None:

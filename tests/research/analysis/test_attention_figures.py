@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from recap.policies.attention import WatchedPolicy
 from recap_research.analysis.attention import (
     REGIONS,
     Figures,
@@ -20,6 +19,7 @@ from recap_research.analysis.attention import (
     roi_ratio,
     summarise_attention,
 )
+from recap_research.analysis.probe import WatchedPolicy
 from recap_worlds.pusht.robot import TOP_DOWN
 from toy_policy import moments, toy_config, toy_policy
 

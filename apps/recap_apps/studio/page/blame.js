@@ -33,12 +33,12 @@ export class BlameView {
 
   draw() {
     const { rows, n, n_runs, n_ended, n_failed } = this.told;
-    this.lead.textContent = `Demonstrations that left robots far from where they had led, over ${plural(n_runs, "episode")}; ${n_failed} of ${n_ended} with a known end failed.`;
+    this.lead.textContent = `Demonstrations after which robots ended up far from the retrieved path, over ${plural(n_runs, "episode")}. ${n_failed} of the ${n_ended} episodes with a known outcome failed.`;
     if (!rows.length) {
       put(this.body, make("p", { class: "card soft empty-one", text: "No demonstration of this pool was used in these logs." }));
       return;
     }
-    const head = ["Demonstration", "Astray", "p", "Failed [95 %]", "", ""];
+    const head = ["Demonstration", "Off course", "p", "Failed [95 %]", "", ""];
     put(
       this.body,
       make(
@@ -47,7 +47,7 @@ export class BlameView {
         make("table", {}, make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col", text })))), make("tbody", {}, ...rows.map((row) => this.row(row)))),
         n > rows.length ? make("p", { class: "soft tiny", text: `and ${n - rows.length} more` }) : null,
       ),
-      make("p", { class: "soft tiny blame-note", text: "Accused is who leads robots astray more often than others do (Fisher's exact test, Benjamini and Hochberg's correction). How episodes ended is shown, but accuses nobody." }),
+      make("p", { class: "soft tiny blame-note", text: "A demonstration is accused when robots leave its path more often than that of the others (Fisher's exact test with the Benjamini-Hochberg correction). Episode outcomes are shown but not used." }),
     );
   }
 

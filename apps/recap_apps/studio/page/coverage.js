@@ -62,7 +62,7 @@ export class Coverage {
       class: "ring",
       viewBox: "-100 -100 200 200",
       role: "listbox",
-      "aria-label": "Goal angles, and how near the pool is to each",
+      "aria-label": "Goal angles, and the distance from each to the pool",
     });
     this.middle = make("div", { class: "middle" });
     const near = this.chosen === null ? this.studio.task.angle : this.chosen;
@@ -94,12 +94,12 @@ export class Coverage {
     ].map(([kind, text]) =>
       make("span", {}, make("i", { class: `swatch ${kind}`, "aria-hidden": "true" }), text),
     );
-    const usual = told.usual === null ? "" : `, ${told.usual.toFixed(0)} px from each other`;
+    const usual = told.usual === null ? "" : `, typically ${told.usual.toFixed(0)} px apart`;
     this.root.replaceChildren(
       make("div", { class: "head" }, make("h2", { text: "Coverage" }), block),
       make("p", {
         class: "soft tiny",
-        text: `How far the nearest moment of the pool is from where a task begins. It has ${plural(told.n_demonstrations, "demonstration")} of this block${usual}.`,
+        text: `Distance from the start of a task to the nearest frame in the pool. ${plural(told.n_demonstrations, "demonstration")} of this block${usual}.`,
       }),
       make("div", { class: "map" }, this.ring, this.middle),
       make("p", { class: "keys" }, ...keys),
@@ -171,6 +171,6 @@ export class Coverage {
         ),
       ),
     );
-    this.middle.replaceChildren(starts, make("p", { class: "soft tiny", text: "where the block starts" }));
+    this.middle.replaceChildren(starts, make("p", { class: "soft tiny", text: "block positions at the start" }));
   }
 }

@@ -140,7 +140,7 @@ export class DemonstrationsView {
     this.undrawn = this.pressed ? told : null;
     if (this.pressed) return;
     const { total } = told;
-    if (!this.entries.length) this.list.replaceChildren(make("li", { class: "nothing soft", text: total ? "…" : "No demonstration is like that." }));
+    if (!this.entries.length) this.list.replaceChildren(make("li", { class: "nothing soft", text: total ? "…" : "No demonstration matches these filters." }));
     else this.list.replaceChildren(...this.entries.map((entry) => this.row(entry)));
     this.more.hidden = this.entries.length >= total;
     this.more.textContent = `Show more (${total - this.entries.length} left)`;

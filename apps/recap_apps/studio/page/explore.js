@@ -66,8 +66,8 @@ class Explorer {
   // Before the first demonstration.
   nothing() {
     const { place, kind } = this.about;
-    const add = kind === "pool" ? [make("p", { text: "Add some, then load this page again:" }), make("pre", {}, make("code", { text: `recap pool add ${place} DATASET` }))] : [];
-    byId("main").replaceChildren(make("section", { class: "card nothing-yet" }, make("h1", { text: "There is no demonstration yet" }), ...add));
+    const add = kind === "pool" ? [make("p", { text: "Add some, then reload this page:" }), make("pre", {}, make("code", { text: `recap pool add ${place} DATASET` }))] : [];
+    byId("main").replaceChildren(make("section", { class: "card nothing-yet" }, make("h1", { text: "There are no demonstrations yet" }), ...add));
   }
 
   // Go to an address without a step in the history.

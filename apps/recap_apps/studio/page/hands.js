@@ -43,7 +43,7 @@ export class HandsView {
     show(this.problem, "");
     Object.assign(this, told);
     this.status.title = this.into || "";
-    this.status.textContent = this.into ? `Accepted films go into ${tail(this.into)}.` : "Start with --into POOL to accept films here.";
+    this.status.textContent = this.into ? `Accepted films are added to the pool ${tail(this.into)}.` : "Start with --into POOL to accept films here.";
     put(this.list, ...this.films.map((film) => this.row(film)));
     this.mark();
   }
@@ -97,7 +97,7 @@ export class HandsView {
     put(
       this.detail,
       make("a", { class: "back", href: "#hands", text: "‹ All films" }),
-      make("div", { class: "heading" }, make("h1", { text: name }), make("p", { class: "lead", text: told.task || "no task is said" })),
+      make("div", { class: "heading" }, make("h1", { text: name }), make("p", { class: "lead", text: told.task || "no task given" })),
       this.player.element,
       this.strip(),
       this.decide(),
@@ -133,17 +133,17 @@ export class HandsView {
   decide() {
     const { state, problem } = this.told;
     if (problem) return make("p", { class: "problem", text: problem });
-    if (state === "accepted") return make("p", { class: "done", text: `It is in ${tail(this.into)}.` });
+    if (state === "accepted") return make("p", { class: "done", text: `Added to ${tail(this.into)}.` });
     const accept = button("Accept: add it to the pool", () => this.send("accept"), { class: "primary", disabled: !this.into });
     const reject = button(state === "rejected" ? "Rejected" : "Reject", () => this.send("reject"), { disabled: state === "rejected" });
-    return make("div", { class: "actions" }, accept, reject, this.into ? null : make("p", { class: "soft tiny", text: "Accepting needs --into POOL." }));
+    return make("div", { class: "actions" }, accept, reject, this.into ? null : make("p", { class: "soft tiny", text: "Start the studio with --into POOL to accept films." }));
   }
 
   async send(what) {
     const { name } = this;
     try {
       const told = await ask(`/api/explore/${what}`, { method: "POST", body: { name } });
-      this.studio.toast(what === "accept" ? `Added ${told.added} to ${tail(told.into)}, version ${told.version}.` : `${name} is left out; nothing was deleted.`);
+      this.studio.toast(what === "accept" ? `Added ${told.added} to ${tail(told.into)}, version ${told.version}.` : `${name} was rejected; no file was deleted.`);
       await this.read();
       const next = this.films.find(({ state, problem }) => !state && !problem);
       if (next) this.studio.open(this.studio.link("hands", { name: next.name }));

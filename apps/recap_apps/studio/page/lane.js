@@ -20,6 +20,8 @@ export class Lane {
   // `lead`, where the pool of this run grows, lets a person take over.
   constructor(shapes, { title, task, goal, words, ahead, lead = null }) {
     this.shapes = shapes;
+    this.live = Boolean(lead);
+    this.words = make("p", { class: "soft", text: words });
     this.moments = [];
     this.plans = [];
     this.board = new Board(shapes, {
@@ -57,7 +59,7 @@ export class Lane {
     this.element = make(
       "article",
       { class: "lane card", "aria-label": `${title}, ${words}` },
-      make("header", {}, make("h2", { text: title }), make("p", { class: "soft", text: words })),
+      make("header", {}, make("h2", { text: title }), this.words),
       make("div", {}, make("div", { class: "board-wrap" }, this.board.element, this.badge), legend, this.reached, this.curve.element),
       make(
         "div",
@@ -87,7 +89,7 @@ export class Lane {
     const plan = moment.holding || moment.person ? null : this.plans.findLast(({ t: made }) => made <= moment.t) || null;
     this.board.chunks(plan?.retrieved, plan?.executed);
     if (moment.end) this.say(moment.end, this.verdict());
-    else if (moment.person) this.say("person", "You drive; let go to hand back");
+    else if (moment.person) this.say("person", "You drive; release to hand control back");
     else if (moment.holding) this.say("hold", "Holding: nothing to retrieve");
     else this.say("", "");
     if (plan !== this.plan || moment.holding !== this.held) this.explain(plan, moment.holding, moment.person);
@@ -123,10 +125,10 @@ export class Lane {
         make("p", {
           class: "soft",
           text: person
-            ? "What you show goes into the pool when you let go, and is used at the next step."
+            ? "Your correction is added to the pool when you release, and can be retrieved at the next step."
             : holding
-            ? "The pool has nothing to retrieve, so the triangle holds still, by design, as on a server. (recap demo also shows what its weights do alone.)"
-            : "Nothing is retrieved yet.",
+            ? "The pool is empty, so the triangle holds still by design. (recap demo also shows what the policy does without retrieval.)"
+            : "Nothing retrieved yet.",
         }),
       );
       return;
@@ -139,7 +141,7 @@ export class Lane {
     });
     const sure =
       plan.confidence === null
-        ? bar("confidence", 0, "too few to tell")
+        ? bar("confidence", 0, "too few demonstrations")
         : bar("confidence", plan.confidence, plan.confidence.toFixed(2), "sure");
     const link = make("a", { href: this.source.href, text: nameOf(plan.episode) });
     this.why.replaceChildren(

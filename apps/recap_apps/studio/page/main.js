@@ -130,7 +130,7 @@ class Studio {
   gone() {
     this.connected = false;
     this.tellAbout();
-    show(byId("gone"), "The server is gone. This page tries again by itself; start it with: recap studio");
+    show(byId("gone"), "The server is gone. This page keeps trying to reconnect; restart it with: recap studio");
   }
 
   async back() {

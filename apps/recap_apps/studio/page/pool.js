@@ -105,20 +105,20 @@ export class PoolView {
     const filtered = query.toString() !== `limit=${this.limit}`;
     const { pool } = this.studio.about;
     byId("pool-lead").textContent =
-      `${plural(told.total, "demonstration")}${filtered ? " like that" : ""} in version ${told.version} of ${tail(pool)}`;
+      `${plural(told.total, "demonstration")}${filtered ? " matching" : ""} in version ${told.version} of ${tail(pool)}`;
     byId("pool-lead").title = pool;
     show(byId("pool-unusable"), unusableWords(told.unusable));
     renew(byId("pool-grid"), told.episodes.map(card));
     if (!told.total) {
       const words = filtered
-        ? "Nothing is like that."
-        : "The pool is empty. With nothing to retrieve the triangle holds still, by design, as on a server. ";
+        ? "No demonstration matches these filters."
+        : "The pool is empty. With nothing to retrieve, the triangle holds still by design. ";
       byId("pool-grid").append(
         make(
           "li",
           { class: "nothing" },
           words,
-          filtered ? null : make("a", { href: "#teach", text: "Teach it something" }),
+          filtered ? null : make("a", { href: "#teach", text: "Teach it" }),
         ),
       );
     }
@@ -227,7 +227,7 @@ export class PoolView {
     event.preventDefault();
     try {
       await ask("/api/pool/tags", { method: "POST", body: { name: this.tagName.value } });
-      this.studio.toast(`The newest version is called ${this.tagName.value}.`);
+      this.studio.toast(`Tagged the newest version ${this.tagName.value}.`);
       this.tagName.value = "";
       await this.refresh();
     } catch (error) {
@@ -306,7 +306,7 @@ function card(each) {
       "correction_from_s" in each.attributes ? make("span", { class: "pill", text: "correction" }) : null,
       make("span", {
         class: each.success ? "pill good" : "pill",
-        text: each.success ? "reaches the goal" : "does not reach it",
+        text: each.success ? "reaches the goal" : "misses the goal",
       }),
     ),
   );

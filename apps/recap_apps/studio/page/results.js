@@ -46,7 +46,7 @@ export class ResultsView {
         make(
           "div",
           { class: "card nothing" },
-          make("p", { text: "No evaluation is there yet. For instance:" }),
+          make("p", { text: "There are no evaluations yet. For example:" }),
           make("pre", {
             tabindex: 0,
             text: "recap eval pusht-nano --env.pusher triangle --tasks=-30,0 --seeds 500:505 --out runs/nano",
@@ -94,7 +94,7 @@ export class ResultsView {
         picks,
         make("p", {
           class: "soft",
-          text: "Intervals are 95 %, Wilson; in the table, episodes that share a start count as fewer than they are.",
+          text: "Wilson 95 % intervals; in the table they are widened where episodes share a start.",
         }),
       ),
     );
@@ -114,7 +114,7 @@ export class ResultsView {
       make(
         "div",
         { class: "card" },
-        make("h2", { text: "Solved by step" }),
+        make("h2", { text: "Success by step" }),
         stepChart(shown, this.threshold),
       ),
     );

@@ -31,7 +31,7 @@ export class RetrievalView {
     this.element = make(
       "section",
       { class: "retrieval", "aria-label": "Retrieval" },
-      make("div", { class: "heading" }, make("h1", { text: "Retrieval" }), make("p", { class: "lead", text: "What the pool answers at a moment of one of its demonstrations, whose own scene is left out." })),
+      make("div", { class: "heading" }, make("h1", { text: "Retrieval" }), make("p", { class: "lead", text: "What is retrieved at a frame of a demonstration, with its own scene left out." })),
       make(
         "div",
         { class: "card ask" },
@@ -50,7 +50,7 @@ export class RetrievalView {
     if (!id) {
       const told = await ask("/api/explore/list?limit=1").catch(() => ({ entries: [] }));
       if (told.entries[0]?.id) this.choose(told.entries[0].id, t);
-      else put(this.body, make("p", { class: "soft empty-one", text: "There is nothing to ask about." }));
+      else put(this.body, make("p", { class: "soft empty-one", text: "There are no demonstrations to retrieve from." }));
     } else if (id !== this.id || t !== this.t || !this.told) {
       if (id !== this.id) this.told = null;
       Object.assign(this, { id, t });
@@ -203,13 +203,13 @@ export class RetrievalView {
         make("dd", {}, make("span", { class: "stack", role: "img", "aria-label": label }, ...parts), make("span", { class: "figure", text: `${short(total)}${off}` })),
       ];
     });
-    const sure = confidence === null ? "too few demonstrations to say how sure" : `confidence ${confidence.toFixed(2)}`;
+    const sure = confidence === null ? "too few demonstrations for a confidence" : `confidence ${confidence.toFixed(2)}`;
     const left = n_unusable ? `; ${plural(n_unusable, "demonstration")} cannot be used` : "";
     return make(
       "section",
       { class: "card" },
       make("h2", { text: "Squared distance by term" }),
-      make("p", { class: "soft tiny", text: `The parts of a bar add up to its figure. ${plural(n_candidates, "candidate")} by the first scene; ${sure}${left}.` }),
+      make("p", { class: "soft tiny", text: `The parts of each bar add up to the number on the right. ${plural(n_candidates, "candidate")} from the first stage; ${sure}${left}.` }),
       make("ul", { class: "channels legend-row" }, ...terms.map((term, k) => make("li", { class: `c${k % 8}` }, make("span", { class: "stroke", "aria-hidden": "true" }), make("span", { text: term })))),
       make("dl", { class: "stacks" }, ...rows),
     );
@@ -229,7 +229,7 @@ export class RetrievalView {
     return make(
       "section",
       { class: "card" },
-      make("h2", { text: "Why not the second" }),
+      make("h2", { text: "Why the first and not the second" }),
       make("p", { class: "soft tiny", text: why }),
       make("dl", { class: "stacks" }, ...gaps.flatMap(row), make("dt", { class: "sum", text: "together" }), make("dd", { class: "sum" }, make("span", {}), make("span", { class: "figure", text: `${total > 0 ? "+" : ""}${short(total)}` }))),
     );
@@ -239,18 +239,18 @@ export class RetrievalView {
     const { groups, fps, n } = this.told.chunk;
     const charts = groups.map(({ name, unit, channels, lines, matches }) => {
       const drawn = matches.slice(0, CHUNKS);
-      const { svg, line } = plot(`${name}, the actions to come`, [...lines, ...drawn.flat()].flat(), (n - 1) / fps);
+      const { svg, line } = plot(`${name}, next actions`, [...lines, ...drawn.flat()].flat(), (n - 1) / fps);
       lines.forEach((row) => svg.append(draw("path", { class: "line did", d: line(row) })));
       drawn.forEach((rows, i) => rows.forEach((row) => svg.append(draw("path", { class: `line action c${i}`, d: line(row) }))));
       return make("figure", { class: "series-chart" }, make("figcaption", {}, make("strong", { text: name }), make("span", { class: "soft", text: ` ${[unit, channels.length > 1 ? channels.join(", ") : ""].filter(Boolean).join(" · ")}` })), svg);
     });
-    const names = ["what was done here", "retrieved", "second", "third"].slice(0, 1 + Math.min(CHUNKS, this.told.matches.length));
+    const names = ["this demonstration", "retrieved", "second", "third"].slice(0, 1 + Math.min(CHUNKS, this.told.matches.length));
     const key = names.map((text, i) => make("li", { class: i ? `c${i - 1}` : "did" }, make("span", { class: "stroke", "aria-hidden": "true" }), make("span", { text })));
     const moved = this.told.aligner === "world" ? "as they were recorded" : `moved into the present frame by the ${this.told.aligner} aligner`;
     return make(
       "section",
       { class: "card" },
-      make("h2", { text: "Actions to come" }),
+      make("h2", { text: "Next actions" }),
       make("p", { class: "soft tiny", text: `The next ${n} actions of the matches, ${moved}, beside those of this demonstration.` }),
       make("ul", { class: "channels legend-row" }, ...key),
       make("div", { class: "series-grid" }, ...charts),

@@ -24,6 +24,8 @@ const WORDS = {
 export const versionWords = ({ version, op, n_added, n_removed }) =>
   `v${version} · ${WORDS[op] || op}${op === "add" ? ` ${n_added}` : op === "remove" ? ` ${n_removed}` : ""}`;
 
+const contents = (version, n) => `version ${version}, ${plural(n, "demonstration")}`;
+
 export class RunView {
   constructor(studio) {
     this.studio = studio;
@@ -142,6 +144,8 @@ export class RunView {
 
   poolChanged() {
     this.readVersions(this.before.value); // what is being looked at stays
+    const { version, n_episodes } = this.studio.about;
+    for (const lane of this.lanes) if (lane.live) lane.words.textContent = contents(version, n_episodes);
     this.offer();
   }
 
@@ -156,14 +160,14 @@ export class RunView {
       take.textContent = "Adding…";
       try {
         const { version } = await ask("/api/studio/examples", { method: "POST", body: this.studio.task });
-        this.studio.toast(`Added 20 shipped demonstrations, version ${version}.`);
+        this.studio.toast(`Added 20 example demonstrations (pool version ${version}).`);
       } catch (error) {
         this.studio.toast(error.message);
         this.offer();
       }
     });
     box.replaceChildren(
-      make("p", { text: "The pool is empty, so the triangle holds still. Show it something, or begin with demonstrations that are shipped." }),
+      make("p", { text: "The pool is empty, so the triangle holds still. Teach it, or start with demonstrations that come with the studio." }),
       make("div", { class: "actions" }, make("a", { class: "go", href: this.studio.link("teach"), text: "Teach it" }), take),
     );
   }
@@ -207,7 +211,7 @@ export class RunView {
     const { about, task } = this.studio;
     this.lanes = lanes.map(({ version, n_episodes, pinned }) => {
       const title = lanes.length === 1 ? "Now" : pinned ? "Before" : "Now";
-      const words = `version ${version}, ${plural(n_episodes, "demonstration")}`;
+      const words = contents(version, n_episodes);
       const lead = pinned ? null : this.lead(lanes.length - 1);
       return new Lane(about.shapes, { title, task, goal, words, ahead: about.policy.ahead_s, lead });
     });

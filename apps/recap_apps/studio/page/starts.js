@@ -11,7 +11,7 @@ const LEVELS = [
   [2, "fair"],
   [4, "far"],
   [Infinity, "bare"],
-]; // times the usual distance between two starts
+]; // times the typical distance between two starts
 
 const level = (away, usual) => LEVELS.find(([most]) => away <= most * usual)[1];
 
@@ -25,7 +25,7 @@ export class CoverageView {
     this.element = make(
       "section",
       { class: "retrieval", "aria-label": "Coverage" },
-      make("div", { class: "heading" }, make("h1", { text: "Coverage" }), make("p", { class: "lead", text: "Where demonstrations start, and where none does." })),
+      make("div", { class: "heading" }, make("h1", { text: "Coverage" }), make("p", { class: "lead", text: "Where demonstrations start, and where they are missing." })),
       make("div", { class: "card asked" }, make("label", { class: "row" }, make("span", { text: "Map by" }), this.axes), make("label", { class: "row" }, make("span", { text: "Task" }), this.task)),
       this.problem,
       this.body,
@@ -92,7 +92,7 @@ export class CoverageView {
 
   map() {
     const { points, grid, cells, next, usual, labels, unit, lonely } = this.told;
-    if (!points?.length) return make("p", { class: "soft", text: "Too few demonstrations can be laid out so." });
+    if (!points?.length) return make("p", { class: "soft", text: "Too few demonstrations for this map." });
     const at = this.frame();
     const svg = draw("svg", { class: "starts-map", viewBox: `0 0 ${at.wide + PAD.left + PAD.right} ${at.high + PAD.top + PAD.bottom}`, role: "group", "aria-label": "Starts of demonstrations" });
     if (grid) {
@@ -126,11 +126,11 @@ export class CoverageView {
     const { usual, unit, n, every, grid, share } = this.told;
     const said = [plural(n, "start")];
     if (every > 1) said.push(`every ${every}th is drawn`);
-    if (usual !== null && usual !== undefined) said.push(`usually ${short(usual)}${unit ? ` ${unit}` : ""} from the next one`);
-    if (share) said.push(`the two axes hold ${Math.round(100 * share)} % of the differences`);
-    const words = ["up to that", "twice", "four times", "farther"];
+    if (usual !== null && usual !== undefined) said.push(`typical distance to the nearest other start ${short(usual)}${unit ? ` ${unit}` : ""}`);
+    if (share) said.push(`the two axes explain ${Math.round(100 * share)} % of the variance`);
+    const words = ["≤ typical", "≤ 2×", "≤ 4×", "> 4×"];
     const keys = grid ? LEVELS.map(([, kind], i) => make("span", {}, make("i", { class: `swatch ${kind}`, "aria-hidden": "true" }), words[i])) : [];
-    return make("div", {}, make("p", { class: "soft tiny", text: `${said.join(", ")}.` }), keys.length ? make("p", { class: "keys" }, "Away from the nearest start: ", ...keys) : null);
+    return make("div", {}, make("p", { class: "soft tiny", text: `${said.join(", ")}.` }), keys.length ? make("p", { class: "keys" }, "Distance to the nearest start: ", ...keys) : null);
   }
 
   next() {
@@ -141,7 +141,7 @@ export class CoverageView {
         "ol",
         { class: "next-places" },
         ...next.map(({ x, y, away }, i) =>
-          make("li", {}, make("span", { class: "number-mark", text: i + 1 }), make("div", {}, make("strong", { text: `${labels[0]} ${short(x)}${u}, ${labels[1]} ${short(y)}${u}` }), make("p", { class: "soft tiny", text: `${short(away)}${u} from the nearest start, ${(away / (usual || away)).toFixed(1)} times the usual distance` }))),
+          make("li", {}, make("span", { class: "number-mark", text: i + 1 }), make("div", {}, make("strong", { text: `${labels[0]} ${short(x)}${u}, ${labels[1]} ${short(y)}${u}` }), make("p", { class: "soft tiny", text: `${short(away)}${u} from the nearest start, ${(away / (usual || away)).toFixed(1)} times the typical distance` }))),
         ),
       );
     if (lonely?.length)
@@ -149,10 +149,10 @@ export class CoverageView {
         "ol",
         { class: "next-places" },
         ...lonely.map(({ id, away }) =>
-          make("li", {}, make("div", {}, make("a", { href: this.studio.link("demonstrations", { id }), text: id }), make("p", { class: "soft tiny", text: `One more like it: no other starts nearer than ${short(away)}, the usual is ${short(usual)}` }))),
+          make("li", {}, make("div", {}, make("a", { href: this.studio.link("demonstrations", { id }), text: id }), make("p", { class: "soft tiny", text: `Record another start like this one: its nearest neighbour is ${short(away)} away, typically ${short(usual)}` }))),
         ),
       );
-    if (this.told.n > 2 && usual === null) return make("p", { class: "soft", text: "All start at the same place, so this map says nothing: choose another." });
-    return make("p", { class: "soft", text: this.told.n < 3 ? "With fewer than three starts nothing can be said." : "No gap stands out: starts are about evenly spread." });
+    if (this.told.n > 2 && usual === null) return make("p", { class: "soft", text: "All demonstrations start at the same place. Choose another map." });
+    return make("p", { class: "soft", text: this.told.n < 3 ? "This map needs at least three starts." : "No gap found: starts are spread evenly." });
   }
 }

@@ -77,7 +77,7 @@ export class TeachView {
     const had = this.phase === "recording" || this.phase === "review";
     this.phase = "lost";
     this.tell();
-    if (had) show(byId("teach-problem"), "The connection was lost, and with it this recording.");
+    if (had) show(byId("teach-problem"), "The connection was lost, and this recording with it.");
   }
 
   heard(message) {
@@ -130,7 +130,7 @@ export class TeachView {
     const last = this.moments[n];
     const solved = last.over === "solved";
     this.studio.announce(
-      solved ? "Solved. Name it and add it to the pool." : "Stopped. Trim it, name it, and add it.",
+      solved ? "Goal reached. Name it and add it to the pool." : "Stopped. Trim it, name it, and add it.",
     );
     this.review.open(this.moments.slice(0, n + 1), end, name);
   }
@@ -169,8 +169,8 @@ export class TeachView {
   tell() {
     const words = {
       ready: "Drag the disc, or use the arrow keys. Time runs while you hold it.",
-      recording: "Recording. Let go and time waits; Stop, or Enter, ends it.",
-      review: "Look at it again, cut what is not needed, then add it to the pool.",
+      recording: "Recording. Release to pause; Stop or Enter ends it.",
+      review: "Review it, trim it, then add it to the pool.",
       added: "",
       lost: "Waiting for the server…",
     };

@@ -1,18 +1,19 @@
-"""Imports demonstrations of other formats: LeRobot, ACT, robomimic, RoboTwin 2.0, tracked hands."""
+"""Imports other formats: LeRobot, ACT, robomimic, RoboTwin 2.0, tracked poses, those of other packages."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
 
 from recap.errors import DatasetError, cause, did_you_mean, one_of
-from recap.pool.importers.source import Source, Transform, as_dataset_error
+from recap.pool.importers.source import Reader, Source, Transform, as_dataset_error
+from recap.suites import plugins
 
-__all__ = ["FORMATS", "Source", "Transform", "detect_format", "local_path", "open_source"]
+__all__ = ["Source", "Transform", "detect_format", "local_path", "open_source"]
 # Imported when one is needed, so that the libraries of one format are not needed for another.
 READERS = {
     "lerobot": "recap.pool.lerobot_read:LeRobotReader",
@@ -20,18 +21,12 @@ READERS = {
     "robomimic": "recap.pool.importers.robomimic:RobomimicReader",
     "robotwin": "recap.pool.importers.robotwin:RobotwinReader",
     "tracked": "recap.pool.importers.tracked:TrackedReader",
-    "egodex": "recap.pool.importers.hand_formats:EgoDexReader",
-    "hot3d": "recap.pool.importers.hand_formats:Hot3dReader",
-    "h2o": "recap.pool.importers.hand_formats:H2oReader",
-    "egoverse": "recap.pool.importers.hand_formats:EgoVerseReader",
-    "landmarks": "recap.pool.importers.hands:LandmarksReader",
 }
-FORMATS = tuple(READERS)
+GROUP = "recap.formats"  # of entry points: readers of other packages
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?:@[\w./-]+)?")  # ORG/NAME[@REVISION]
 _EXPECTED = (
     "expected a LeRobot folder (meta/info.json), ACT's episodes (episode_0.hdf5), a robomimic file "
-    "(data/demo_0/actions), RoboTwin episodes (data/episode0.hdf5), tracked poses (poses.csv), or hands as "
-    "EgoDex, HOT3D, H2O or EgoVerse have them, or landmarks.npz"
+    "(data/demo_0/actions), RoboTwin episodes (data/episode0.hdf5), tracked poses (poses.csv), or "
 )
 
 
@@ -49,7 +44,7 @@ def open_source(
 
     Args:
         path: or `ORG/NAME[@REVISION]`, a dataset on the hub, where nothing local is called so.
-        format: one of FORMATS; by default it is recognised.
+        format: one of READERS, or an installed one; by default it is recognised.
         mapping: field of ours -> key of the source, see `recap.pool.importers.mapping`.
         fps: the rate at which it was recorded, for sources that do not say.
         transform: applied to every episode as it is read.
@@ -58,14 +53,20 @@ def open_source(
     """
     path = local_path(path)
     with as_dataset_error(path):
-        name = detect_format(path) if format is None else one_of("format", format, FORMATS)
-        module, _, kind = READERS[name].partition(":")
-        reader = getattr(import_module(module), kind)(path, fps)
-        return Source(path, name, reader, mapping or {}, transform, skip_damaged, column)
+        known = (*READERS, *plugins(GROUP))
+        name = detect_format(path) if format is None else one_of("format", format, known)
+        return Source(path, name, _reader(name)(path, fps), mapping or {}, transform, skip_damaged, column)
+
+
+def _reader(name: str) -> Callable[[Path, float | None], Reader]:
+    if name not in READERS:
+        return plugins(GROUP)[name].load()  # type: ignore[no-any-return]
+    module, _, kind = READERS[name].partition(":")
+    return getattr(import_module(module), kind)  # type: ignore[no-any-return]
 
 
 def detect_format(path: Path) -> str:
-    """Which of FORMATS a file or folder has."""
+    """Which format a file or folder has, by its name."""
     path = local_path(path)
     with as_dataset_error(path):
         return _detect_folder(path) if path.is_dir() else _detect_file(path)
@@ -99,9 +100,9 @@ def _detect_folder(path: Path) -> str:
             return "act" if act.recognises(opened) else "robotwin"
     if episode_folders(path):
         return "tracked"
-    hands = _detect_hands(path)
-    if hands is not None:
-        return hands
+    installed = _detect_installed(path)
+    if installed is not None:
+        return installed
     files = sorted(child for child in islice(path.rglob("*"), 1000) if child.is_file())
     inside = [file for file in files if file.suffix in (".hdf5", ".h5")]
     likely = [file.parents[1] if file.parent.name == "data" else file for file in inside]  # RoboTwin's, or it
@@ -114,39 +115,28 @@ def _detect_folder(path: Path) -> str:
         raise DatasetError(f"{path} is no demonstration source itself: did you mean '{likely[0]}'?")
     kinds = Counter(file.suffix or "without suffix" for file in files)
     found = ", ".join(f"{n} {kind}" for kind, n in kinds.most_common(5)) or "nothing"
-    raise DatasetError(f"{path} is of no known format: found files: {found}; {_EXPECTED}")
+    raise DatasetError(f"{path} is of no known format: found files: {found}; {_expected()}")
 
 
-def _detect_hands(path: Path) -> str | None:
-    """Which recording of hands a folder holds."""
-    patterns = {
-        "hot3d": ("*hand_pose_trajectory.jsonl", "*/*hand_pose_trajectory.jsonl"),
-        "h2o": ("hand_pose/*.txt", "cam4/hand_pose", "*/cam4/hand_pose", "*/*/cam4/hand_pose"),
-        "egoverse": ("zarr.json", "*/zarr.json"),
-    }
-    for name, places in patterns.items():
-        if any(True for place in places for _ in islice(path.glob(place), 1)):
-            return name
-    files = sorted(islice((file for place in ("*.hdf5", "*/*.hdf5") for file in path.glob(place)), 100))
-    return "egodex" if files and _is_egodex(files) else None
+def _detect_installed(path: Path) -> str | None:
+    """Which format of another package."""
+    return next((name for name, entry in plugins(GROUP).items() if entry.load().recognises(path)), None)
 
 
-def _is_egodex(files: Sequence[Path]) -> bool:
-    from recap.pool.importers import hdf5
-
-    with hdf5.opened(hdf5.first_readable(files)) as file:
-        return hdf5.has(file, "transforms/leftHand") or hdf5.has(file, "transforms/rightHand")
+def _expected() -> str:
+    return f"{_EXPECTED}{', '.join(plugins(GROUP))}"
 
 
 def _detect_file(path: Path) -> str:
-    if path.suffix == ".npz" and path.name != "poses.npz":
-        return "landmarks"
+    installed = _detect_installed(path)
+    if installed is not None:
+        return installed
     if path.name in ("poses.csv", "poses.npz"):
         raise DatasetError(f"{path} is part of a folder of tracked poses: did you mean '{path.parent}'?")
     from recap.pool.importers import act, hdf5, robomimic, robotwin
 
     if path.suffix not in hdf5.SUFFIXES:
-        raise DatasetError(f"{path} is of no known format: a {path.suffix or 'plain'} file; {_EXPECTED}")
+        raise DatasetError(f"{path} is of no known format: a {path.suffix or 'plain'} file; {_expected()}")
     with hdf5.opened(path) as file:
         if robomimic.recognises(file):
             return "robomimic"
@@ -154,10 +144,8 @@ def _detect_file(path: Path) -> str:
             return "robotwin"
         if act.recognises(file):
             return "act"
-        if hdf5.has(file, "transforms/leftHand"):
-            return "egodex"
         found = ", ".join(sorted(repr(name) for name in list(file)[:8])) or "nothing"
-    raise DatasetError(f"{path} is of no known format: found the groups {found}; {_EXPECTED}")
+    raise DatasetError(f"{path} is of no known format: found the groups {found}; {_expected()}")
 
 
 def _fetch(name: str, missing: str) -> Path:

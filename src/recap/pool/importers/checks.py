@@ -24,7 +24,6 @@ from recap.types import F32, F64, Episode
 Severity: TypeAlias = Literal["error", "warning"]
 
 _STILL = 1e-6  # relative to the size of the numbers
-_SAME = 1 - 1e-7  # correlation of a channel that repeats another
 _FPS = (1.0, 1000.0)
 _WIDE = 256  # columns
 _DEGREES = 180 / np.pi
@@ -171,7 +170,7 @@ def _channels(episode: Episode) -> Iterator[Finding]:
             still = _few([str(i) for i in np.flatnonzero(~moves)])
             message = f"these columns never change: {still}; not connected, or not used in this task?"
             yield _warning("constant", where, message)
-        yield from _repeats(where, values.astype(np.float64), moves)
+        yield from _repeats(where, values, moves)
     if np.array_equal(episode.proprio, episode.actions) and _moves(episode.proprio).any():
         message = "it repeats the state of the same frame, so it commands nothing; map action=next:KEY"
         yield _warning("action-is-state", "action", message)
@@ -188,30 +187,13 @@ def _arms(where: str, values: F32, starts: Sequence[int]) -> Iterator[Finding]:
         yield _warning("repeats", where, "both arms do exactly the same; map each to its own keys")
 
 
-def _repeats(where: str, values: F64, moves: NDArray[np.bool_]) -> Iterator[Finding]:
-    """Columns equal to an earlier one, or an affine map of it, beyond what a straight path explains."""
-    columns = [int(i) for i in np.flatnonzero(moves)]
-    exact: list[str] = []
-    affine: list[str] = []
-    # Where the whole state runs along one line every column is an affine map of every other.
-    on_a_line = len(values) < 5 or _rank(values[:, columns]) <= 1
-    start = quaternion_start(values)
-    turning = () if start is None else range(start, start + 4)  # x, y and z go together about a fixed axis
-    for at, j in enumerate(columns):
-        for i in columns[:at]:
-            if np.array_equal(values[:, i], values[:, j]):
-                exact.append(f"{j} = {i}")
-                break
-            if on_a_line or (i in turning and j in turning):
-                continue
-            if abs(_correlation(values[:, i], values[:, j])) > _SAME:
-                affine.append(f"{j} of {i}")
-                break
+def _repeats(where: str, values: F32, moves: NDArray[np.bool_]) -> Iterator[Finding]:
+    """Columns equal to an earlier one."""
+    columns = np.flatnonzero(moves)
+    first = {i: next(j for j in columns if np.array_equal(values[:, i], values[:, j])) for i in columns}
+    exact = [f"{i} = {j}" for i, j in first.items() if i != j]
     if exact:
-        yield _warning("repeats", where, f"columns repeat others: {_few(exact)}; leave one of each out")
-    if affine:
-        message = f"columns are others scaled and shifted: {_few(affine)}; leave one of each out"
-        yield _warning("repeats-affine", where, message)
+        yield _warning("repeats", where, f"columns repeat others: {_few(exact)}; is one a copy?")
 
 
 def _units(episode: Episode) -> Iterator[Finding]:
@@ -319,16 +301,6 @@ def _correlation(a: F64, b: F64) -> float:
     a, b = a - a.mean(), b - b.mean()
     lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / lengths if lengths > 0 else 0.0
-
-
-def _rank(values: F64) -> int:
-    """How many directions centred and scaled channels span."""
-    if not values.size:
-        return 0
-    centred = values - values.mean(axis=0)
-    centred /= np.maximum(np.linalg.norm(centred, axis=0), 1e-300)
-    singular = np.linalg.svd(centred, compute_uv=False)
-    return int((singular > 1e-3 * singular[0]).sum())
 
 
 def _size(values: F64) -> float:

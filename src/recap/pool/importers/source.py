@@ -68,9 +68,18 @@ class Damage:
 
 
 class Reader(Protocol):
-    """Reads one format; the mapping and all that follows from it are common to all."""
+    """Reads one format; the mapping and all that follows from it are common to all.
+
+    A package adds one of its own by an entry point of the group `recap.formats`: it is made of a path and of
+    the rate that was given, and `recognises` says whether a path holds its format.
+    """
 
     keys: dict[str, SourceKey]  # what the first episode holds
+
+    @classmethod
+    def recognises(cls, path: Path) -> bool:
+        """Whether a file or folder is of this format, as other packages are asked."""
+        return False
 
     def __len__(self) -> int: ...
 

@@ -11,6 +11,8 @@ times were stretched. `task.txt`, where there is one, holds the task.
 from __future__ import annotations
 
 import csv
+import math
+import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +20,13 @@ from typing import Any
 
 import av
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from recap.errors import DatasetError, InputError
-from recap.hands.landmarks import read_npz
-from recap.hands.lift import LEAST_FRAMES, round_rate, runs
 from recap.pool.importers.mapping import IMAGE, NEXT, SourceKey
 from recap.pool.importers.source import (
+    MAX_ARRAY_BYTES,
     MAX_FRAMES,
     PickedFrames,
     RawEpisode,
@@ -37,6 +39,7 @@ from recap.pool.importers.source import (
 from recap.types import F64, U8, Scalar
 from recap.video import VideoFrames, video_length
 
+LEAST_FRAMES = 8  # a run of fewer is no motion
 FILES = ("poses.csv", "poses.npz")
 VIDEO = "video.mp4"
 
@@ -252,3 +255,37 @@ def _video_frames(path: Path, times: F64, kept: slice) -> Sequence[U8]:
     if n < 1 or missing_s > _SLACK_S:
         raise DatasetError(f"{path} ends {missing_s:.1f} s before the poses; cut these or repair the video")
     return PickedFrames(VideoFrames(path, 0, n, fps), np.minimum(indices, n - 1)[kept])
+
+
+def read_npz(path: Path, names: Collection[str]) -> dict[str, F64]:
+    """Numbers by these names; what claims too much is refused by its header, and pickles never load."""
+    out = {}
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            if name not in names:
+                continue
+            with archive.open(member) as file:
+                first = npy.read_magic(file) == (1, 0)
+                header = npy.read_array_header_1_0(file) if first else npy.read_array_header_2_0(file)
+            shape, _, dtype = header
+            if dtype.kind not in "fiu":
+                raise ValueError(f"{name} is {dtype}, no numbers")
+            size = max(member.file_size, math.prod(shape) * dtype.itemsize)
+            if size > MAX_ARRAY_BYTES:
+                raise ValueError(f"{name} claims to be of {size / 1024**2:.0f} MiB")
+            with archive.open(member) as file:
+                out[name] = npy.read_array(file, allow_pickle=False).astype(np.float64)
+    return out
+
+
+def runs(seen: NDArray[np.bool_], least: int = LEAST_FRAMES) -> list[tuple[int, int]]:
+    """Stretches [begin, end) without a gap, of `least` frames or more."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], seen, [False]]).astype(int))).reshape(-1, 2)
+    return [(int(a), int(b)) for a, b in edges if b - a >= least]
+
+
+def round_rate(fps: float) -> float:
+    """30 for 29.9998: times are written with few digits."""
+    nearest = round(fps)
+    return float(nearest) if nearest and abs(fps - nearest) < 0.005 * nearest else fps

@@ -13,16 +13,15 @@ from numpy.typing import NDArray
 
 from recap.errors import InputError
 from recap.geometry3 import matrix_to_quaternion, quaternion_to_matrix
-from recap.hands.camera import Camera
-from recap.hands.landmarks import SIDES, Landmarks, at_times, one_hand, save_landmarks, without_swaps
-from recap.hands.metric import find_offset, from_cameras, from_one_camera
-from recap.hands.quality import Quality, measure, refuse_poor
-from recap.hands.settings import LiftSettings
-from recap.hands.tool import ToolPath, bridged, grip_events, openness, snapped, tool_path
+from recap.pool.importers.tracked import LEAST_FRAMES, round_rate, runs
 from recap.run_directory import new_folder
 from recap.types import F64
-
-LEAST_FRAMES = 8  # a run of fewer is no motion
+from recap_hands.camera import Camera
+from recap_hands.landmarks import SIDES, Landmarks, at_times, one_hand, save_landmarks, without_swaps
+from recap_hands.metric import find_offset, from_cameras, from_one_camera
+from recap_hands.quality import Quality, measure, refuse_poor
+from recap_hands.settings import LiftSettings
+from recap_hands.tool import ToolPath, bridged, grip_events, openness, snapped, tool_path
 
 
 @dataclass(frozen=True)
@@ -112,12 +111,6 @@ def lift(
     return lifted
 
 
-def runs(seen: NDArray[np.bool_], least: int = LEAST_FRAMES) -> list[tuple[int, int]]:
-    """Stretches [begin, end) without a gap, of `least` frames or more."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], seen, [False]]).astype(int))).reshape(-1, 2)
-    return [(int(a), int(b)) for a, b in edges if b - a >= least]
-
-
 def poses_of(lifted: Lifted) -> dict[str, NDArray[Any]]:
     """The arrays of poses.npz; times are those at the robot's speed."""
     arrays: dict[str, NDArray[Any]] = {
@@ -140,7 +133,7 @@ def write_demonstration(
     out: Path, lifted: Lifted, task: str, film: Path | None, preview: Camera | None = None
 ) -> None:
     """A folder that `recap pool add` takes, there whole or not at all."""
-    from recap.hands.preview import draw_preview, film_at
+    from recap_hands.preview import draw_preview, film_at
 
     if out.exists():
         raise InputError(f"{out} is there already: give another --out", code="hands.out")
@@ -195,12 +188,6 @@ def _tool(numbers: Sequence[float]) -> tuple[F64, F64] | None:
         return None
     values = np.array(numbers, np.float64)
     return quaternion_to_matrix(values[3:]), values[:3]
-
-
-def round_rate(fps: float) -> float:
-    """30 for 29.9998: times are written with few digits."""
-    nearest = round(fps)
-    return float(nearest) if nearest and abs(fps - nearest) < 0.005 * nearest else fps
 
 
 def stretched(lifted: Lifted, speed: float) -> Lifted:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recap.errors import InputError
-from recap.hands.board import Board
-from recap.hands.camera import Camera, pose7
 from recap.types import F64, U8
+from recap_hands.board import Board
+from recap_hands.camera import Camera, pose7
 
 LEAST_VIEWS = 5
 LEAST_TILT_DEG = (

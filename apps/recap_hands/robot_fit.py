@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from recap.errors import InputError
 from recap.geometry3 import matrix_to_rotation6
-from recap.hands.lift import Lifted, runs
 from recap.kinematics import joint_space
+from recap.pool.importers.tracked import runs
 from recap.robot import RobotSpec
 from recap.types import F64, Episode
+from recap_hands.lift import Lifted
 
 FAST = 95  # percentile of a hand's speed that a robot has to follow
 SLOWEST = 1e-3  # m/s: a robot that is slower stands still

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from recap.errors import DatasetError
 from recap.policies.checkpoint import from_pretrained, save_pretrained
-from recap.policies.config import Pi05NetworkConfig, PolicyConfig
+from recap.policies.config import PolicyConfig
 from recap.policies.model import Batch
-from recap.policies.pi0 import NO_WORD, published_names
-from recap.policies.pi05 import NAMES, Pi05, load_pretrained_pi05, state_bins
 from recap.policies.policy import TrainedPolicy
-from recap.policies.sizes import PI0_DEBUG
-from recap.policies.vla import Pi05ActionModel
+from recap_pi0.config import PI0_DEBUG, Pi05NetworkConfig
+from recap_pi0.pi0 import NO_WORD, published_names
+from recap_pi0.pi05 import NAMES, Pi05, load_pretrained_pi05, state_bins
+from recap_pi0.vla import Pi05ActionModel
 from recap_worlds.pusht.robot import TOP_DOWN
 from toy_policy import moments, toy_config, toy_stamp, toy_statistics
 

@@ -209,3 +209,8 @@ class WatchedPolicy(TrainedPolicy):
         if record is not None and chunks:
             self.noted = list(zip(chunks, record.stacked(), strict=True))
         return chunks
+
+
+def masked(policy: TrainedPolicy, text: str) -> WatchedPolicy:
+    """The policy with what a mask says blocked: the entry point of `recap eval --mask`."""
+    return WatchedPolicy(policy, [Mask.parse(text)])

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from recap.errors import InputError
-from recap.hands.mediapipe import Landmarker
-from recap.hands.preview import draw_hand
 from recap.types import U8
+from recap_hands.mediapipe import Landmarker
+from recap_hands.preview import draw_hand
 
 TITLE = "recap lift"
 PROBE = "import cv2; cv2.namedWindow('probe')"

@@ -1,6 +1,6 @@
 """Recordings of hands: what all formats share, and plain arrays of landmarks.
 
-Each becomes the tool that its hands stand for (`recap.hands.tool`), in metres in the recording's world, with
+Each becomes the tool that its hands stand for (`recap_hands.tool`), in metres in the recording's world, with
 z upwards where the format says what is up. Frames without a hand cut a recording, as with tracked poses.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,6 @@ from numpy.typing import NDArray
 
 from recap.errors import DatasetError
 from recap.geometry3 import matrix_to_quaternion
-from recap.hands.landmarks import SIDES, load_landmarks
-from recap.hands.lift import LEAST_FRAMES
-from recap.hands.tool import grip_events, openness, snapped, tool_path
 from recap.pool.importers.mapping import SourceKey
 from recap.pool.importers.source import (
     Damage,
@@ -28,8 +26,10 @@ from recap.pool.importers.source import (
     as_dataset_error,
     read_text,
 )
-from recap.pool.importers.tracked import TakesReader, takes
+from recap.pool.importers.tracked import LEAST_FRAMES, TakesReader, takes
 from recap.types import F64, U8
+from recap_hands.landmarks import SIDES, load_landmarks
+from recap_hands.tool import grip_events, openness, snapped, tool_path
 
 HALF = 0.5  # of a recording's frames: a hand seen in fewer is not part of what is shown
 
@@ -71,6 +71,11 @@ class HandsReader(TakesReader):
     """What the published formats share: which hands are shown, and what cannot be read."""
 
     name: str  # of the format
+    places: Sequence[str] = ()  # patterns of files of which a folder of the format has one
+
+    @classmethod
+    def recognises(cls, path: Path) -> bool:
+        return path.is_dir() and any(True for place in cls.places for _ in islice(path.glob(place), 1))
 
     def __init__(self, path: Path, fps: float | None = None) -> None:
         super().__init__(path, fps)
@@ -152,9 +157,13 @@ class HandsReader(TakesReader):
 
 
 class LandmarksReader(HandsReader):
-    """`landmarks.npz` with points in metres (see `recap.hands.landmarks`), `task.txt` beside it."""
+    """`landmarks.npz` with points in metres (see `recap_hands.landmarks`), `task.txt` beside it."""
 
     name = "landmarks"
+
+    @classmethod
+    def recognises(cls, path: Path) -> bool:
+        return path.is_file() and path.suffix == ".npz" and path.name != "poses.npz"
 
     def find(self, path: Path) -> list[Path]:
         return [path]

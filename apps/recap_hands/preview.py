@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recap.hands.camera import Camera
-from recap.hands.film import film_frames
-from recap.hands.lift import Lifted
 from recap.pictures import resize_image
 from recap.types import F64, U8
 from recap.video import write_video
+from recap_hands.camera import Camera
+from recap_hands.film import film_frames
+from recap_hands.lift import Lifted
 
 KEPT_SIDE, SHOWN_SIDE = 640, 960  # px of the longer side
 TRAIL_S = 2.0

@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from recap.errors import DatasetError, InputError
-from recap.policies.pi0 import (
+from recap_pi0.config import PI0_BASE, PI0_DEBUG, PI0_TINY
+from recap_pi0.pi0 import (
     BEGIN,
     NO_WORD,
     build_pi0,
@@ -22,8 +23,7 @@ from recap.policies.pi0 import (
     published_tokenizer,
     tokenized_ids,
 )
-from recap.policies.sizes import PI0_BASE, PI0_DEBUG, PI0_TINY
-from recap.policies.vla import VisionLanguageActionModel
+from recap_pi0.vla import VisionLanguageActionModel
 
 EXPERT = "paligemma_with_expert.gemma_expert.model.layers.0.mlp.up_proj.weight"
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recap.errors import InputError
-from recap.hands.camera import Camera, triangulate
-from recap.hands.landmarks import Hand, Landmarks, at_times
-from recap.hands.tool import N_LANDMARKS, PALM, palm_length
 from recap.types import F64
+from recap_hands.camera import Camera, triangulate
+from recap_hands.landmarks import Hand, Landmarks, at_times
+from recap_hands.tool import N_LANDMARKS, PALM, palm_length
 
 LATEST_S = 2.0  # that one film may begin after another
 AGREE_PX, CLEARLY_PX = 9.0, 1.5  # at 640 px of width: an offset that is believed, and is better by so much

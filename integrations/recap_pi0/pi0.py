@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from recap.errors import DatasetError
 from recap.features.language import WORD
 from recap.features.pretrained import find_model, load_tokenizer, optional_module
-from recap.policies.config import Pi0NetworkConfig
 from recap.policies.network import load_strictly, read_part, read_weights
+from recap_pi0.config import Pi0NetworkConfig
 
 # Published name -> ours, in this order. A LeRobot policy has `model.` before each.
 NAMES = (

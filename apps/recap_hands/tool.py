@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from recap.hands.settings import Finger
 from recap.types import F64
+from recap_hands.settings import Finger
 
 Mask: TypeAlias = NDArray[np.bool_]
 

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from recap.errors import InputError
-from recap.policies.config import Pi0NetworkConfig, PolicyConfig
+from recap.policies.config import PolicyConfig
 from recap.policies.model import Batch, SlotModel, TaskEncoder
-from recap.policies.pi0 import (
+from recap_pi0.config import Pi0NetworkConfig
+from recap_pi0.pi0 import (
     build_pi0,
     freeze_unused,
     hashed_ids,
@@ -19,7 +20,7 @@ from recap.policies.pi0 import (
     published_tokenizer,
     tokenized_ids,
 )
-from recap.policies.pi05 import Pi05, load_pretrained_pi05, state_bins, state_words
+from recap_pi0.pi05 import Pi05, load_pretrained_pi05, state_bins, state_words
 
 STATE, ACTION = "proprio", "action"
 

@@ -12,9 +12,9 @@ import av
 import numpy as np
 
 from recap.errors import InputError
-from recap.hands.landmarks import Landmarks
 from recap.run_directory import whole_file
 from recap.types import U8
+from recap_hands.landmarks import Landmarks
 
 LOST_S = 0.5  # that the end of a film may lack
 LONG_SIDE = 1280  # larger frames are made smaller before anything looks at them: 4K has nothing more to say

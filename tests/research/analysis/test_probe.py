@@ -2,13 +2,17 @@
 
 import math
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 
 import pytest
 import torch
 from torch import Tensor
 
+from recap.assembly import AgentConfig, load_policy
 from recap.errors import InputError
-from recap.policies.attention import (
+from recap.policies.policy import TrainedPolicy
+from recap.policies.wam import WorldActionModel
+from recap_research.analysis.probe import (
     Mask,
     Record,
     WatchedPolicy,
@@ -16,8 +20,6 @@ from recap.policies.attention import (
     slot_tokens,
     watched,
 )
-from recap.policies.policy import TrainedPolicy
-from recap.policies.wam import WorldActionModel
 from recap_worlds.pusht.robot import TOP_DOWN
 from toy_policy import moments, random_batch, toy_config, toy_policy
 
@@ -178,3 +180,15 @@ def test_a_watched_policy_predicts_what_the_policy_does(policy: TrainedPolicy) -
     assert [weights.shape for _, weights in noting.noted] == [(2, 2, 2, policy.model.layout.n_tokens)] * 2
     assert noting.fingerprint == policy.fingerprint
     assert not torch.equal(chunks(policy), chunks(WatchedPolicy(policy, [Mask.parse("retrieved@all")])))
+
+
+def test_a_mask_is_found_by_its_entry_point_and_refused_in_one_line_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = AgentConfig("pusht-small", mask="retrieved@1")
+    assert isinstance(load_policy(config), WatchedPolicy)
+    elsewhere = EntryPoint("attention", "recap_not_installed:masked", "recap.masks")
+    for found in ({}, {"attention": elsewhere}):
+        monkeypatch.setattr("recap.assembly.plugins", lambda group, found=found: found)
+        with pytest.raises(InputError, match="recap_research"):
+            load_policy(config)

@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recap.cli.settings import config_options
-from recap.hands.settings import LiftSettings
+from recap_hands.settings import LiftSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from recap.hands.camera import Camera
-    from recap.hands.landmarks import Landmarks
-    from recap.hands.lift import Lifted
     from recap.robot import RobotSpec
     from recap.types import Episode
+    from recap_hands.camera import Camera
+    from recap_hands.landmarks import Landmarks
+    from recap_hands.lift import Lifted
 
 FILE = click.Path(path_type=Path)
 HELP = {
-    "hands": "Which are lifted.",
-    "finger": "That meets the thumb.",
+    "hands": "Hands to track.",
+    "finger": "Finger that grasps with the thumb.",
     "hand_size": "Wrist to middle knuckle.  [default: estimated]",
-    "bridge": "Fill gaps of at most so long.  [default: none]",
-    "gripper": "Open or closed, or as far as the fingers are.",
-    "opening": "Thumb to finger, closed and open.  [default: the film's]",
-    "tool": "The robot's tool in the hand's.  [default: the same]",
-    "min_coverage": "Refuse a film with a smaller share of frames with the hand.",
+    "bridge": "Fill gaps up to this length.  [default: none]",
+    "gripper": "Binary (open, closed) or the finger opening.",
+    "opening": "Distance from thumb to finger, closed and open.  [default: the film's]",
+    "tool": "Pose of the robot's tool in the hand frame.  [default: the same]",
+    "min_coverage": "Smallest accepted share of frames with a hand.",
 }
 METAVARS = {"hand_size": "M", "bridge": "S", "opening": "M,M", "tool": "X,Y,Z,QW,QX,QY,QZ"}
 
@@ -44,23 +44,19 @@ METAVARS = {"hand_size": "M", "bridge": "S", "opening": "M,M", "tool": "X,Y,Z,QW
     metavar="NAME",
     help="Camera of each FILM, in order.  [default: as in the file]",
 )
-@click.option("--task", required=True, help="What is done, in words.")
-@click.option("--out", required=True, type=FILE, metavar="DIR", help="Written whole or not at all.")
+@click.option("--task", required=True, help="Instruction, in words.")
+@click.option("--out", required=True, type=FILE, metavar="DIR", help="Output folder, written atomically.")
 @config_options(LiftSettings, HELP, METAVARS)
-@click.option(
-    "--robot", type=FILE, metavar="FILE", help="robot.yaml: say what is out of its reach or too fast."
-)
+@click.option("--robot", type=FILE, metavar="FILE", help="robot.yaml: report poses out of reach or too fast.")
 @click.option(
     "--speed",
     default="1",
     show_default=True,
     metavar="N",
-    help="How much faster than the robot; auto: by --paired, else by the limits in --robot.",
+    help="How much faster the hand is than the robot; auto: from --paired, else from the limits in --robot.",
 )
 @click.option(
-    "--paired",
-    metavar="POOL|DATASET",
-    help="The robot at the same task, which --speed auto compares with.",
+    "--paired", metavar="POOL|DATASET", help="Demonstrations of the same task by the robot, for --speed auto."
 )
 @click.option(
     "--landmarks",
@@ -76,13 +72,15 @@ METAVARS = {"hand_size": "M", "bridge": "S", "opening": "M,M", "tool": "X,Y,Z,QW
     type=click.Choice(["full", "lite"]),
     default="full",
     show_default=True,
-    help="MediaPipe's; lite is quicker.",
+    help="MediaPipe model; lite is faster.",
 )
-@click.option("--seconds", type=click.FloatRange(0.5), default=20.0, show_default=True, help="Of a webcam.")
+@click.option(
+    "--seconds", type=click.FloatRange(0.5), default=20.0, show_default=True, help="Of a webcam, s."
+)
 @click.option(
     "--preview",
     is_flag=True,
-    help="Write preview.mp4 too: landmarks, tool and gaps drawn. A webcam is shown live.",
+    help="Also write preview.mp4 with landmarks, tool and gaps. A webcam is shown live.",
 )
 def lift(
     films: tuple[Path, ...],
@@ -100,24 +98,24 @@ def lift(
     preview: bool,
     seconds: float,
 ) -> None:
-    """Make a demonstration of a film of a hand.
+    """Turn a film of a hand into a demonstration.
 
-    With one FILM the distance follows from the size of the hand; several FILMs of one motion by calibrated
-    cameras, begun within 2 s, are triangulated. webcam:0 as FILM is filmed to DIR.mp4 first, until Ctrl-C or
-    for --seconds. DIR gets poses.npz, video.mp4, task.txt, quality.json and landmarks.npz, and recap pool add
-    takes it. Frames without a hand stay gaps: a demonstration is cut there. Of several hands or cameras that
-    are asked for each must be seen.
+    With one FILM, depth is estimated from the size of the hand. Several FILMs of the same motion by
+    calibrated cameras, started within 2 s of each other, are triangulated. With webcam:0 as FILM, a film is
+    first recorded to DIR.mp4, until Ctrl-C or for --seconds. DIR receives poses.npz, video.mp4, task.txt,
+    quality.json and landmarks.npz, and recap pool add accepts it. A demonstration is cut at frames without a
+    hand. If several hands or cameras are requested, each must be seen.
 
     \b
     Example:
       recap lift film.mp4 --camera calibration.yaml --task "put the bottle into the box" --out data/hand/0
     """
     from recap.errors import InputError
-    from recap.hands.camera import load_calibration
-    from recap.hands.film import film_frames
-    from recap.hands.lift import lift as lift_films
-    from recap.hands.lift import stretched, write_demonstration
     from recap.robot import load_robot
+    from recap_hands.camera import load_calibration
+    from recap_hands.film import film_frames
+    from recap_hands.lift import lift as lift_films
+    from recap_hands.lift import stretched, write_demonstration
 
     if out.exists():
         raise InputError(f"{out} is there already: give another --out", code="hands.out")
@@ -128,7 +126,7 @@ def lift(
     given = _speed(speed, spec, paired)
     shown = [] if paired is None or spec is None else _paired(paired, task, spec)
     if sum(_is_webcam(film) for film in films) > (0 if files else 1):
-        raise InputError("one webcam is filmed at a time, without --landmarks: give films", code="hands.film")
+        raise InputError("only one webcam at a time, and without --landmarks: give films", code="hands.film")
     films = tuple(_recorded(film, out, seconds, n_hands if preview else 0) for film in films)
     for film, camera in zip(films, cameras, strict=True):  # before hands are looked for, which takes longer
         _, image = next(iter(film_frames(film)))
@@ -157,8 +155,8 @@ def _is_webcam(film: Path) -> bool:
 def _recorded(film: Path, out: Path, seconds: float, n_hands: int) -> Path:
     """A film of `webcam:N`, which is shown meanwhile where hands are looked for; any other as it is."""
     from recap.cli.terminal import say
-    from recap.hands.film import record_webcam
-    from recap.hands.live import live_view
+    from recap_hands.film import record_webcam
+    from recap_hands.live import live_view
 
     if not _is_webcam(film):
         return film
@@ -174,7 +172,7 @@ def _views(cameras: Any, films: Sequence[Path], views: Sequence[str], file: Path
     names = views or tuple(cameras)[: len(films)]
     if len(names) != len(films):
         raise InputError(
-            f"{len(films)} films need {len(films)} cameras, {file} has {', '.join(cameras)}: give --view"
+            f"{len(films)} films need {len(films)} cameras, but {file} has {', '.join(cameras)}: give --view"
         )
     if len(set(names)) != len(names):
         raise InputError(f"two films are of the camera '{names[0]}': give each film its own --view")
@@ -184,10 +182,10 @@ def _views(cameras: Any, films: Sequence[Path], views: Sequence[str], file: Path
 def _landmarks(films: Sequence[Path], files: Sequence[Path], n_hands: int, model: Any) -> list[Landmarks]:
     from recap.cli.terminal import progress_bar
     from recap.errors import InputError
-    from recap.hands.film import film_frames, refuse_other_film
-    from recap.hands.landmarks import load_landmarks
-    from recap.hands.mediapipe import find_hands
     from recap.video import video_length
+    from recap_hands.film import film_frames, refuse_other_film
+    from recap_hands.landmarks import load_landmarks
+    from recap_hands.mediapipe import find_hands
 
     if files:
         if len(files) != len(films):
@@ -213,7 +211,7 @@ def _depth_images(folder: Path, n: int) -> Any:
 
     files = sorted(folder.glob("*.png"))
     if len(files) != n:
-        raise InputError(f"{folder} has {len(files)} PNG files, the film {n} frames: give one for each")
+        raise InputError(f"{folder} has {len(files)} PNG files for {n} frames of the film: give one for each")
 
     class Images:
         def __len__(self) -> int:
@@ -222,7 +220,7 @@ def _depth_images(folder: Path, n: int) -> Any:
         def __getitem__(self, number: int) -> Any:
             image = cv2.imread(str(files[number]), cv2.IMREAD_UNCHANGED)
             if image is None or image.dtype != np.uint16 or image.ndim != 2:
-                raise InputError(f"{files[number]} is no 16-bit grey PNG: write depth in mm so")
+                raise InputError(f"{files[number]} is not a 16-bit grey PNG: store depth in mm that way")
             return image / 1000
 
     return Images()
@@ -237,7 +235,7 @@ def _speed(text: str, robot: RobotSpec | None, paired: str | None) -> float | No
             raise InputError("--speed auto needs the robot: give --robot robot.yaml")
         return None
     if paired is not None:
-        raise InputError("--paired is for --speed auto: give both")
+        raise InputError("--paired needs --speed auto: give both")
     try:
         value = float(text)
     except ValueError:
@@ -265,13 +263,13 @@ def _paired(place: str, task: str, robot: RobotSpec) -> list[Episode]:
 
 def _relative(lifted: Lifted, robot: RobotSpec | None, paired: Sequence[Episode]) -> tuple[float, str]:
     from recap.errors import InputError
-    from recap.hands.robot_fit import relative_speed
+    from recap_hands.robot_fit import relative_speed
 
     assert robot is not None
     found = relative_speed(lifted, robot, paired)
     if found is None:
         raise InputError(
-            f"nothing says how fast '{robot.name}' is: give --paired, max_step in robot.yaml, or --speed N"
+            f"the speed of '{robot.name}' is unknown: give --paired, max_step in robot.yaml, or --speed N"
         )
     return found
 
@@ -309,7 +307,7 @@ def _lines(lifted: Lifted, found: Sequence[Landmarks], why: str) -> list[str]:
 
 
 def _robot_lines(lifted: Lifted, robot: RobotSpec) -> list[str]:
-    from recap.hands.robot_fit import out_of_reach, relative_speed
+    from recap_hands.robot_fit import out_of_reach, relative_speed
 
     lines = out_of_reach(lifted, robot)
     factor, why = relative_speed(lifted, robot) or (1.0, "")

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recap.errors import InputError
-from recap.hands.landmarks import SIDES, Hand, Landmarks
-from recap.hands.tool import N_LANDMARKS
 from recap.types import F64, U8
+from recap_hands.landmarks import SIDES, Hand, Landmarks
+from recap_hands.tool import N_LANDMARKS
 
 Model: TypeAlias = Literal["full", "lite"]
 INSTALL = "pip install 'recap-robot[hands]' && pip install --no-deps mediapipe==0.10.21"

@@ -13,20 +13,19 @@ Numbers of a frame without a hand are NaN.
 
 from __future__ import annotations
 
-import math
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from recap.errors import DatasetError, InputError, cause
-from recap.hands.tool import MIDDLE_KNUCKLE, N_LANDMARKS, WRIST
+from recap.pool.importers.tracked import read_npz
 from recap.types import F64
+from recap_hands.tool import MIDDLE_KNUCKLE, N_LANDMARKS, WRIST
 
 SIDES = ("left", "right")
 _SHAPES = {
@@ -36,7 +35,6 @@ _SHAPES = {
     "wrist": (4, 4),
     "confidence": (),
 }
-_MAX_BYTES = 256 * 1024**2
 _SWAP = 0.5  # of the distance when names are kept: nearer by as much, the names were swapped
 _FORGET_S = 0.5  # after so long a hand may be anywhere
 
@@ -120,28 +118,6 @@ def _hand(path: Path, prefix: str, given: Mapping[str, F64], n: int) -> Hand:
         raise DatasetError(f"{path}: {prefix or 'the hand'} has no pixels, points or wrist with shape")
     empty = np.full((n, N_LANDMARKS, 2), np.nan)
     return Hand(given.get("pixels", empty), given.get("shape"), points, given.get("confidence"))
-
-
-def read_npz(path: Path, names: Collection[str]) -> dict[str, F64]:
-    """Numbers by these names; what claims too much is refused by its header, and pickles never load."""
-    out = {}
-    with zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
-            name = member.filename.removesuffix(".npy")
-            if name not in names:
-                continue
-            with archive.open(member) as file:
-                first = npy.read_magic(file) == (1, 0)
-                header = npy.read_array_header_1_0(file) if first else npy.read_array_header_2_0(file)
-            shape, _, dtype = header
-            if dtype.kind not in "fiu":
-                raise ValueError(f"{name} is {dtype}, no numbers")
-            size = max(member.file_size, math.prod(shape) * dtype.itemsize)
-            if size > _MAX_BYTES:
-                raise ValueError(f"{name} claims to be of {size / 1024**2:.0f} MiB")
-            with archive.open(member) as file:
-                out[name] = npy.read_array(file, allow_pickle=False).astype(np.float64)
-    return out
 
 
 def without_swaps(found: Landmarks) -> Landmarks:

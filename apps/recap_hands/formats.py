@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,15 @@ import numpy as np
 
 from recap.errors import DatasetError, InputError
 from recap.geometry3 import matrix_to_quaternion, quaternion_to_matrix
-from recap.hands.landmarks import SIDES
-from recap.hands.tool import N_LANDMARKS
 from recap.lazy import Made
 from recap.pool.importers import hdf5
 from recap.pool.importers.encoded import decode_image
-from recap.pool.importers.hands import Hand, HandsReader, Recording, hand_of
 from recap.pool.importers.source import MAX_ARRAY_BYTES, MAX_FRAMES, as_dataset_error, check_size, read_text
 from recap.types import F64, U8
 from recap.video import VideoFrames, video_length
+from recap_hands.landmarks import SIDES
+from recap_hands.recordings import Hand, HandsReader, Recording, hand_of
+from recap_hands.tool import N_LANDMARKS
 
 FINGERS = ("Thumb", "IndexFinger", "MiddleFinger", "RingFinger", "LittleFinger")
 JOINTS = ("Knuckle", "IntermediateBase", "IntermediateTip", "Tip")
@@ -37,11 +37,18 @@ class EgoDexReader(HandsReader):
 
     name = "egodex"
 
+    @classmethod
+    def recognises(cls, path: Path) -> bool:
+        files = [path] if path.is_file() else [*islice(_hdf5_files(path), 100)]
+        if not files or files[0].suffix not in hdf5.SUFFIXES:
+            return False
+        with hdf5.opened(hdf5.first_readable(sorted(files))) as file:
+            return any(hdf5.has(file, f"transforms/{side}Hand") for side in SIDES)
+
     def find(self, path: Path) -> list[Path]:
         if path.is_file():
             return [path]
-        found = [*path.glob("*.hdf5")] or [*path.glob("*/*.hdf5")]
-        return sorted(found, key=lambda file: (str(file.parent), file.stem.zfill(12)))
+        return sorted(_hdf5_files(path), key=lambda file: (str(file.parent), file.stem.zfill(12)))
 
     def load(self, file: Path) -> Recording:
         with hdf5.opened(file) as opened:
@@ -63,6 +70,12 @@ class EgoDexReader(HandsReader):
         return (two if which == "2" else one) or ""
 
 
+def _hdf5_files(path: Path) -> Iterator[Path]:
+    found = path.glob("*.hdf5")
+    first = next(found, None)
+    return path.glob("*/*.hdf5") if first is None else chain([first], found)
+
+
 def _egodex_hand(file: Any, side: str) -> Hand:
     names = [f"{side}Hand", *(f"{side}{finger}{joint}" for finger in FINGERS for joint in JOINTS)]
     frames = [hdf5.read_numbers(file, f"transforms/{name}").reshape(-1, 4, 4) for name in names]
@@ -80,6 +93,7 @@ class Hot3dReader(HandsReader):
     """
 
     name = "hot3d"
+    places = ("*hand_pose_trajectory.jsonl", "*/*hand_pose_trajectory.jsonl")
 
     def find(self, path: Path) -> list[Path]:
         folders = [path] if [*path.glob("*hand_pose_trajectory.jsonl")] else sorted(path.iterdir())
@@ -168,6 +182,7 @@ class H2oReader(HandsReader):
     """A camera's `hand_pose/*.txt`, 2 × (flag + 21 × 3) in its frame, and `cam_pose/*.txt`; 30 Hz."""
 
     name = "h2o"
+    places = ("hand_pose/*.txt", "cam4/hand_pose", "*/cam4/hand_pose", "*/*/cam4/hand_pose")
 
     def find(self, path: Path) -> list[Path]:
         if (path / "hand_pose").is_dir():
@@ -199,6 +214,7 @@ class EgoVerseReader(HandsReader):
     """A Zarr v3 store an episode: `{side}.obs_keypoints` (t, 63) or `obs_ee_pose`, xyz and wxyz; padded."""
 
     name = "egoverse"
+    places = ("zarr.json", "*/zarr.json")
 
     def find(self, path: Path) -> list[Path]:
         return (

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from recap.features.pretrained import find_model
-from recap.policies.config import Pi0NetworkConfig
 from recap.policies.network import load_strictly, read_weights
-from recap.policies.pi0 import build_pi0, published_names
+from recap_pi0.config import Pi0NetworkConfig
+from recap_pi0.pi0 import build_pi0, published_names
 
 N_BINS = 256  # that a number of the state may fall into
 SPAN = 7 / 3  # deviations from the mean that the bins reach, either way: 99 of 100 of a normal distribution

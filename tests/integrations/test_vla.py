@@ -15,18 +15,18 @@ from torch import Tensor
 from episodes import random_episode
 from recap.errors import InputError, RecapError
 from recap.latents import RetrievedLatents
-from recap.policies.attention import Mask, WatchedPolicy
 from recap.policies.canonical import canonical_image
 from recap.policies.checkpoint import from_pretrained, save_pretrained
 from recap.policies.config import PolicyConfig, SamplingConfig
 from recap.policies.model import Batch
-from recap.policies.pi0 import build_pi0
 from recap.policies.policy import TrainedPolicy
-from recap.policies.sizes import PI0_DEBUG
-from recap.policies.vla import VisionLanguageActionModel
 from recap.pool.memory import MemoryView
 from recap.sums import file_sha256
 from recap.types import Conditioning, Observation
+from recap_pi0.config import PI0_DEBUG
+from recap_pi0.pi0 import build_pi0
+from recap_pi0.vla import VisionLanguageActionModel
+from recap_research.analysis.probe import Mask, WatchedPolicy
 from recap_worlds.pusht.robot import TOP_DOWN
 from toy_policy import drawn, moments, nothing_retrieved, toy_config, toy_stamp, toy_statistics
 

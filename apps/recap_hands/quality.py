@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recap.errors import InputError
-from recap.hands.tool import Event, Mask, ToolPath, gaps, palm_length, usable
 from recap.types import F64
+from recap_hands.tool import Event, Mask, ToolPath, gaps, palm_length, usable
 
 # A film beyond one of these is refused.
 MAX_JITTER_MM = 15.0

@@ -21,21 +21,16 @@ MOST_VIEWS = 40
 @click.command()
 @click.argument("images", metavar="[IMAGE]…", nargs=-1, type=FILE)
 @click.option("--print", "pdf", type=FILE, metavar="FILE", help="Only write the board, a PDF to print.")
-@click.option("--squares", default="7x5", show_default=True, metavar="WxH", help="Of the board.")
+@click.option("--squares", default="7x5", show_default=True, metavar="WxH", help="Squares of the board.")
 @click.option(
-    "--square",
-    type=float,
-    default=35.0,
-    show_default=True,
-    metavar="MM",
-    help="Side of a square, as measured.",
+    "--square", type=float, default=35.0, show_default=True, metavar="MM", help="Measured side of a square."
 )
-@click.option("--name", default="front", show_default=True, help="Of the camera.")
+@click.option("--name", default="front", show_default=True, help="Name of the camera.")
 @click.option(
     "--table",
     type=FILE,
     metavar="IMAGE",
-    help="Shows the board where the world's frame should be.  [default: the last IMAGE]",
+    help="Image that shows the board at the world frame.  [default: the last IMAGE]",
 )
 @click.option(
     "--robot-poses",
@@ -48,7 +43,7 @@ MOST_VIEWS = 40
     type=click.Choice(["board", "camera"]),
     default="board",
     show_default=True,
-    help="What the robot's tool holds.",
+    help="What is attached to the robot's tool.",
 )
 @click.option("--out", type=FILE, default=Path("calibration.yaml"), show_default=True)
 def calibrate(
@@ -62,12 +57,13 @@ def calibrate(
     carries: str,
     out: Path,
 ) -> None:
-    """Calibrate a camera by images, or a film, of a printed board.
+    """Calibrate a camera from images, or a film, of a printed board.
 
-    Print the board, glue it to something flat, and take 10 to 20 sharp images of it, near, in all corners and
-    tilted to all sides, the last with the board flat on the table. The world's frame is then the board's: its
-    lower left corner, x to the right, y up the page, z out of it. A camera is added to those that the file
-    has. A picture beside the file shows found corners and where the calibration has them.
+    Print the board, glue it to something flat, and take 10 to 20 sharp images of it: close up, in all corners
+    of the image, tilted to all sides, and last with the board flat on the table. The board then defines the
+    world frame: origin at its lower left corner, x to the right, y up the page, z out of it. The camera is
+    added to those already in the file. A picture next to the file compares the detected corners with the
+    calibration.
 
     \b
     Example:
@@ -76,16 +72,10 @@ def calibrate(
     """
     from recap import config
     from recap.errors import InputError
-    from recap.hands.calibrate import (
-        board_in_camera,
-        drawn,
-        find_views,
-        hand_eye,
-        standing_at,
-    )
-    from recap.hands.calibrate import calibrate as calibrate_views
-    from recap.hands.camera import Calibration, load_calibration
     from recap.pictures import write_png
+    from recap_hands.calibrate import board_in_camera, drawn, find_views, hand_eye, standing_at
+    from recap_hands.calibrate import calibrate as calibrate_views
+    from recap_hands.camera import Calibration, load_calibration
 
     board = _board(squares, square)
     if pdf is not None:
@@ -95,13 +85,13 @@ def calibrate(
         click.echo("Next: recap calibrate IMAGE…")
         return
     if not images:
-        raise InputError("no images are given: recap calibrate IMAGE…, or --print board.pdf for the board")
+        raise InputError("no images given: recap calibrate IMAGE…, or --print board.pdf to print a board")
     loaded = _images(images)
     size = loaded[0][1].shape[:2]
     for label, image in loaded:
         if image.shape[:2] != size:
             raise InputError(
-                f"{label} is of another size than {loaded[0][0]}: take all with one setting",
+                f"{label} and {loaded[0][0]} differ in size: take all images with one setting",
                 code="calibrate.views",
             )
     found = calibrate_views(find_views(loaded, board), (size[0], size[1]))
@@ -131,7 +121,7 @@ def calibrate(
         camera = standing_at(found.camera, np.linalg.inv(board_in_camera(found.camera, view)))
     known = load_calibration(out) if out.exists() else Calibration({}, frame)
     if known.cameras and known.frame != frame:
-        raise InputError(f"{out} is of the frame '{known.frame}', this of '{frame}': give another --out")
+        raise InputError(f"{out} uses the frame '{known.frame}', this one '{frame}': give another --out")
     config.save_file(out, Calibration({**known.cameras, name: camera}, frame))
     picture = out.with_name(f"{out.stem}-{name}.png")
     image = dict(loaded)[found.views[shown].name]
@@ -150,13 +140,13 @@ def calibrate(
 
 def _board(squares: str, square_mm: float) -> Any:
     from recap.errors import InputError
-    from recap.hands.board import Board
+    from recap_hands.board import Board
 
     across, sign, down = squares.partition("x")
     if not (sign and across.isdigit() and down.isdigit()):
         raise InputError(f"--squares is '{squares}': give two numbers, such as 7x5")
     if not 5 <= square_mm <= 500:
-        raise InputError(f"--square is {square_mm:g} mm: measure a square, and give its side in mm")
+        raise InputError(f"--square is {square_mm:g} mm: give the measured side of a square in mm")
     return Board((int(across), int(down)), square_mm / 1000, square_mm / 1000 * 26 / 35)
 
 
@@ -165,7 +155,7 @@ def _images(paths: Sequence[Path]) -> list[tuple[str, U8]]:
     import numpy as np
 
     from recap.errors import InputError
-    from recap.hands.film import film_frames
+    from recap_hands.film import film_frames
 
     out: list[tuple[str, U8]] = []
     for path in paths:
@@ -178,7 +168,7 @@ def _images(paths: Sequence[Path]) -> list[tuple[str, U8]]:
             continue
         image = cv2.imread(str(path)) if path.is_file() else None
         if image is None:
-            raise InputError(f"{path} is no image that can be read: give PNG or JPEG files, or a film")
+            raise InputError(f"{path} cannot be read as an image: give PNG or JPEG files, or a film")
         out.append((str(path), np.ascontiguousarray(image[..., ::-1])))
     if len(out) > MOST_VIEWS:  # evenly, with the last
         out = [out[i] for i in np.unique(np.linspace(0, len(out) - 1, MOST_VIEWS).round().astype(int))]
@@ -203,5 +193,5 @@ def _poses(path: Path, n: int) -> Any:
     except (OSError, KeyError, ValueError, TypeError) as error:
         raise InputError(f"{path} cannot be read ({error}): give a CSV with {','.join(names)}") from None
     if len(out) != n:
-        raise InputError(f"{path} has {len(out)} poses, there are {n} images: give one for each")
+        raise InputError(f"{path} has {len(out)} poses for {n} images: give one for each")
     return out

@@ -1,0 +1,1 @@
+"""Hands of people as demonstrations: films lifted to tool poses, and published recordings imported."""

@@ -1,0 +1,1 @@
+"""Backbones of the π0 type, found by the entry points of the group `recap.backbones`."""

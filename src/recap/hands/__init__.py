@@ -1,1 +1,0 @@
-"""Hands of people as demonstrations: cameras, landmarks, the tool that a hand stands for, and its quality."""
