@@ -14,6 +14,7 @@ successes, beside the trainings, in the paper's setting.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import math
 import os
@@ -39,9 +40,11 @@ from recap.training.config import TrainConfig
 from recap.training.data import demonstrations, split, training_retrieval, where
 from recap.training.networks import build_networks, cosine, make_optimizer, with_change_deviations
 from recap.training.presets import preset
+from recap.training.samples import Samples
 from recap.training.statistics import statistics_of
+from recap.types import Episode
 from recap_research.foresight import Foresight, Way
-from recap_research.lockstep import roll_out
+from recap_research.lockstep import BOARD, roll_out
 from recap_research.lockstep_worlds import Worlds
 from recap_research.recorded import Recorded, encoded, pictures, read, record, samples_of, scenes, write
 
@@ -96,6 +99,8 @@ def prepare(options: argparse.Namespace) -> None:
     more = demonstrations(str(options.dataset)) if options.dataset else []
     few = [e for i, e in enumerate(more) if i % 30 == 29]  # held out too
     train += [e for i, e in enumerate(more) if i % 30 != 29]
+    if options.mirror:
+        train += [mirrored(e) for i, e in enumerate(more) if i % 30 != 29]
     sides = {
         "everywhere": record(demonstrations(config.pool), [], config, True),
         "pool": record(pool, [], config, True),
@@ -106,6 +111,21 @@ def prepare(options: argparse.Namespace) -> None:
     log({side: (len(one.length), len(one.proprio)) for side, one in sides.items()}, "demonstrations, frames")
 
 
+def mirrored(episode: Episode) -> Episode:
+    """The same seen in a mirror, towards the opposite goal; the walls are then a px off."""
+    across, turned = np.array([-1, 1], np.float32), np.array([-1, 1, -1], np.float32)
+    assert episode.goal is not None
+    return replace(
+        episode,
+        id=f"{episode.id}-mirrored",
+        proprio=episode.proprio * across + np.array([BOARD, 0], np.float32),
+        actions=episode.actions * across + np.array([BOARD, 0], np.float32),
+        objects={"block": episode.objects["block"] * turned + np.array([BOARD, 0, 0])},
+        goal=np.asarray(episode.goal) * turned + np.array([BOARD, 0, 0]),
+        attributes={**episode.attributes, "goal_angle": -float(episode.attributes["goal_angle"])},
+    )
+
+
 class Data:
     """All on the device: latents of every frame, samples of both sides."""
 
@@ -113,18 +133,40 @@ class Data:
         device = encoder.mean.device
         sides = read(file)
         self.train, self.held_out, self.pool = sides["train"], sides["held_out"], sides["pool"]
+        self.everywhere = sides["everywhere"]
         if n:
             self.train = first_of(self.train, n)
-        pushers = {"train": "triangle", "held_out": "triangle", "pool": "disc"}
+        pushers = {"train": "triangle", "held_out": "triangle", "pool": "disc", "everywhere": "disc"}
         size = config.policy.image.size
         parts = [encoded(getattr(self, s), size, p, encoder, device) for s, p in pushers.items()]
         self.latents = torch.cat(parts)
         self.begins = dict(zip(pushers, np.cumsum([0, *map(len, parts)]).tolist(), strict=False))
 
     def samples(self, config: TrainConfig, side: str) -> Any:
-        """As the policy of a config wants them."""
-        one, begins = getattr(self, side), self.begins
-        return samples_of(one, self.pool, config.policy, begins[side], begins["pool"])
+        """As the policy of a config wants them; with co-training what the disc does at every goal too."""
+        sides = [side, "everywhere"] if side == "train" and config.co_training else [side]
+        shown = self.begins["pool"]
+        parts = [samples_of(getattr(self, s), self.pool, config.policy, self.begins[s], shown) for s in sides]
+        return parts[0] if len(parts) == 1 else joined(parts)
+
+    def first(self, n: int) -> Data:
+        """The same with the first demonstrations alone to learn from."""
+        found = copy.copy(self)
+        found.train = first_of(self.train, n)
+        return found
+
+
+def joined(parts: Sequence[Samples]) -> Samples:
+    """One after another."""
+
+    def table(name: str) -> Any:
+        values = [getattr(part, name) for part in parts]
+        if isinstance(values[0], dict):
+            return {key: np.concatenate([value[key] for value in values]) for key in values[0]}
+        return np.concatenate(values)
+
+    names = ("fixed", "matched", "actions", "base", "valid", "weight", "images", "task")
+    return replace(parts[0], **{name: table(name) for name in names})
 
 
 def first_of(one: Recorded, n: int) -> Recorded:
@@ -134,8 +176,14 @@ def first_of(one: Recorded, n: int) -> Recorded:
     return Recorded(one.length[:n], goal=one.goal[:n], **parts)
 
 
-def fit_autoencoder(file: Path, config: TrainConfig, device: torch.device, n_iterations: int) -> FrameEncoder:
-    """On a sample of the frames of robot and pool."""
+def fit_autoencoder(
+    file: Path,
+    config: TrainConfig,
+    device: torch.device,
+    n_iterations: int,
+    begun: FrameEncoder | None = None,
+) -> FrameEncoder:
+    """On a sample of the frames of robot and pool; new, or from another one on."""
     drawn, size = [], config.policy.image.size
     for side, pusher, n in (("train", "triangle", 12_000), ("pool", "disc", 4_000)):
         one = read(file)[side]
@@ -149,6 +197,7 @@ def fit_autoencoder(file: Path, config: TrainConfig, device: torch.device, n_ite
         seed=0,
         device=device,
         paper=config.policy.image.white,
+        begun=begun,
     )
 
 
@@ -367,6 +416,7 @@ def main() -> None:
     one = verbs.add_parser("prepare")
     one.add_argument("dataset", type=Path, nargs="?")
     one.add_argument("--out", type=Path, required=True)
+    one.add_argument("--mirror", action="store_true", help="the further ones in a mirror too")
     one.set_defaults(run=prepare)
     two = verbs.add_parser("train")
     two.add_argument("data", type=Path)
