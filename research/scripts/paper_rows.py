@@ -8,7 +8,9 @@
 A job is `few` (the published 200 demonstrations less those held out) or `many`, a training seed, and rows.
 `train` trains one row after another and says how much of the change each foresees; `roll-out` waits beside it
 and counts successes. What is done stays in `state`, and another call goes on from there; a row that would not
-end before the clock is not begun. Trainings and replay were tried at toy size on a CPU; no row was measured yet.
+end before the clock is not begun.
+
+Trainings and replay were tried at toy size on a CPU; no row was measured yet.
 """
 
 from __future__ import annotations
