@@ -48,7 +48,7 @@ def test_every_episode_once_though_a_node_dies(
     ) as process:
         try:
             deadline = time.monotonic() + 120
-            while len({pid for pid, _ in begun(tmp_path / "log")}) < 2:  # one on each node
+            while len({node for node, _ in begun(tmp_path / "log")}) < 2:  # one on each node
                 assert process.poll() is None, process.communicate()
                 assert time.monotonic() < deadline
                 time.sleep(0.02)

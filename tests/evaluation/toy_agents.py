@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,6 +38,13 @@ class Wanderer:
         return self.target
 
 
+def where() -> str:
+    """The Ray node, which may use several processes one after another; the process if there is no node."""
+    ray = sys.modules.get("ray")
+    on_node = ray is not None and ray.is_initialized()
+    return str(ray.get_runtime_context().get_node_id() if on_node else os.getpid())
+
+
 class Slow(Wanderer):
     """Takes its time, so that a test can stop it midway, and notes where it began."""
 
@@ -44,7 +52,7 @@ class Slow(Wanderer):
         super().reset(seed)
         if log := os.environ.get("TOY_LOG"):
             with Path(log).open("a") as file:
-                file.write(f"{os.getpid()} {seed}\n")
+                file.write(f"{where()} {seed}\n")
 
     def act(self, observation: Observation) -> F64:
         time.sleep(float(os.environ.get("TOY_DELAY_S", "0")))

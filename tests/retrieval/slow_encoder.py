@@ -1,4 +1,4 @@
-"""An image encoder of another package: the one without weights, only slower, and it notes who used it."""
+"""An image encoder of another package: without weights and slow, and it notes which node used it."""
 
 import os
 import time
@@ -18,8 +18,10 @@ class SlowPatches(PatchEncoder):
 
     def encode(self, images: Sequence[U8] | U8) -> F32:
         """(n, dim)."""
-        if "TOY_LOG" in os.environ:
+        if "TOY_LOG" in os.environ:  # on a node: a node may use several processes, one after another
+            import ray
+
             with Path(os.environ["TOY_LOG"]).open("a") as log:
-                log.write(f"{os.getpid()}\n")
+                log.write(f"{ray.get_runtime_context().get_node_id()}\n")
         time.sleep(self.delay_s)
         return super().encode(images)
