@@ -70,7 +70,7 @@ def test_every_episode_once_though_a_node_dies(
     assert error.startswith("recap: this toy has no weights: train it first")
     assert not (tmp_path / "refused").exists()
     begun_seeds = Counter(seed for _, seed in begun(tmp_path / "log"))
-    assert max(begun_seeds.values()) > 2  # each seed begins once a task: something was run again
+    assert min(begun_seeds.values()) >= 2  # once a task, and again what the dead node was at
     lines = [json.loads(line) for line in (tmp_path / "ray/episodes.jsonl").read_text().splitlines()]
     assert sorted((e["task"], e["seed"]) for e in lines) == [
         (task, seed) for task in sorted(SPEC.tasks) for seed in SPEC.seeds

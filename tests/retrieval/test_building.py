@@ -167,7 +167,7 @@ def test_two_nodes_build_what_one_machine_builds_though_one_dies(
             kill_the_second(nodes)
             out, err = process.communicate(timeout=600)
         assert f"Described {N} episodes" in out, err
-    assert len(log.read_text().split()) > N, "what the dead node had begun was done again"
+    assert len(log.read_text().split()) >= N, "and more, unless the node died between two parts"
     once = Counter({f"e{i}": 1 for i in range(N)})
     for built in (pool, remote):
         assert times_described(built) == once
