@@ -132,7 +132,7 @@ class Body:
 
     @cached_property
     def column_names(self) -> tuple[str, ...]:
-        """A name for each number, from which `recap init` infers the features again."""
+        """A name for each number; `recap init` infers kinds from it, and takes several joints one by one."""
         found: list[str] = []
         for feature in self.features:
             stem = feature.name.removesuffix(".position").removesuffix(".rotation")
