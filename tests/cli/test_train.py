@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from recap import config as configs
 from recap.cli import main
-from recap.policies.checkpoint import from_pretrained
+from recap.policies.checkpoint import from_pretrained, read_training
 from recap.suites import suites
 from recap.training.presets import SIZES, preset
 from recap.training.records import read_metrics
@@ -77,6 +77,10 @@ def test_it_tells_where_the_policy_is_and_what_to_do_next(
     assert f"Last: {out / 'last'}" in shown
     assert "Iterations: 2 of 2\n" in shown
     assert "Best held-out action loss: " in shown
+    facts, _ = read_training(out / "best")
+    ours, replay = facts["held_out_policy_error"], facts["held_out_replay_error"]
+    assert f"Error on held-out scenes (RMS): policy {ours:.3g}, replay {replay:.3g}\n" in shown
+    assert ("--no-residual" in shown) == (ours >= replay), "a network that is no closer is named"
     assert (
         f"Next: recap eval {out / 'best'} --env pusht --env.pusher triangle --pool {files[1]} --seeds "
         "500:505\n" in shown

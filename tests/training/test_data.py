@@ -22,6 +22,7 @@ from recap.training.data import (
     build_data,
     load_data,
     pairs_for,
+    shown_by_others,
     split,
     spread,
     training_retrieval,
@@ -41,6 +42,20 @@ def test_the_split_keeps_scenes_apart_and_demonstrations_whole() -> None:
     assert len({e.scene_id for e in held_out}) == 5
     assert not {e.scene_id for e in train} & {e.scene_id for e in held_out}
     assert split(target, 0.25) == (train, held_out), "no dice are thrown"
+
+
+def test_whole_tasks_can_be_held_out() -> None:
+    tasks = [replace(e, task=f"task {i % 4}") for i, e in enumerate(demonstrations("triangle", range(20)))]
+    train, held_out = split(tasks, 0.25, "task")
+    assert (len(train), len(held_out)) == (15, 5)
+    assert len({e.task for e in held_out}) == 1
+    assert not {e.task for e in train} & {e.task for e in held_out}
+    others = [replace(e, embodiment="disc") for e in tasks]
+    learned = shown_by_others(others, held_out, "task")
+    assert len(learned) == 15
+    assert not any(e.task.startswith(held_out[0].task) for e in learned)
+    with pytest.raises(InputError, match="leaves nothing to learn from"):
+        split(tasks[:1], 0.9, "task")
 
 
 def test_none_to_judge_by_is_refused() -> None:

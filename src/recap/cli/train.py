@@ -156,6 +156,8 @@ def train(
         if outcome.left_out:
             click.echo(f"Left out as mis-aligned: {', '.join(outcome.left_out)}")
         click.echo(f"Best held-out action loss: {outcome.best_loss:.4f}")
+        for line in _beside_replay(outcome.best, config):
+            click.echo(line)
         click.echo(f"Next: {_next_command(config, outcome.best)}")
     return 0
 
@@ -276,6 +278,22 @@ def _rollout(config: TrainConfig, env: str | None) -> Callable[[int, TrainedPoli
         }
 
     return roll_out
+
+
+def _beside_replay(best: Path, config: TrainConfig) -> list[str]:
+    """The policy's error on held-out demonstrations, with that of replay, and what follows from it."""
+    from recap.policies.checkpoint import read_training
+
+    facts, _ = read_training(best)
+    ours, replay = (facts.get(f"held_out_{name}_error") for name in ("policy", "replay"))
+    if ours is None or replay is None:
+        return []
+    lines = [f"Error on held-out {config.held_out_by}s (RMS): policy {ours:.3g}, replay {replay:.3g}"]
+    if ours >= replay:
+        lines.append("The network is no closer than replay: train longer, or serve it with --no-residual.")
+    elif config.held_out_by == "scene" and facts["tasks"] > 1:
+        lines.append("To validate on tasks that it does not learn: --set held_out_by=task --set held_out=0.3")
+    return lines
 
 
 def _next_command(config: TrainConfig, best: Path) -> str:

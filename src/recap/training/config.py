@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from recap import config as configs
-from recap.errors import InputError
+from recap.errors import InputError, one_of
 from recap.policies.config import PolicyConfig
 
 
@@ -74,7 +74,8 @@ class TrainConfig:
     n_demonstrations: int = 0  # of the target that are used; 0: all
     co_training: bool = False  # the pool's demonstrations are learned from too, and none is retrieved
     own_share: float = 0.0  # of co-training's moments that are the target's, at least; 0: as they come
-    held_out: float = 0.1  # share of the target's demonstrations that are for validation
+    held_out: float = 0.1  # share of the target's scenes, or tasks, that are for validation
+    held_out_by: str = "scene"  # "task": validated on tasks that it does not learn, as it will be used
     seed: int = 0
     batch_size: int = 512  # over all processes and accumulated steps
     accumulate: int = 1
@@ -136,6 +137,7 @@ class TrainConfig:
 
     def _check_numbers(self) -> None:
         """Every number by itself, before any data is loaded."""
+        one_of("held_out_by", self.held_out_by, ("scene", "task"))
         for part in (self, self.pairs, self.augment):
             prefix = {PairsConfig: "pairs.", AugmentConfig: "augment."}.get(type(part), "")
             for setting in fields(part):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,8 @@ from recap.training.statistics import action_units, statistics_of
 from recap.training.tables import new_table, read_tables, whole_folder
 from recap.types import Episode
 from recap.workers import run_in_workers
+
+GROUPS = {"scene": attrgetter("scene_id"), "task": attrgetter("task")}  # what `held_out_by` keeps together
 
 
 def load_data(
@@ -122,7 +125,7 @@ def build_data(
     stages, policy = stages or Stages(), config.policy
     check_data(target, pool, config)
     target = list(map(shown_by_person, target))  # what the policy did before a take-over is no example
-    train, held_out = split(target, config.held_out)
+    train, held_out = split(target, config.held_out, config.held_out_by)
     around = MemoryView(pool)
     with stages("retrieval pairs"):
         retrieval = training_retrieval(config, pool, around)
@@ -130,7 +133,7 @@ def build_data(
     stamp = RetrievalStamp(
         chosen_by.name, describer.fingerprint, chosen_by.metric_fingerprint, dict(chosen_by.scales)
     )
-    learned = [*train, *shown_by_others(pool, held_out)] if config.co_training else train
+    learned = [*train, *shown_by_others(pool, held_out, config.held_out_by)] if config.co_training else train
     everyone = [*learned, *held_out]
     known = {(episode.id, content_id(episode)): i for i, episode in enumerate(everyone)}
     numbers: dict[str, int] = {}  # of the pool's: one that is the target's too has its pictures
@@ -245,26 +248,28 @@ def _fill(
         yield sum(map(len, part.episodes)), pairs_s
 
 
-def split(target: Sequence[Episode], held_out: float) -> tuple[list[Episode], list[Episode]]:
-    """Demonstrations to learn from and to judge by, spread evenly; a scene is on one side only."""
-    scenes = list(dict.fromkeys(episode.scene_id for episode in target))
-    n = round(held_out * len(scenes))
-    if n == 0 or len(scenes) < 2:
-        raise InputError(f"held_out {held_out} of {len(scenes)} scenes leaves none to judge by: give more")
-    chosen = {scenes[int((i + 0.5) * len(scenes) / n)] for i in range(n)}
-    train = [episode for episode in target if episode.scene_id not in chosen]
-    return train, [episode for episode in target if episode.scene_id in chosen]
+def split(
+    target: Sequence[Episode], held_out: float, by: str = "scene"
+) -> tuple[list[Episode], list[Episode]]:
+    """Demonstrations to learn from and to judge by, spread evenly; a scene, or task, is on one side only."""
+    groups = list(dict.fromkeys(map(GROUPS[by], target)))
+    n = round(held_out * len(groups))
+    if not 0 < n < len(groups):
+        left = "nothing to learn from" if n else "none to judge by"
+        raise InputError(f"held_out {held_out} of {len(groups)} {by}s leaves {left}: change held_out")
+    chosen = {groups[int((i + 0.5) * len(groups) / n)] for i in range(n)}
+    train = [episode for episode in target if GROUPS[by](episode) not in chosen]
+    return train, [episode for episode in target if GROUPS[by](episode) in chosen]
 
 
-def shown_by_others(pool: Sequence[Episode], held_out: Sequence[Episode]) -> list[Episode]:
+def shown_by_others(pool: Sequence[Episode], held_out: Sequence[Episode], by: str = "scene") -> list[Episode]:
     """The pool's demonstrations to learn from, none of a scene that judges; each says who shows it.
 
     It says so in its instruction. The robot's own stays as it is, as at test time.
     """
-    judging = {episode.scene_id for episode in held_out}
-    return [
-        replace(e, task=f"{e.task}, as the {e.embodiment} does") for e in pool if e.scene_id not in judging
-    ]
+    judging = set(map(GROUPS[by], held_out))
+    learned = (episode for episode in pool if GROUPS[by](episode) not in judging)
+    return [replace(e, task=f"{e.task}, as the {e.embodiment} does") for e in learned]
 
 
 def training_retrieval(

@@ -68,7 +68,7 @@ def data_key(config: TrainConfig, target: Sequence[Episode], pool: Sequence[Epis
     describer, retrieval = find_retrieval(config.policy.retrieval_name, config.policy.robot)
     facts = [VERSION, policy, asdict(config.pairs), describer.fingerprint, retrieval.fingerprint]
     moved = asdict(config.augment) if config.augment.displaces else None  # it changes the statistics
-    facts += [config.held_out, config.co_training, config.own_share, moved, len(target)]
+    facts += [config.held_out, config.held_out_by, config.co_training, config.own_share, moved, len(target)]
     digest = hashlib.sha256(json.dumps(facts).encode())
     for episode in (*target, *pool):
         texts = [getattr(episode, key) for key in TEXTS]

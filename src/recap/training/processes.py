@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -54,6 +55,20 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, message: str = "", number: int = signal.SIGINT) -> None:
         super().__init__(*[message] if message else [])
         self.number = number
+
+
+@contextmanager
+def left_together(accelerator: Accelerator) -> Iterator[None]:
+    """Processes that end or stop together leave their group at exit, or threads of gloo may abort them.
+
+    After another error they do not: it may be of one process alone, which would wait for the others.
+    """
+    try:
+        yield
+    except Stopped:
+        atexit.register(accelerator.state.destroy_process_group)
+        raise
+    atexit.register(accelerator.state.destroy_process_group)
 
 
 @contextmanager

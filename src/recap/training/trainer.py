@@ -29,7 +29,14 @@ from recap.training.data_cache import TrainingData
 from recap.training.init_from_checkpoint import begin_from, check_beginnings, load_fitting
 from recap.training.latent_files import shown_latents
 from recap.training.networks import build_networks, learning_rate, make_optimizer, with_change_deviations
-from recap.training.processes import Stopped, make_accelerator, noted, stopped_by_signals, undisturbed
+from recap.training.processes import (
+    Stopped,
+    left_together,
+    make_accelerator,
+    noted,
+    stopped_by_signals,
+    undisturbed,
+)
 from recap.training.records import Records, git_state, held_run
 from recap.training.sharding import gather, local, shell
 from recap.training.stages import Report, Stages
@@ -84,7 +91,7 @@ def train(
     say = tell if tell is not None and accelerator.is_main_process else lambda line: None
     with accelerator.local_main_process_first():  # the others find what it fetched
         check_beginnings(config)
-    with stopped_by_signals(), held_run(out, config, accelerator):
+    with stopped_by_signals(), held_run(out, config, accelerator), left_together(accelerator):
         if data is None:
             with accelerator.local_main_process_first():  # the others map what it wrote into memory
                 data = load_data(config, stages, tell=say)
@@ -149,6 +156,7 @@ class _Run:
         self.ahead = Ahead(self._draw, config.n_iterations, self.device)
         self.iteration, self.best_loss, self.best_iteration = 0, math.inf, 0
         self.loss = math.inf  # on held-out demonstrations, when last judged
+        self.errors: dict[str, float] = {}  # of held-out chunks, when last judged
         self.note = ""  # losses, for who watches
         self.records = Records(out, accelerator, config.to_json())
 
@@ -349,9 +357,10 @@ class _Run:
         """The smoothed weights on held-out demonstrations, retrieved for as at test time."""
         losses, rms = judge(model, self.judge, self.data, self.device)
         row = {f"held_out/{name}": value for name, value in losses.items()}
-        row["held_out/action_rms"] = rms
+        row["held_out/action_rms"] = self.errors["policy"] = rms
         if self.config.policy.retrieval:
-            row["held_out/replay_rms"] = replay_rms(self.data.held_out, self.config.policy)
+            replayed = replay_rms(self.data.held_out, self.config.policy)
+            row["held_out/replay_rms"] = self.errors["replay"] = replayed
         self.records.log(self.iteration, row)
         self.loss = losses["action"]
         if self.loss < self.best_loss:
@@ -362,6 +371,7 @@ class _Run:
         facts = {**self._facts(), "iteration": self.iteration}
         if math.isfinite(self.loss):
             facts["held_out_action_loss"] = round(self.loss, 5)
+        facts |= {f"held_out_{name}_error": round(error, 5) for name, error in self.errors.items()}
         save_pretrained(self._policy(model), self.out / name, facts, contents=self.data.contents)
 
     def _facts(self) -> dict[str, Any]:
@@ -374,6 +384,8 @@ class _Run:
             "batch_size": self.config.batch_size,
             "retrieval_dropout": self.config.augment.retrieval_dropout,
             "pair_by": self.config.pairs.by,
+            "held_out_by": self.config.held_out_by,
+            "tasks": len(set(self.data.train.tasks)),
         }
         if self.data.left_out:
             facts["left_out"] = ", ".join(self.data.left_out)

@@ -18,9 +18,11 @@ N_JUDGED = 1024  # held-out moments
 
 
 def replay_rms(samples: Samples, config: PolicyConfig) -> float:
-    """The error of acting out the best match as it is, to hold the policy's against."""
-    apart = (samples.actions - samples.base[:, 0]) / units_of(config)
-    return float(np.sqrt((np.square(apart) * samples.valid).sum() / max(samples.valid.sum(), 1.0)))
+    """The error of acting out the best match as it is, at the moments that `judge` takes."""
+    rows = np.linspace(0, len(samples) - 1, min(N_JUDGED, len(samples))).astype(int)
+    apart = (samples.actions[rows] - samples.base[rows, 0]) / units_of(config)
+    valid = samples.valid[rows]
+    return float(np.sqrt((np.square(apart) * valid).sum() / max(valid.sum(), 1.0)))
 
 
 @torch.no_grad()
