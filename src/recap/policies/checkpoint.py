@@ -105,6 +105,13 @@ def read_training(source: str | Path) -> tuple[Mapping[str, Any], dict[str, froz
     return body.get("training") or {}, {side: frozenset(ids.split()) for side, ids in sides}
 
 
+def held_out_errors(source: str | Path) -> tuple[float, float] | None:
+    """RMS action errors on held-out demonstrations: of the policy on disk, and of replay; None if unknown."""
+    facts, _ = read_training(source)
+    ours, replay = (facts.get(f"held_out_{name}_error") for name in ("policy", "replay"))
+    return None if ours is None or replay is None else (float(ours), float(replay))
+
+
 def _read_body(path: Path) -> dict[str, Any]:
     try:
         body = json.loads((path / CONFIG).read_text("utf-8"))
