@@ -17,12 +17,12 @@ class PairsConfig:
     """How frames of the pool are chosen as matches for each frame of the target."""
 
     k: int = 3  # matches per target frame
-    action_weight: float = 1.0  # of the chunk of true actions, which only training knows
+    action_weight: float = 1.0  # weight of the true actions to come, which only training knows
     allow_twin: bool = True  # whether the pool's demonstration of the same scene may be matched
     n_candidates: int | None = None  # demonstrations that stage 1 keeps; None: as the retrieval says
     misaligned: float = 0.0  # share of target demonstrations that get random matches, for experiments
     leave_out: bool = False  # leave out demonstrations with an outlying residual
-    step_weight: float = 0.0  # of the differences between consecutive actions of that chunk
+    step_weight: float = 0.0  # weight of the differences between consecutive true actions
     by: str = "scene"  # how demonstrations are paired: scene, order, column:NAME or FILE.csv
 
 
@@ -47,8 +47,8 @@ class AugmentConfig:
     turn: float = 0.0  # degrees, largest rotation of the whole scene, likewise; only in the plane
     # Displacement of the retrieved chunk with its scene, in samples without images. The residual target
     # corrects it, and only the poses show how far it is.
-    displace: float = 0.0  # px or m, deviation of the shift
-    displace_turn: float = 0.0  # degrees, largest rotation about the main object
+    displace: float = 0.0  # px or m, deviation of a shift of the retrieved scene
+    displace_turn: float = 0.0  # degrees, largest rotation of the retrieved scene about its main object
 
     @property
     def displaces(self) -> bool:
