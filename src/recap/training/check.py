@@ -21,7 +21,7 @@ N_MOMENTS = 3000  # target frames that are queried, spread over all target episo
 WEAK = 0.9  # at this share of the error of holding still, or above, retrieval is not useful
 HOLDS, UNCLEAR, FAILS = "holds", "unclear", "does not hold"  # how a verdict begins
 MIN_SURE = 5  # target demonstrations; with fewer, the interval is not trusted
-DRIFT = 2.0  # most growth of the error within a recommended chunk
+DRIFT = 2.0  # largest factor by which the error may grow within a recommended chunk
 MIN_TARGET = 2  # demonstrations that the bootstrap needs
 
 

@@ -38,12 +38,12 @@ MAX_CAMERAS = 32
 class Samples:
     """Frames of the target as raw numbers: n frames with k matches each."""
 
-    fixed: dict[str, F32]  # (n, H * a) of the demonstration, in the canonical frame
+    fixed: dict[str, F32]  # slot -> (n, width): independent of the match
     matched: dict[str, F32]  # slot -> (n, k, width)
-    actions: F32  # (n, H * a) 1 where the demonstration has that action
-    base: F32  # (n, k) probability of each match; zeros: no match
-    valid: F32  # (n, H * a) 1 where the demonstration had that action
-    weight: F32  # (n, k) to draw a match by; a row of zeros has none
+    actions: F32  # (n, H * a) of the demonstration, in the canonical frame
+    base: F32  # (n, k, H * a) what the residual is added to
+    valid: F32  # (n, H * a) 1 where the demonstration has that action
+    weight: F32  # (n, k) probability of each match; zeros: no match
     images: dict[str, I64]  # image slot -> (n,) or (n, k) picture keys while it is filled, then numbers
     tasks: tuple[str, ...]  # distinct instructions
     task: I64  # (n,) index into `tasks`
