@@ -249,7 +249,7 @@ def _film(result: DemoResult, run: _Run, out: Path) -> None:
 
 @contextmanager
 def _threads(most: int) -> Iterator[None]:
-    """Let torch use several cores within the block, if that is faster."""
+    """Within the block torch uses `most` cores or one, whichever is faster."""
     import torch
 
     before = torch.get_num_threads()

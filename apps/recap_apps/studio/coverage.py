@@ -114,7 +114,7 @@ def survey(retriever: Retriever, block: str) -> Survey:
 
 
 def suggest(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """The worst starts, each with a different goal and start number."""
+    """The worst starts, no two with a similar goal or the same start number."""
     # Without demonstrations all starts are equally bad: sort goals by their distance from upright.
     order = sorted(cells, key=lambda c: (-c.distance if c.distance is not None else -math.inf, abs(c.angle)))
     chosen: list[Cell] = []

@@ -233,7 +233,7 @@ def _looks(
 
 
 def _can_hold(robot: RobotSpec) -> bool:
-    """True if the action that keeps the robot where it is, is known."""
+    """True if it is known which action keeps the robot where it is."""
     return robot.action_mode == "delta" or bool((robot.measured >= 0).all())
 
 

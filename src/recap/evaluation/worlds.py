@@ -23,7 +23,7 @@ STATES = ("observation.state", "state", "proprio", "agent_pos", "qpos")  # usual
 
 @lru_cache(maxsize=64)
 def find_suite(env: str, env_map: str | None = None) -> Suite:
-    """The suite of a name, a `package.module:factory`, or a Gymnasium id (`module:id` if it is imported)."""
+    """The suite of a name, a `package.module:factory`, or a Gymnasium id (`module:id` if needed)."""
     known = suites().get(env)
     if known is None:
         return ForeignSuite(env, env_map)

@@ -81,7 +81,7 @@ def data_key(config: TrainConfig, target: Sequence[Episode], pool: Sequence[Epis
 
 
 def _of_film(frames: Sequence[U8]) -> str:
-    """A key for a camera's frames: their hash, their file, or some of them. Videos are not decoded."""
+    """A key for a camera's frames, without decoding a video: their hash, their file, or some of them."""
     inner = getattr(frames, "_frames", frames)  # the frames that a selection refers to
     if hasattr(inner, "digest"):
         return str(inner.digest)

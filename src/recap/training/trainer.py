@@ -279,7 +279,7 @@ class _Run:
             self.records.log(self.iteration, {"rollout": rollout(self.iteration, self._policy(model))})
 
     def _agreed(self, stop: bool, interrupted: bool) -> tuple[bool, bool]:
-        """Stop all processes if the main one, which alone validates, wants to, or if any was interrupted."""
+        """Whether all processes stop: the main one, which alone validates, wants to, or any was interrupted."""
         if not self.several:
             return stop, interrupted
         votes = [float(stop and self.accelerator.is_main_process), float(interrupted)]
@@ -395,7 +395,7 @@ class _Run:
 
     @cached_property
     def _psnr_db(self) -> float:
-        """Of the autoencoder, which no longer changes; in dB."""
+        """Signal-to-noise ratio of the autoencoder in dB; its weights no longer change."""
         assert self.encoder is not None
         some = self.data.pictures[:: max(1, len(self.data.pictures) // 256)]
         return round(reconstruction(self.encoder, some), 2)
