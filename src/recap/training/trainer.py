@@ -279,7 +279,7 @@ class _Run:
             self.records.log(self.iteration, {"rollout": rollout(self.iteration, self._policy(model))})
 
     def _agreed(self, stop: bool, interrupted: bool) -> tuple[bool, bool]:
-        """Whether all processes stop: the main one, which alone validates, wants to, or any was interrupted."""
+        """Whether all stop: the main process, which alone validates, wants to, or any was interrupted."""
         if not self.several:
             return stop, interrupted
         votes = [float(stop and self.accelerator.is_main_process), float(interrupted)]
