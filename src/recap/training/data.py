@@ -306,7 +306,7 @@ def training_retrieval(
 
 
 def check_layout(what: str, episodes: Sequence[Episode], config: TrainConfig) -> None:
-    """Raise an error for demonstrations of another robot, or without a camera that the policy uses."""
+    """Raise an error if the first demonstration is of another robot or lacks a camera of the policy."""
     robot, policy = config.policy.robot, config.policy
     for episode in episodes[:1]:
         widths = {"action": (episode.actions, robot.act), "proprio": (episode.proprio, robot.body)}
