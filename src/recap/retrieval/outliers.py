@@ -79,8 +79,8 @@ def outliers(
 def _errors(episodes: list[Episode], robot: RobotSpec) -> list[tuple[str, F64, float]]:
     """Feature, an error of each demonstration's actions against its states, least standard deviation.
 
-    The errors are the mean distance from action to next state, and the direction: -1 if the states go where the
-    actions want, 1 if they go the opposite way, nan if the feature hardly moves.
+    The errors are the mean distance from action to next state, and the direction: -1 if the states go where
+    the actions want, 1 if they go the opposite way, nan if the feature hardly moves.
     """
     states = {feature.name: at for feature, at in robot.body.spans}
     found = []
