@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -149,13 +150,29 @@ def test_as_it_is_typed(pool: Pool, tmp_path: Path) -> None:
     log.close()
     shown = said("blame", tmp_path / "use.jsonl", "--pool", pool.uri)
     assert re.search(r"demo/3 .* accused", shown)
-    assert shown.count("accused") == 2, "one, and the line that says how many"
+    assert len(re.findall("accused$", shown, re.M)) == 2, "one, and the line that says how many"
+    assert "0 of 5 demonstrations accused by comparison" in shown
     assert f"recap pool quarantine {pool.uri} demo/3" in shown
     told = json.loads(said("blame", tmp_path / "use.jsonl", "--json"))
-    assert [row["episode_id"] for row in told if row["accused"]] == ["demo/3"]
+    assert [row["episode_id"] for row in told["by_logs"] if row["accused"]] == ["demo/3"]
+    assert told["by_pool"] == []
     assert "1 in quarantine" in said("quarantine", pool.uri, "demo/3")
     assert "quarantine: True" in said("show", pool.uri, "demo/3")
     assert "0 in quarantine" in said("quarantine", pool.uri, "demo/3", "--undo")
+
+
+def test_demonstrations_are_compared_without_any_log(pool: Pool) -> None:
+    odd = random_episode("demo/odd", 7)
+    pool.add([replace(odd, actions=odd.actions + np.float32([60, 0]))])
+    shown = said("blame", "--pool", pool.uri)
+    assert re.search(r"demo/odd +states do not follow actions \(\S+\)", shown)
+    assert f"recap pool quarantine {pool.uri} demo/odd" in shown
+    (told,) = json.loads(said("blame", "--pool", pool.uri, "--json"))["by_pool"]
+    assert told["episode_id"] == "demo/odd"
+    pool.quarantine(["demo/odd"])
+    assert "0 of 5 demonstrations" in said("blame", "--pool", pool.uri)
+    with pytest.raises(InputError, match="nothing to look at"):
+        CliRunner().invoke(commands, ["blame"], standalone_mode=False, catch_exceptions=False)
 
 
 def last_off(run: Run, use: Use) -> float | None:

@@ -1,0 +1,103 @@
+"""Demonstrations that contradict themselves or stop early, found without a rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recap.body import KINDS, RELATIVE_KINDS
+from recap.pool.view import PoolView
+from recap.retrieval.config import with_scales
+from recap.retrieval.index import make_layout
+from recap.retrieval.presets import Retrieval
+from recap.robot import RobotSpec
+from recap.types import F64, Episode
+
+N_LEAST = 5  # demonstrations of a task; fewer are not compared
+LIMIT = 3.0  # robust standard deviations from the median of the task
+END_LIMIT, SHORT_LIMIT = 4.0, 1.5  # the same, for how far the end is from other ends, and for the length
+FLOOR = 0.2  # least standard deviation of an error, as a share of the kind's tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class Outlier:
+    """A demonstration that differs from the others of its task."""
+
+    episode_id: str
+    reason: str
+    deviations: float  # robust standard deviations from the median
+
+
+def outliers(
+    view: PoolView,
+    robot: RobotSpec,
+    retrieval: Retrieval,
+    task_of: Callable[[Episode], str] = attrgetter("task"),
+    ids: Sequence[str] | None = None,
+) -> list[Outlier]:
+    """Demonstrations whose actions their own states do not follow, and those that stop before the task ends.
+
+    An action is compared with the next state, feature by feature. An early end is a last frame far from the
+    last frames of the others, as the retrieval measures it, of a demonstration that is also short. Both are
+    compared within a task, because trackers and controllers lag alike for all its demonstrations.
+    """
+    describer, config = retrieval
+    shown = view.descriptors(describer, ids)
+    config = with_scales(config, shown) if config.auto_scale else config
+    dims = {name: rows.shape[1] for name, rows in shown.terms.items()}
+    rows = make_layout(dict(config.weights), config.scales, dims).lay_out(shown.terms)
+    described = [i for i, n in enumerate(np.diff(shown.starts)) if n > 0]
+    episodes = [view.episode(shown.episode_ids[i]) for i in described]
+    ends = rows[shown.starts[1:][described] - 1]
+    groups: dict[str, list[int]] = {}
+    for i, episode in enumerate(episodes):
+        groups.setdefault(task_of(episode), []).append(i)
+    found: list[Outlier] = []
+    for members in (np.array(some) for some in groups.values() if len(some) >= N_LEAST):
+        some = [episodes[i] for i in members]
+        worst: dict[int, Outlier] = {}
+        for name, errors, floor in _errors(some, robot):
+            for number, far in enumerate(_deviations(errors, floor)):
+                if far > max(LIMIT, worst[number].deviations if number in worst else 0.0):
+                    reason = f"states do not follow actions ({name})"
+                    worst[number] = Outlier(some[number].id, reason, float(far))
+        apart = np.linalg.norm(ends[members][:, None] - ends[members][None], axis=2)
+        far_end = _deviations(np.median(apart, axis=1), 0.0)
+        length = _deviations(np.array([len(episode) for episode in some], np.float64), 1.0)
+        for number in np.flatnonzero((far_end > END_LIMIT) & (length < -SHORT_LIMIT)).tolist():
+            worst.setdefault(number, Outlier(some[number].id, "stops early", float(far_end[number])))
+        found += worst.values()
+    return sorted(found, key=lambda one: -one.deviations)
+
+
+def _errors(episodes: list[Episode], robot: RobotSpec) -> list[tuple[str, F64, float]]:
+    """Feature, mean distance from action to next state for each demonstration, least standard deviation."""
+    states = {feature.name: at for feature, at in robot.body.spans}
+    found = []
+    for feature, at in robot.act.spans:
+        kind = KINDS[feature.kind]
+        tolerance = kind.tolerances.get(feature.unit)
+        comparable = not robot.act.changes or feature.kind in RELATIVE_KINDS
+        if tolerance is None or feature.name not in states or not comparable:
+            continue
+        state = states[feature.name]
+        errors = []
+        for episode in episodes:
+            values = episode.proprio[:, state].astype(np.float64)
+            reached = np.diff(values, axis=0) if robot.act.changes else values[1:]
+            apart = np.linalg.norm(episode.actions[: len(reached), at] - reached, axis=1)
+            errors.append(float(apart.mean()) if len(apart) else 0.0)
+        found.append((feature.name, np.array(errors), FLOOR * tolerance))
+    return found
+
+
+def _deviations(values: NDArray[np.float64], floor: float) -> F64:
+    """Robust standard deviations above the median."""
+    middle = np.median(values)
+    spread = 1.4826 * np.median(np.abs(values - middle))
+    deviations: F64 = (values - middle) / max(spread, 0.05 * abs(middle), floor, 1e-9)
+    return deviations
