@@ -112,7 +112,7 @@ class RobotSpec:
     proprio: tuple[Feature, ...]
     action: tuple[Feature, ...] = ()  # empty: the same as proprio
     action_mode: ActionMode = "absolute"
-    max_step: Mapping[str, float] = field(default_factory=dict)  # feature -> largest change per period
+    max_step: Mapping[str, float] = field(default_factory=dict)  # feature -> max change per control period
     gate_tolerance: Mapping[str, float] = field(default_factory=dict)  # feature -> tolerance of the gate
     cameras: Mapping[str, CameraSpec] = field(default_factory=dict)
     objects: Mapping[str, ObjectSpec] = field(default_factory=dict)

@@ -61,7 +61,7 @@ class Episode:
     objects: Mapping[str, F32] = field(default_factory=dict)  # name -> (t, d)
     goal: F32 | None = None  # (g,)
     images: Mapping[str, Sequence[U8]] = field(default_factory=dict)  # camera -> t frames (h, w, 3)
-    action_space: str = ""  # what an action means, with its unit
+    action_space: str = ""  # meaning and unit of an action
     success: bool = True
     source: str = ""  # program or dataset that it comes from
     attributes: Mapping[str, Scalar] = field(default_factory=dict)  # further values to keep
@@ -72,7 +72,7 @@ class Episode:
 
     @property
     def symmetry(self) -> int:
-        """How many turns of the task's object look alike."""
+        """The order of the rotational symmetry of the task's object."""
         return int(self.attributes.get("symmetry", 1))
 
     @property
@@ -99,7 +99,7 @@ class TaskContext:
     """What observations do not show: the embodiment, the object's symmetry, further attributes."""
 
     embodiment: str = ""
-    symmetry: int = 1  # how many turns of the task's object look alike
+    symmetry: int = 1  # order of the rotational symmetry of the task's object
     attributes: Mapping[str, Scalar] = field(default_factory=dict)  # like those of an `Episode`
 
 
@@ -152,7 +152,7 @@ class Moment:
 
     @property
     def symmetry(self) -> int:
-        """How many turns of the task's object look alike."""
+        """The order of the rotational symmetry of the task's object."""
         return self.context.symmetry
 
     @property

@@ -109,7 +109,7 @@ class Service:
         self.usage = None if spec.usage_log is None else UsageLog(Path(spec.usage_log))
         self._index: Index | None = None  # index that `unusable` was read from
         self.unreadable = ""  # why the pool cannot be read, if it cannot
-        self.unusable: tuple[str, ...] = ()  # demonstrations that lack what retrieval reads
+        self.unusable: tuple[str, ...] = ()  # demonstrations that retrieval cannot use
 
     @classmethod
     def open(cls, spec: ServeSpec, say: Callable[[str], None] = lambda text: None) -> Service:
