@@ -156,7 +156,7 @@ def follow(uri: str, dataset: Path, maps: Sequence[str], robot: str | None, ever
 
 
 def _whenever_it_grows(dataset: Path, look: Callable[[], None], every: float) -> None:
-    """Call `look` after every change; an error, as of an unfinished episode, is printed once and retried."""
+    """Call `look` after every change; an error, such as an unfinished episode, is printed once."""
     from recap.errors import RecapError
 
     stamp: object = ()

@@ -27,7 +27,7 @@ SOCKET: web.AppKey[PolicySocket] = web.AppKey("socket", PolicySocket)
 RUNNING: web.AppKey[Running] = web.AppKey("running")
 PAGE: web.AppKey[Handler] = web.AppKey("page")  # replaces the page of `GET /`, if set
 SWITCH_S = 0.001  # thread switch interval, so that the policy blocks the event loop less; default 5 ms
-PATIENCE_S = 0.5  # timeout of a refresh on the policy's thread, for pool, health and metrics requests
+PATIENCE_S = 0.5  # timeout of a refresh on the policy's thread, for readiness, metrics and pool requests
 FINISH_S = 10.0  # time for running replies and uploads when the server stops
 MAX_BODY = 64 * 1024  # bytes, except for uploads
 
