@@ -50,7 +50,7 @@ def index(uri: str, policy: str, ray_address: str | None) -> None:
 
 
 def reading(view: LiveView, policy: str) -> tuple[str, RobotSpec, tuple[str, ...]]:
-    """How a policy, or a retrieval by name or file, reads a pool: its retrieval, the robot and cameras."""
+    """The retrieval name, robot and cameras of a policy, or of a retrieval by name or file, for a pool."""
     from recap.assembly import AgentConfig, names_checkpoint, policy_config
     from recap.robot import infer_robot
 
