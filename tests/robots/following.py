@@ -34,13 +34,15 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *sys.path])}
 
 
-def follow(page: Path, place: Path, changes: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Run the shell commands of a page in a folder, patterns of them replaced."""
+def follow(
+    page: Path, place: Path, changes: Mapping[str, str] = MappingProxyType({}), before: str = ""
+) -> None:
+    """Run the shell commands of a page in a folder after others, patterns of its own replaced."""
     text = "".join(re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
     for old, new in changes.items():
         text, found = re.subn(old, new, text)
         assert found, f"{page.name} has no '{old}' any more"
-    follow_lines(text.splitlines(), place)
+    follow_lines([*before.splitlines(), *text.splitlines()], place)
 
 
 def follow_lines(lines: Iterable[str], place: Path) -> None:

@@ -1,8 +1,9 @@
-"""The pages of docs/how-to, followed command by command with less of everything; `make test-long` runs them."""
+"""The pages of docs/how-to, followed with less of everything; `make test-long` runs them."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from ray_nodes import RAY, two_nodes
 
-from robots.following import ROOT, follow, follow_lines
+from ray_nodes import RAY, two_nodes
+from robots.following import ROOT, follow
 
 PAGES = ROOT / "docs" / "how-to"
 ELSEWHERE = {
@@ -23,18 +24,8 @@ ELSEWHERE = {
 }
 # Whose commands the command line takes (tests/test_docs.py), and which are not carried out as a whole.
 NOT_FOLLOWED = {
-    "correct-a-policy": "a person at a keyboard",
-    "drive-a-robot": "a robot",
-    "look-after-a-pool": "a log of use, an S3 bucket and a Ray cluster",
-    "robotwin": "RoboTwin's data and simulator",
     "run-the-evidence": "hours of a GPU",
-    "report": "half an hour",
-    "serve-a-policy": "HAProxy and curl; tests/serving has its requests",
-    "teach-in-the-studio": "a person at a mouse; tests/apps/studio has its pages",
-    "train-a-policy": "hours, several GPUs",
-    "use-a-pretrained-backbone": "weights of 4 GB",
-    "use-the-dual-arm-suite": "half an hour; its commands are those of tests/worlds/dualarm",
-    "use-with-lerobot": "LeRobot and an arm; tests/integrations and tests/client have its commands",
+    "use-with-lerobot": "LeRobot and an arm; tests/integrations and tests/client have stand-ins",
 }
 
 
@@ -55,6 +46,12 @@ class How:
     robot: bool = False
 
 
+TINY = (
+    "--target data/triangle --pool data/disc --iterations 2"
+    " --set autoencoder_iterations=1 --set autoencoder_batch=4 --set batch_size=4"
+)
+DRIVE = "recap run --robot my_robot:connect --url ws://127.0.0.1:8000 --steps 20"
+OURS = "RoboTwin/data/lift_pot/ours_clean"
 FOLLOWED = {
     "add-a-task": How(
         less={"recap pool inspect my/.*\n": "", "500:510": "500:501", "--per-angle 40": "--per-angle 4"},
@@ -67,12 +64,27 @@ FOLLOWED = {
     ),
     "choose-a-retrieval": How(
         """
-        python -c "import re; print(re.search('```yaml\\n(.*?)```', open('page.md').read(), re.S)[1])" > retrieval.yaml
+        cp page.0.yaml retrieval.yaml
         recap pool create pools/chosen
         recap pool add pools/chosen data/hand
         """,
         robot=True,
         less={"--size small": "--size debug", "500:510": "500:501"},
+    ),
+    "correct-a-policy": How(
+        """
+        recap pool create pools/corrected --robot robot.yaml
+        recap pool add pools/corrected data/hand
+        cp -r data/hand data/rollout_kitchen
+        """,
+        robot=True,
+        less={
+            "recap run --robot my_lab.arm:connect.*": "",
+            "--steps 250": "--steps 40",
+            "recap pool follow(.*)#.*": r"recap pool follow\1 --once",
+            "python -m recap_client.live_rollout.*": "",  # LeRobot; tests/client has its writer
+            "python research/benchmarks/.*": "",  # half an hour
+        },
     ),
     "describe-your-robot": How(
         """
@@ -80,6 +92,26 @@ FOLLOWED = {
         python one_arm.py data --n 2
         """,
         leaves=("other_arm.yaml",),
+    ),
+    "drive-a-robot": How(
+        """
+        recap pool create pools/driven --robot robot.yaml
+        recap pool add pools/driven data/hand
+        recap collect dualarm --tasks lift_pot --episodes 2 --image-size 0 --out data/lift_pot
+        recap pool create pools/gated_arms
+        recap pool add pools/gated_arms data/lift_pot
+        """,
+        robot=True,
+        less={
+            "serve pusht-nano": "serve pusht-small",
+            "--seed 500": "--seed 500 --steps 40",
+            "recap run --robot my_lab.arm:connect --url(.*)--steps 300": "recap serve runs/mine/best --pool "
+            r"pools/driven\nrecap run --robot my_robot:connect --url\1--steps 40",
+            "recap run --robot my_lab.arm:connect --gate on": f"{DRIVE} --gate on",
+            "recap run --robot lerobot.*": "",  # LeRobot and an arm; tests/client has fakes of both
+            "500:510": "500:501 --tasks lift_pot",
+        },
+        leaves=("runs/robot.mp4", "runs/robot.json"),
     ),
     "evaluate-offline": How(
         """
@@ -105,6 +137,133 @@ FOLLOWED = {
             "train robot.yaml": "train robot.yaml --size debug --device cpu",
         },
         leaves=("data/all/meta/info.json", "data/press/meta/info.json", "data/twin/grab_roller/ours_clean"),
+    ),
+    "look-after-a-pool": How(
+        """
+        mkdir logs
+        recap pool create pools/kept --robot robot.yaml
+        recap pool add pools/kept data/hand
+        recap pool create $BUCKET/pool --robot robot.yaml
+        recap pool add $BUCKET/pool data/hand
+        """,
+        robot=True,
+        less={
+            "# while robots run": f"\n{DRIVE}\n{DRIVE}",
+            "rm pools/kept demo/17 ": "rm pools/kept my_robot/red/100001/hand ",
+            "demo/17": "my_robot/red/100000/hand",
+            "s3://bucket/pool": "$BUCKET/pool",
+            "--ray .*": "--ray $RAY",
+        },
+        leaves=("logs/use.jsonl", "runs/mine/best/SHA256SUMS"),
+    ),
+    "report": How(
+        less={
+            "--tasks=-30,0,45 --seeds 500:510": "--tasks=45 --seeds 500:501",
+            "failures,3": "1",
+            "--policy pusht-nano --seeds 500:510": "--policy pusht-nano --seeds 500:501",
+            "--seeds 500:510": "--seeds 500:501",
+        },
+        leaves=("report.html", "evidence.html"),
+    ),
+    "robotwin": How(
+        """
+        collected="--episodes 1 --image-size 32 --format robotwin --out RoboTwin/data"
+        recap collect dualarm --tasks lift_pot,grab_roller --config ur5_clean_50 $collected
+        recap collect dualarm --tasks lift_pot --embodiment viperx --config aloha_clean_50 $collected
+        mkdir RoboTwin/policy
+        """,
+        less={
+            "~": "$PWD",
+            "--names": "--names | grep -x -e lift_pot -e grab_roller",
+            "bash .*": "",  # RoboTwin's simulator; tests/integrations/test_robotwin.py has a stand-in
+            "--episodes 50": "--episodes 1 --image-size 32",
+        },
+        leaves=("RoboTwin/policy/ReCAP/eval.sh", "RoboTwin/data/click_bell/ur5e_clean", OURS),
+    ),
+    "serve-a-policy": How(
+        """
+        recap collect dualarm --tasks lift_pot --embodiment ur5e --episodes 2 --image-size 0 --out data/ur5e
+        recap pool create pools/two_ur5e
+        recap pool add pools/two_ur5e data/ur5e
+        sed 's/127.0.0.1:80[0]0/127.0.0.1:8000/' page.2.python > loop.py
+        cp -rL examples own && rm examples && mv own examples
+        sed -i 's/:80[0]0/:8000/; s/:80[0]1/:8001/; s/:80[0]2/:8002/' examples/fleet/*
+        """,
+        less={
+            "--per-angle 20": "--per-angle 2",
+            "# or: (recap serve .*robot.yaml)": r"recap init data/disc --out robot.yaml\n\1",
+            "# or: (recap serve .*pusht-small.*)": r"\1\npython loop.py",
+            "# or: (recap serve)": r"\1",
+            "# or: (nginx)": r"\ncurl -fsS http://127.0.0.1:8000/readyz\n\1",
+            "(RECAP_TOKEN.*)": r"\1\n"
+            "curl -fsS -H 'Authorization: Bearer a-long-secret' http://127.0.0.1:8000/api/pool\n"
+            "! curl -fsS http://127.0.0.1:8000/api/pool\n"
+            "recap serve pusht-small --pool pools/served",
+            "curl -(?!f)": "curl -fsS -",
+            "curl 'http": "curl -fsS 'http",
+            "pusht-nano (.*--port 800[12])": r"pusht-small \1",
+            "$": "\ncurl -fsS http://127.0.0.1:8000/readyz",
+        },
+    ),
+    "teach-in-the-studio": How(
+        """
+        recap pool create pools/shown --robot robot.yaml
+        recap pool add pools/shown data/hand
+        mkdir logs && touch logs/use.jsonl
+        """,
+        robot=True,
+    ),
+    "train-a-policy": How(
+        """
+        for pusher in disc triangle; do
+            recap collect pusht --pusher $pusher --angles=-45 --per-angle 3 --out data/$pusher
+        done
+        mkdir runs/other && cp -r runs/mine/best runs/other
+        """,
+        robot=True,
+        less={
+            "recap train (debug|debug-pi0|pusht\\S+)(?= )": rf"recap train \1 {TINY}",
+            "--target data/more --iterations 300": "",
+            "--size small": "",
+            "train robot.yaml --target": "train robot.yaml --size debug --device cpu --target",
+            "--nproc-per-node 8": "--nproc-per-node 2",
+            "cosmos-2b --out": f"debug {TINY} --set fsdp=true --out",
+            "--nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --master-port 29500": "--nnodes 1",
+            "/shared/2b": "runs/shared",
+            "--variants ours,.*": "--variants ours --toy",
+            "500:510": "500:501 --pool data/disc",
+            "--set weights=/models.*": "--dry-run",  # 7 GB; tests/training/test_vla_runs.py has a small file
+        },
+        leaves=("runs/nano/best", "runs/tuned/last", "runs/2b/best", "runs/pi0/best"),
+    ),
+    "use-a-pretrained-backbone": How(
+        """
+        mv data/robot data/arm && mv data/hand data/other
+        shown="--size debug --target data/arm --pool data/other --show-config"
+        recap train robot.yaml $shown > debug.yaml
+        python research/scripts/full_size_run.py backbone weights debug.yaml
+        """,
+        robot=True,
+        less={
+            "--size 2b --out": "--size debug --out",
+            "--size 2b --backbone /weights/cosmos-2b": "--size debug --backbone weights",
+            "--size pi05 --backbone .*@main": "--size pi05-debug",  # test_vla_runs.py has weights
+            "python .*encode_instructions.*": "",  # a text encoder of 7 B
+            "--set policy.text=states:.*": "--dry-run",
+            "run films .*": "run films out debug --parts train,serve --steps 1 --queries 2 --batch 4 --clean",
+        },
+        leaves=("runs/from_folder/best", "runs/pi05/best", "out/full_size.json"),
+    ),
+    "use-the-dual-arm-suite": How(
+        "python page.0.python",
+        less={
+            "--episodes 50": "--episodes 2",
+            "--tasks seen --embodiment": "--tasks lift_pot --embodiment",
+            "--tasks seen,unseen": "--tasks lift_pot,click_bell",
+            "500:5[14]0": "500:501",
+            "500 600": "500 501",
+        },
+        leaves=("runs/parts/eval_info.json",),
     ),
 }
 
@@ -160,11 +319,12 @@ def test_a_how_to_is_followed(
         shutil.copytree(request.getfixturevalue("robot"), tmp_path, dirs_exist_ok=True)
     for folder in ("examples", "research"):
         (tmp_path / folder).symlink_to(ROOT / folder)
-    shutil.copy(PAGES / f"{name}.md", tmp_path / "page.md")
+    blocks = re.findall(r"```(\w+)\n(.*?)```", (PAGES / f"{name}.md").read_text("utf-8"), re.DOTALL)
+    for number, (language, text) in enumerate(each for each in blocks if each[0] != "sh"):
+        (tmp_path / f"page.{number}.{language}").write_text(text, "utf-8")
     monkeypatch.setenv("BUCKET", object_store)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    follow_lines(how.before.splitlines(), tmp_path)
+    monkeypatch.setenv("BROWSER", "true")  # opens nothing
     with cluster(tmp_path, "".join(how.less.values())):
-        follow(PAGES / f"{name}.md", tmp_path, how.less)
+        follow(PAGES / f"{name}.md", tmp_path, how.less, how.before)
     for file in how.leaves:
         assert (tmp_path / file).exists(), file

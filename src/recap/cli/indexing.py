@@ -29,7 +29,7 @@ def index(uri: str, policy: str, ray_address: str | None) -> None:
 
     \b
     Example:
-      recap pool index pools/mine --policy image
+      recap pool index pools/mine --policy world
       recap pool index s3://bucket/pool --policy runs/mine/best --ray 10.0.0.1:6379
     """
     from recap.cli.terminal import progress_bar
