@@ -79,6 +79,8 @@ def commands(lines: Iterable[str]) -> Iterator[str]:
             port = re.search(r"--port (\d+)", bare)
             default = "" if port or "recap" not in bare else f" --port {PORTS[0]}"
             yield f"listen {port[1] if port else PORTS[0]} {bare}{default}"
+        elif line.startswith("recap run") and "--url" not in line:
+            yield f"{COMMENT.sub('', line)} --url ws://127.0.0.1:{PORTS[0]}"
         elif "recap check" in line:
             yield COMMENT.sub("", line) + " || [ $? = 1 ]"
         elif not line.startswith("source "):  # the environment is there

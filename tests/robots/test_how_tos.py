@@ -50,7 +50,7 @@ TINY = (
     "--target data/triangle --pool data/disc --iterations 2"
     " --set autoencoder_iterations=1 --set autoencoder_batch=4 --set batch_size=4"
 )
-DRIVE = "recap run --robot my_robot:connect --url ws://127.0.0.1:8000 --steps 20"
+DRIVE = "recap run --robot my_robot:connect --steps 20"
 OURS = "RoboTwin/data/lift_pot/ours_clean"
 FOLLOWED = {
     "add-a-task": How(
@@ -167,7 +167,7 @@ FOLLOWED = {
     ),
     "robotwin": How(
         """
-        collected="--episodes 1 --image-size 32 --format robotwin --out RoboTwin/data"
+        collected="--episodes 2 --image-size 32 --format robotwin --out RoboTwin/data"
         recap collect dualarm --tasks lift_pot,grab_roller --config ur5_clean_50 $collected
         recap collect dualarm --tasks lift_pot --embodiment viperx --config aloha_clean_50 $collected
         mkdir RoboTwin/policy
@@ -209,6 +209,7 @@ FOLLOWED = {
         """
         recap pool create pools/shown --robot robot.yaml
         recap pool add pools/shown data/hand
+        python -c "from pathlib import Path; from test_changes import lifted; lifted(Path('data/hands/0'))"
         mkdir logs && touch logs/use.jsonl
         """,
         robot=True,
