@@ -75,12 +75,12 @@ FOLLOWED = {
         """
         recap pool create pools/corrected --robot robot.yaml
         recap pool add pools/corrected data/hand
-        cp -r data/hand data/rollout_kitchen
+        cp -r data/robot data/rollout_kitchen
         """,
         robot=True,
         less={
             "recap run --robot my_lab.arm:connect.*": "",
-            "--steps 250": "--steps 40",
+            "--steps 250": "--steps 90",
             "recap pool follow(.*)#.*": r"recap pool follow\1 --once",
             "python -m recap_client.live_rollout.*": "",  # LeRobot; tests/client has its writer
             "python research/benchmarks/.*": "",  # half an hour

@@ -46,7 +46,7 @@ def index(uri: str, policy: str, ray_address: str | None) -> None:
         n = build_descriptors(store, name, robot, ray_address, progress)
     there = len(store) - n
     click.echo(f"Described {n} episodes ({there} were): {', '.join(describer.terms)}")
-    click.echo(f"Next: recap serve {policy} --pool {uri}")
+    click.echo(f"Next: recap serve {f'replay --retrieval {name}' if name == policy else policy} --pool {uri}")
 
 
 def reading(view: LiveView, policy: str) -> tuple[str, RobotSpec, tuple[str, ...]]:
