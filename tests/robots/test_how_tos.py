@@ -48,7 +48,7 @@ class How:
 
 TINY = (
     "--target data/triangle --pool data/disc --iterations 2"
-    " --set autoencoder_iterations=1 --set autoencoder_batch=4 --set batch_size=4"
+    " --set held_out=0.5 --set policy.image.size=32 --set autoencoder_iterations=1 --set autoencoder_batch=4 --set batch_size=4"
 )
 DRIVE = "recap run --robot my_robot:connect --steps 20"
 OURS = "RoboTwin/data/lift_pot/ours_clean"
@@ -217,7 +217,7 @@ FOLLOWED = {
     "train-a-policy": How(
         """
         for pusher in disc triangle; do
-            recap collect pusht --pusher $pusher --angles=-45 --per-angle 3 --out data/$pusher
+            recap collect pusht --pusher $pusher --angles=-45 --per-angle 2 --out data/$pusher
         done
         mkdir runs/other && cp -r runs/mine/best runs/other
         """,

@@ -45,7 +45,7 @@ def test_the_split_keeps_scenes_apart_and_demonstrations_whole() -> None:
 
 def test_none_to_judge_by_is_refused() -> None:
     for n, share in ((1, 0.5), (6, 0.01)):
-        with pytest.raises(InputError, match="leaves none to judge by"):
+        with pytest.raises(InputError, match="is none: raise it"):
             split(demonstrations("triangle", range(n)), share)
 
 

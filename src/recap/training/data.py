@@ -250,7 +250,7 @@ def split(target: Sequence[Episode], held_out: float) -> tuple[list[Episode], li
     scenes = list(dict.fromkeys(episode.scene_id for episode in target))
     n = round(held_out * len(scenes))
     if n == 0 or len(scenes) < 2:
-        raise InputError(f"held_out {held_out} of {len(scenes)} scenes leaves none to judge by: give more")
+        raise InputError(f"held_out {held_out} of {len(scenes)} scenes is none: raise it or give more")
     chosen = {scenes[int((i + 0.5) * len(scenes) / n)] for i in range(n)}
     train = [episode for episode in target if episode.scene_id not in chosen]
     return train, [episode for episode in target if episode.scene_id in chosen]
