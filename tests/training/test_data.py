@@ -62,9 +62,10 @@ def test_whole_tasks_can_be_held_out() -> None:
 def test_every_demonstration_is_of_the_robot(configure: Configure) -> None:
     fine, odd = demonstrations("triangle", range(2))
     odd = replace(odd, actions=np.hstack([odd.actions, odd.actions]))
-    check_layout("pool", [fine], configure())
+    config = configure("policy.inputs=S")
+    check_layout("pool", [fine], config)
     with pytest.raises(InputError, match=f"episode '{odd.id}', has 4-D action"):
-        check_layout("pool", [fine, odd], configure())
+        check_layout("pool", [fine, odd], config)
 
 
 def test_none_to_judge_by_is_refused() -> None:
