@@ -213,7 +213,7 @@ class DryRobot:
             change = "" if relative else f"{target - now:+.4f}"
             rows.append((name, unit, "" if relative else f"{now:.4f}", f"{target:.4f}", change))
         widths = [max(len(row[i]) for row in rows) for i in range(5)]
-        print(f"Step {self._n}: would be sent, nothing is")
+        print(f"Step {self._n}: dry run, not sent")
         for row in rows:
             left = f"  {row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}"
             print(f"{left}  {'  '.join(f'{row[i]:>{widths[i]}}' for i in (2, 3, 4))}".rstrip())

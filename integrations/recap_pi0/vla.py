@@ -43,8 +43,8 @@ class VisionLanguageActionModel(SlotModel):
 
     tag = "vision-language-action-model"
     summary = (
-        "A retrieval-conditioned vision-language-action model of the π0 type: given the moment and a chunk "
-        "that another embodiment did in a like moment, its action expert denoises the action chunk."
+        "A retrieval-conditioned vision-language-action model of the π0 type: given the observation and "
+        "the chunk of another embodiment in a similar moment, its action expert denoises the action chunk."
     )
 
     state_token = True  # True if the state is a token before the actions

@@ -28,7 +28,7 @@ python: {python}
 pool: {pool}
 policy: replay            # or a policy's directory
 retrieval: null           # null: as the policy was trained; to replay: world, blind, or another by name
-n_action_steps: null      # of a chunk that are carried out before the next look at the pool
+n_action_steps: null      # actions executed before the next retrieval
 n_candidates: null
 denoising_steps: null
 device: cpu               # or cuda

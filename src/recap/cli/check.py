@@ -102,7 +102,7 @@ def check(
     )
     click.echo(f"Moments are compared by: {', '.join(found.compared)}.")
     if not any(name.startswith(("object", "image", "tools")) for name in found.compared):
-        click.echo("Nothing says where things are: expect little, or add poses or a camera that both have.")
+        click.echo("No object pose or shared camera locates the objects. Add one: otherwise expect little.")
     lacking = [] if robot is None else sorted(set(robot.cameras) - set(_cameras(views)))
     if lacking:
         click.echo(f"Not compared: camera '{lacking[0]}', for {' and '.join(_lacking(views, lacking[0]))}.")

@@ -299,9 +299,9 @@ def _record(spec: EvalSpec, results: Sequence[EpisodeResult], out: Path) -> None
                 n_differ += 1
                 was, now = recording.recorded, recording.replayed
                 click.echo(
-                    f"{was.task}:{was.seed} went otherwise on camera: {was.outcome} after {was.steps} steps, "
-                    f"now {now.outcome} after {now.steps}; the agent is not deterministic, rounds otherwise "
-                    "alone than in a batch, or has changed",
+                    f"{was.task}:{was.seed} ended differently when recorded: {was.outcome} after {was.steps} "
+                    f"steps, now {now.outcome} after {now.steps}; the agent is not deterministic, rounds "
+                    "differently in a batch, or has changed",
                     err=True,
                 )
-    click.echo(f"Videos: {out} (episodes: {len(results)}, gone otherwise: {n_differ})")
+    click.echo(f"Videos: {out} (episodes: {len(results)}, ended differently: {n_differ})")
