@@ -44,7 +44,7 @@ log = logging.getLogger("recap.serving")
 
 @dataclass
 class Session:
-    """One connection's running episode; only `fresh` is used outside the policy's thread."""
+    """One connection's running episode; only `fresh` is written outside the policy's thread."""
 
     slot: int
     options: Options  # of the suite, as set by resets
@@ -52,7 +52,7 @@ class Session:
     fresh: Reset | None = None  # a reset that was received but not yet applied
     n_episodes: int = 0
     steps: int = 0  # control steps since the episode began
-    served_at: float = 0.0  # time of the last reply, monotonic clock
+    served_at: float = 0.0  # when its last request was served, monotonic clock
     robot: str = ""  # name of the client in the usage log
 
 
@@ -96,7 +96,7 @@ class Service:
         self.agent = self.new_agent(source or pool)
         config = self.agent.retriever.config
         self.joints = self.agent.joints  # converter, if the robot sends and takes joints
-        self.sent = self.robot if self.joints is None else self.joints.robot  # numbers of messages
+        self.sent = self.robot if self.joints is None else self.joints.robot  # robot of its messages
         self.gate = gate_said(self.sent, spec.agent)
         needs = self.agent.requires
         self.look = Look(self.sent, needs, self.scene.estimates(needs), only_task(pool.view()))
