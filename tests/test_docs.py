@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -49,6 +50,12 @@ def test_the_command_line_takes_every_command_of_the_docs(page: Path) -> None:
             parse(words)
         except click.ClickException as error:
             pytest.fail(f"{line}\n{error.format_message()}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.stem}")
+def test_the_python_of_the_docs_can_be_read(page: Path) -> None:
+    for block in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+        ast.parse(block)
 
 
 def test_the_docs_have_commands() -> None:

@@ -43,7 +43,7 @@ class AugmentConfig:
     image_shift: float = 0.06  # largest shift of a demonstration's pictures, as a share of a side
     image_colour: float = 0.2  # largest relative change of brightness, contrast and saturation
     chunk_turn: float = 0.0  # smooth shift of the rotation numbers of the retrieved chunk
-    shift: float = 0.0  # sideways shift of the whole scene, in samples without images; world frame only
+    shift: float = 0.0  # sideways shift of the whole scene, in samples without images
     turn: float = 0.0  # degrees, largest rotation of the whole scene, likewise; only in the plane
     # Displacement of the retrieved chunk with its scene, in samples without images. The residual target
     # corrects it, and only the poses show how far it is.

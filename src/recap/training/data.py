@@ -255,8 +255,8 @@ def split(
     groups = list(dict.fromkeys(map(GROUPS[by], target)))
     n = round(held_out * len(groups))
     if not 0 < n < len(groups):
-        left = "nothing to learn from" if n else "none to judge by"
-        raise InputError(f"held_out {held_out} of {len(groups)} {by}s leaves {left}: change held_out")
+        found = "all: lower" if n else "none: raise"
+        raise InputError(f"held_out {held_out} of {len(groups)} {by}s is {found} it or give more")
     chosen = {groups[int((i + 0.5) * len(groups) / n)] for i in range(n)}
     train = [episode for episode in target if GROUPS[by](episode) not in chosen]
     return train, [episode for episode in target if GROUPS[by](episode) in chosen]
@@ -306,21 +306,22 @@ def training_retrieval(
 
 
 def check_layout(what: str, episodes: Sequence[Episode], config: TrainConfig) -> None:
-    """Raise an error if the first demonstration is of another robot or lacks a camera of the policy."""
+    """Raise an error if a demonstration is of another robot or lacks a camera of the policy."""
     robot, policy = config.policy.robot, config.policy
-    for episode in episodes[:1]:
+    for episode in episodes:
+        place = f"{what} '{getattr(config, what)}', episode '{episode.id}',"
         widths = {"action": (episode.actions, robot.act), "proprio": (episode.proprio, robot.body)}
         for name, (values, body) in widths.items():
             if values.shape[1] != body.size:
                 raise InputError(
-                    f"{what} '{getattr(config, what)}' has {values.shape[1]}-D {name}, robot '{robot.name}' "
+                    f"{place} has {values.shape[1]}-D {name}, robot '{robot.name}' "
                     f"{body.size}-D: give demonstrations of that robot, or its own description"
                 )
         for camera in policy.image.cameras if policy.sees else ():
             if camera not in episode.images:
                 known = ", ".join(episode.images) or "none"
                 raise InputError(
-                    f"{what} '{getattr(config, what)}' has no camera '{camera}': it has {known}; correct the "
+                    f"{place} has no camera '{camera}': it has {known}; correct the "
                     f"name in the robot's description, or import with --map image:{camera}=KEY",
                     code="robot.camera",
                 )
