@@ -375,7 +375,7 @@ def big_network(name: str) -> Callable[[], str]:
                 extra = (
                     f"{r['samples_per_s']:.0f} samples/s, {r['tokens_per_s']:.0f} tokens/s, "
                     f"{r['peak_gib']:.0f} GiB, "
-                    f"MFU {100 * r['mfu_goal']:.1f} %, of what is computed {100 * r['mfu_executed']:.1f} %"
+                    f"MFU {100 * r['mfu_goal']:.1f} %, of computed products {100 * r['mfu_executed']:.1f} %"
                 )
             rows.append((r["name"], f"{r['ms']:.1f}", f"{r['floor_ms']:.1f}", extra))
         return table(["what", "ms, median", "floor, ms", "error, or rates"], rows)
@@ -907,8 +907,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "controls-sizes": controls("pusht-nano", "pusht-small"),
     "controls-weighed": controls("pusht-small, half at 20 px", "pusht-nano, half at 20 px"),
     "controls-blocks": controls("pusht-small, new blocks"),
-    "controls-beyond": controls("pusht-small, poses off", "pusht-small, 198 shown at another speed"),
-    "controls-fine-tune": controls("pusht-small, beside a fine-tune"),
+    "controls-beyond": controls("pusht-small, pose noise", "pusht-small, 198 at another speed"),
+    "controls-fine-tune": controls("pusht-small, compared with a fine-tune"),
     "controls-world-sizes": controls("small, single", "small, oracle"),
     "expert": expert,
     "still": still,
