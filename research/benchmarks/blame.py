@@ -230,6 +230,7 @@ def main() -> None:
     """Run it."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--draws", type=int, default=6)
+    parser.add_argument("--first-draw", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--env", choices=SETTINGS, default="pusht")
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
@@ -242,7 +243,7 @@ def main() -> None:
     sound = rate(rollouts(demos, setting, trials, options.workers))
     print("sound pool", sound, flush=True)
     draws: list[dict[str, Any]] = []
-    for number in range(n_draws):
+    for number in range(options.first_draw, options.first_draw + n_draws):
         draws.append(draw(number, demos, setting, trials, options.workers))
         print(draws[-1], flush=True)
         finish({"sound_pool": sound, **summary(draws), "draws": draws}, options.json)

@@ -50,6 +50,17 @@ def mirrored(episode: Episode) -> Episode:
     return replace(episode, actions=actions)
 
 
+def slowed(episode: Episode, times: int) -> Episode:
+    """The same way in as many more steps."""
+    n = (len(episode) - 1) * times + 1
+    states = np.column_stack(
+        [np.interp(np.arange(n), np.arange(len(episode)) * times, column) for column in episode.proprio.T]
+    ).astype(np.float32)
+    return replace(
+        episode, timestamps=np.arange(n) / 10, proprio=states, actions=np.vstack([states[1:], states[-1:]])
+    )
+
+
 def shifted(episode: Episode) -> Episode:
     return replace(episode, actions=episode.actions + np.float32([0.04, 0, 0, 0]))
 
@@ -80,6 +91,13 @@ def test_a_harmed_demonstration_is_found_with_its_reason(
     assert [one.episode_id for one in found] == ["reach/7"]
     assert reason in found[0].reason
     assert found[0].deviations > 3
+
+
+def test_slow_actions_in_the_wrong_direction_are_found() -> None:
+    """Their distance to the next state is small; 0.4 mm a step."""
+    pool = [slowed(reach(i), 40) for i in range(20)]
+    pool[7] = mirrored(pool[7])
+    assert [one.episode_id for one in found_in(pool)] == ["reach/7"]
 
 
 def test_changes_are_compared_with_what_they_changed() -> None:

@@ -12,12 +12,13 @@ from episodes import beside_its_block, observation_of, random_episode
 from recap.assembly import AgentConfig, load_policy
 from recap.errors import InputError
 from recap.policies.canonical import canonical_image
+from recap.policies.checkpoint import save_pretrained
 from recap.pool.memory import MemoryPool
 from recap.pool.store import Pool
 from recap.serving.observations import Reset
 from recap.serving.service import Reply, Request, ServeSpec, Service, Session
 from recap.types import Observation
-from toy_policy import drawn, toy_policy
+from toy_policy import drawn, toy_config, toy_policy
 
 
 def ask(service: Service, session: Session, seen: Observation, executed: int | None = None) -> Reply:
@@ -90,6 +91,20 @@ def test_a_writer_of_its_own_never_holds_up_the_policy(tmp_path: Path) -> None:
     version = service.store.add(EPISODES[5:6])
     reply = ask(service, session, seen).message
     assert (reply["retrieval"]["episode_id"], reply["pool_version"]) == ("demo/5", version)
+
+
+@pytest.mark.parametrize(("ours", "residual", "warned"), [(2.0, True, 1), (2.0, False, 0), (0.5, True, 0)])
+def test_a_network_that_is_no_closer_than_replay_is_named(
+    tmp_path: Path, ours: float, residual: bool, warned: int
+) -> None:
+    pool = Pool.create(tmp_path / "pool")
+    pool.add(EPISODES[:2])
+    facts = {"held_out_policy_error": ours, "held_out_replay_error": 1.0}
+    save_pretrained(toy_policy(toy_config(inputs="S")), tmp_path / "policy", facts)
+    agent = AgentConfig(str(tmp_path / "policy"), residual=residual)
+    said: list[str] = []
+    Service.open(ServeSpec(agent, pool=pool.uri), said.append)
+    assert sum("--no-residual" in line for line in said) == warned
 
 
 def test_connections_do_not_see_each_other_and_a_batch_changes_nothing() -> None:

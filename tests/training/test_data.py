@@ -20,6 +20,7 @@ from recap.training.config import TrainConfig
 from recap.training.data import (
     TrainingData,
     build_data,
+    check_layout,
     load_data,
     pairs_for,
     shown_by_others,
@@ -56,6 +57,14 @@ def test_whole_tasks_can_be_held_out() -> None:
     assert not any(e.task.startswith(held_out[0].task) for e in learned)
     with pytest.raises(InputError, match="leaves nothing to learn from"):
         split(tasks[:1], 0.9, "task")
+
+
+def test_every_demonstration_is_of_the_robot(configure: Configure) -> None:
+    fine, odd = demonstrations("triangle", range(2))
+    odd = replace(odd, actions=np.hstack([odd.actions, odd.actions]))
+    check_layout("pool", [fine], configure())
+    with pytest.raises(InputError, match=f"episode '{odd.id}', has 4-D action"):
+        check_layout("pool", [fine, odd], configure())
 
 
 def test_none_to_judge_by_is_refused() -> None:

@@ -282,16 +282,16 @@ def _rollout(config: TrainConfig, env: str | None) -> Callable[[int, TrainedPoli
 
 def _beside_replay(best: Path, config: TrainConfig) -> list[str]:
     """The policy's error on held-out demonstrations, with that of replay, and what follows from it."""
-    from recap.policies.checkpoint import read_training
+    from recap.policies.checkpoint import held_out_errors, read_training
 
-    facts, _ = read_training(best)
-    ours, replay = (facts.get(f"held_out_{name}_error") for name in ("policy", "replay"))
-    if ours is None or replay is None:
+    errors = held_out_errors(best)
+    if errors is None:
         return []
+    ours, replay = errors
     lines = [f"Error on held-out {config.held_out_by}s (RMS): policy {ours:.3g}, replay {replay:.3g}"]
     if ours >= replay:
         lines.append("The network is no closer than replay: train longer, or serve it with --no-residual.")
-    elif config.held_out_by == "scene" and facts["tasks"] > 1:
+    elif config.held_out_by == "scene" and read_training(best)[0]["tasks"] > 1:
         lines.append("To validate on tasks that it does not learn: --set held_out_by=task --set held_out=0.3")
     return lines
 

@@ -1,4 +1,4 @@
-"""Episodes rolled out in batches, each result as its episode ends."""
+"""Episodes are rolled out in batches; each result is yielded when its episode ends."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from recap.evaluation.spec import EvalSpec, threshold_key
 from recap.suites import World
 from recap.types import EpisodeResult, Outcome
 
-Watcher: TypeAlias = Callable[[Any], None]  # of what draws itself: `render()`
+Watcher: TypeAlias = Callable[[Any], None]  # called with a world that has `render()`
 
 
 def run_trials(
     agent: Agent, spec: EvalSpec, trials: Iterable[Trial], batch_size: int, watch: Watcher | None = None
 ) -> Iterator[EpisodeResult]:
-    """Run the trials, up to `batch_size` side by side, and yield each result as its episode ends.
+    """Run the trials, up to `batch_size` in parallel, and yield each result when its episode ends.
 
-    A result depends on its trial alone, not on its neighbours. Whatever the agent or the environment
-    raises in an episode makes that one an "error": when several were under way, each is run again alone.
+    A result depends only on its trial, not on the rest of the batch. An exception of the agent or the
+    environment makes an episode an "error". If several were running, each of them is run again alone.
 
     Args:
         watch: called with the environment at the start and after every step of each episode.
@@ -39,12 +39,12 @@ def run_trials(
                 try:
                     finished = batch.advance(joining)
                 except ModuleNotFoundError:
-                    raise  # of an extra that is not installed: no episode could run
+                    raise  # a missing extra: no episode could run
                 except Exception:
                     failure = traceback.format_exc()
                 if failure is not None:
                     yield from _blame(agent, spec, list(batch.running.values()), failure, watch)
-                    break  # the environments may be torn in mid-step: the rest gets new ones
+                    break  # the environments may be in an undefined state: the other trials get new ones
                 joining = {}
                 for slot, result in finished:
                     yield result
@@ -56,7 +56,7 @@ def run_trials(
 def _blame(
     agent: Agent, spec: EvalSpec, attempts: Sequence[_Attempt], failure: str, watch: Watcher | None
 ) -> Iterator[EpisodeResult]:
-    """Results of the episodes that were under way when something was raised: alone, each shows its own."""
+    """Results of the episodes that were running when an exception was raised; several are rerun alone."""
     if len(attempts) == 1:
         yield attempts[0].result("error", failure)
         return
@@ -65,7 +65,7 @@ def _blame(
 
 
 class _Attempt:
-    """An episode under way."""
+    """A running episode."""
 
     def __init__(self, trial: Trial, spec: EvalSpec) -> None:
         self.trial = trial
@@ -76,7 +76,7 @@ class _Attempt:
         self._thresholds, self._metric = spec.thresholds, spec.suite.metric
 
     def see(self, metrics: Mapping[str, float]) -> bool:
-        """Note the metrics now; whether the last threshold is passed."""
+        """Record the metrics; returns whether the last threshold is passed."""
         for name, value in metrics.items():
             self.best[name] = max(self.best.get(name, value), value)
         reached = metrics[self._metric]
@@ -87,7 +87,7 @@ class _Attempt:
         return reached > self._thresholds[-1]
 
     def result(self, outcome: Outcome, error: str | None = None, held: int = 0) -> EpisodeResult:
-        """What has come of it."""
+        """The result so far."""
         trial = self.trial
         return EpisodeResult(
             trial.task, trial.seed, outcome, self.steps, dict(self.best), self.first_step, error, held
@@ -95,7 +95,7 @@ class _Attempt:
 
 
 class _Batch:
-    """Worlds side by side, each with an episode of its own."""
+    """Worlds that run in parallel, each with its own episode."""
 
     def __init__(self, agent: Agent, spec: EvalSpec, watch: Watcher | None) -> None:
         self.agent = agent
@@ -105,13 +105,13 @@ class _Batch:
         self._worlds: dict[int, World] = {}
 
     def advance(self, joining: Mapping[int, Trial]) -> list[tuple[int, EpisodeResult]]:
-        """Start an episode in each slot of `joining`, then take one step in all; what ended, by slot."""
+        """Start an episode in each slot of `joining`, then step all slots; returns the results by slot."""
         finished = self._start(joining) if joining else []
-        # What ended at its start is reported before anything else can be raised.
+        # Episodes that end at the start are reported before a step can raise an exception.
         return finished or (self._step() if self.running else [])
 
     def close(self) -> None:
-        """Put the worlds away."""
+        """Close the worlds."""
         for world in self._worlds.values():
             close = getattr(world, "close", None)
             if close is not None:
@@ -141,7 +141,7 @@ class _Batch:
         return self._note(metrics, ended)
 
     def _image_size(self, slot: int) -> int | None:
-        """The camera size the agent wants now; agents that look only when they plan have `wants_pictures`."""
+        """The camera size that the agent needs now; between plans it may need no images."""
         wants = getattr(self.agent, "wants_pictures", None)
         return self.agent.image_size if wants is None or wants(slot) else None
 

@@ -1,4 +1,4 @@
-"""The policy: stateless and batched; it is given moments with their retrieved chunks and returns chunks."""
+"""The policy: stateless and batched, from observations with retrieved chunks to action chunks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Statistics:
     std: Mapping[str, F32]
 
     def normalise(self, slot: str, values: Tensor) -> Tensor:
-        """To mean 0 and deviation 1."""
+        """Normalise to mean 0 and deviation 1."""
         mean, std = torch.from_numpy(self.mean[slot]), torch.from_numpy(self.std[slot])
         return (values - mean.to(values.device)) / std.to(values.device)
 
@@ -46,25 +46,25 @@ class Statistics:
 
 @dataclass(frozen=True)
 class RetrievalStamp:
-    """How a policy was trained to retrieve: what a pool must be described and searched by."""
+    """How a policy was trained to retrieve: a pool must be described and searched in the same way."""
 
     name: str
-    describer: str  # its fingerprint
-    config: str  # its metric fingerprint, scales included
-    scales: Mapping[str, float] = field(default_factory=dict)  # of its terms
+    describer: str  # fingerprint of the describer
+    config: str  # metric fingerprint of the config, with scales
+    scales: Mapping[str, float] = field(default_factory=dict)  # of the describer's terms
 
 
 def change_deviations(statistics: Statistics, model: SlotModel) -> dict[str, Tensor]:
-    """Image slot -> (c, 1, 1) deviation of its change, where training measured it."""
+    """Image slot -> (c, 1, 1) deviation of its change, if training measured it."""
     slots = [slot.name for slot in model.denoised if slot.kind == "image" and slot.name in statistics.std]
     return {name: torch.from_numpy(statistics.std[name]).view(-1, 1, 1) for name in slots}
 
 
 class TrainedPolicy:
-    """A trained model with all it needs to be used.
+    """A trained model with everything that is needed to use it.
 
     Args:
-        encoder: the autoencoder of a policy that sees latents; others see pixels, or nothing.
+        encoder: the autoencoder of a policy that sees latents; None if it sees pixels or no images.
     """
 
     def __init__(
@@ -91,19 +91,19 @@ class TrainedPolicy:
                     raise InputError(f"the policy's statistics lack slot '{slot.name}': train it again")
 
     def encode_pictures(self, pictures: U8) -> F32:
-        """What image slots hold of canonical images (n, h, w, 3): latents, or pixels in -1…1."""
+        """Encode canonical images (n, h, w, 3) for image slots: latents, or pixels in -1…1."""
         if self.encoder is None:
             return np.asarray(to_pixels(pictures).numpy(), np.float32)
         return self.encoder.encode_images(pictures)
 
     def decode_frames(self, latents: F32 | Tensor) -> U8:
-        """Pictures (n, h, w, 3), in the canonical frame, of what image slots hold."""
+        """Decode the contents of image slots to pictures (n, h, w, 3) in the canonical frame."""
         if self.encoder is None:
             return to_bytes(torch.as_tensor(latents))
         return self.encoder.decode_images(latents)
 
     def sample(self, batch: Batch, noise: dict[str, Tensor], config: SamplingConfig) -> dict[str, Tensor]:
-        """Each denoised slot, from noise; a Cosmos network is sampled by what is faster than itself."""
+        """Sample each denoised slot from noise; for a Cosmos network with the faster `LeanSampler`."""
         if not isinstance(self.model, WorldActionModel):
             return self.model.sample(batch, noise, config)
         weights = (self.device, sum(p._version for p in self.model.parameters()))
@@ -112,9 +112,9 @@ class TrainedPolicy:
         return self._lean[1](batch, noise, config)
 
     def outcome(self, batch: Batch, action: Tensor, noise: dict[str, Tensor]) -> dict[str, Tensor]:
-        """What comes of normalised chunks (B, width): each denoised slot, the action as it is given.
+        """Predict the outcome of normalised chunks (B, width): each denoised slot, with the action as given.
 
-        In one step it is what comes on average, in more a sample of it.
+        One step gives the mean outcome, more steps a sample.
         """
         given = replace(
             batch,
@@ -126,12 +126,12 @@ class TrainedPolicy:
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device of the weights."""
         return next(self.model.parameters()).device
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of every weight, bit by bit, and of the statistics."""
+        """A hash of all weights and of the statistics."""
         digest = hashlib.sha256()
         for part in (self.model, self.encoder):
             for name, value in sorted(part.state_dict().items()) if part is not None else ():
@@ -143,18 +143,18 @@ class TrainedPolicy:
 
     @property
     def aligned(self) -> bool:
-        """Whether images are warped into the object's frame."""
+        """True if images are warped into the object's frame."""
         return self.config.warps
 
     def with_sampling(self, **changes: object) -> Self:
-        """The same weights, sampled in another way."""
+        """The same weights with other sampling settings."""
         config = replace(self.config, sampling=replace(self.config.sampling, **changes))  # type: ignore[arg-type]
         other = type(self).__new__(type(self))
         other.__dict__ = {**self.__dict__, "config": config}
         return other
 
     def encode_frames(self, images: Sequence[U8], frames: Sequence[F64], cameras: Sequence[str]) -> F32:
-        """What image slots hold (n, c, h, w) of camera images, each warped into its canonical frame."""
+        """Encode camera images for image slots (n, c, h, w), each warped into its canonical frame."""
         known = self.config.robot.cameras
         warped = [
             canonical_image(image, frame, self.config.image, self.aligned, known[camera].fit)
@@ -165,10 +165,10 @@ class TrainedPolicy:
     def predict_action_chunk(
         self, observations: Sequence[Observation], given: Sequence[Conditioning], generator: Generators = None
     ) -> list[ActionChunk]:
-        """One chunk a moment, in that moment's canonical frame.
+        """One chunk per observation, in its canonical frame.
 
         Args:
-            generator: what the noise comes from; one for each moment makes a chunk independent of the others.
+            generator: source of the noise; with one per observation, chunks do not depend on each other.
         """
         if not given:
             return []
@@ -229,7 +229,7 @@ class TrainedPolicy:
     def _latents(
         self, observations: Sequence[Observation], given: Sequence[Conditioning]
     ) -> dict[str, Tensor]:
-        """The image slots that are given."""
+        """The image slots that are inputs."""
         config, values = self.config, {}
         for camera in config.image.cameras:
             images = [_image(o, camera) for o in observations]
@@ -250,13 +250,13 @@ class TrainedPolicy:
         return values
 
     def _encoded(self, task: str) -> Tensor:
-        """The instruction as the model reads it, a row."""
+        """The encoded instruction (1, ...), cached."""
         if task not in self._words:
             self._words[task] = self._encode_tasks([task])
         return self._words[task]
 
     def _noise(self, n: int, generator: Generators) -> dict[str, Tensor]:
-        """Drawn on the CPU, so that a seed means the same everywhere."""
+        """Noise, drawn on the CPU so that a seed gives the same numbers on every device."""
         cpu = torch.device("cpu")
         if generator is None or isinstance(generator, torch.Generator):
             noise = self.model.draw_noise(n, generator, cpu)

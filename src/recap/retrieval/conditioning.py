@@ -1,4 +1,4 @@
-"""The retrieved chunk as the policy takes it, for training and inference alike."""
+"""Builds the policy's input from the retrieved chunks, for training and inference."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def build_conditioning(
     config: RetrievalConfig,
     robot: RobotSpec,
 ) -> Conditioning:
-    """The moment `t` of a query and the chunks that begin at `refs`, each in its own canonical frame.
+    """Moment `t` of the query and the chunks that begin at `refs`, each in its own canonical frame.
 
     Args:
-        query: a demonstration, or the `Moment` that was observed.
-        robot: what the numbers of actions and proprioception mean.
+        query: a demonstration or an observed `Moment`.
+        robot: defines the features of actions and proprioception.
     """
     aligner, horizon, k = config.aligner, config.chunk_size, max(1, len(refs))
     frame = aligner.frame(query, t)
@@ -47,7 +47,7 @@ def build_conditioning(
         actions[i], proprio[i] = aligner.carry(episode, ahead, query, t, robot, config.lead)
         if objects.shape[2]:
             poses, goals[i] = aligner.objects(episode, ref.t, int(ahead[-1]) + 1, frames[i])
-            width = min(objects.shape[2], poses.shape[1])  # another task may know more objects, or fewer
+            width = min(objects.shape[2], poses.shape[1])  # another task may have more or fewer objects
             objects[i, :, :width] = poses[ahead - ref.t, :width]
             carried = aligner.carried_objects(episode, ahead, query, t)
             objects[i] = objects[i] if carried is None else carried

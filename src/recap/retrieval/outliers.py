@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recap.body import KINDS, RELATIVE_KINDS
 from recap.pool.view import PoolView
@@ -20,7 +20,9 @@ from recap.types import F64, Episode
 N_LEAST = 5  # demonstrations of a task; fewer are not compared
 LIMIT = 3.0  # robust standard deviations from the median of the task
 END_LIMIT, SHORT_LIMIT = 4.0, 1.5  # the same, for how far the end is from other ends, and for the length
-FLOOR = 0.2  # least standard deviation of an error, as a share of the kind's tolerance
+FLOOR = 0.2  # least standard deviation of a distance, as a share of the kind's tolerance
+FLOOR_OF_DIRECTION = 0.1  # the same for a direction, a mean cosine
+MOVES = 4.0  # tolerances that a feature moves in a demonstration, at least, to have a direction
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,29 +77,39 @@ def outliers(
 
 
 def _errors(episodes: list[Episode], robot: RobotSpec) -> list[tuple[str, F64, float]]:
-    """Feature, mean distance from action to next state for each demonstration, least standard deviation."""
+    """Feature, an error of each demonstration's actions against its states, least standard deviation.
+
+    The errors are the mean distance from action to next state, and the direction: -1 if the states go where
+    the actions want, 1 if they go the opposite way, nan if the feature hardly moves.
+    """
     states = {feature.name: at for feature, at in robot.body.spans}
     found = []
     for feature, at in robot.act.spans:
-        kind = KINDS[feature.kind]
-        tolerance = kind.tolerances.get(feature.unit)
-        comparable = not robot.act.changes or feature.kind in RELATIVE_KINDS
-        if tolerance is None or feature.name not in states or not comparable:
+        tolerance = KINDS[feature.kind].tolerances.get(feature.unit)
+        directed = feature.kind in RELATIVE_KINDS
+        if tolerance is None or feature.name not in states or (robot.act.changes and not directed):
             continue
-        state = states[feature.name]
-        errors = []
+        distances, directions = [], []
         for episode in episodes:
-            values = episode.proprio[:, state].astype(np.float64)
-            reached = np.diff(values, axis=0) if robot.act.changes else values[1:]
-            apart = np.linalg.norm(episode.actions[: len(reached), at] - reached, axis=1)
-            errors.append(float(apart.mean()) if len(apart) else 0.0)
-        found.append((feature.name, np.array(errors), FLOOR * tolerance))
+            values = episode.proprio[:, states[feature.name]].astype(np.float64)
+            steps = np.diff(values, axis=0)
+            wanted = episode.actions[: len(steps), at] - (0.0 if robot.act.changes else values[:-1])
+            lengths = np.linalg.norm(steps, axis=1)
+            product = float(np.linalg.norm(wanted, axis=1) @ lengths)
+            moves = product > 0 and lengths.sum() > MOVES * tolerance
+            directions.append(-float((wanted * steps).sum()) / product if moves else math.nan)
+            distances.append(float(np.linalg.norm(wanted - steps, axis=1).mean()) if len(steps) else 0.0)
+        found.append((feature.name, np.array(distances), FLOOR * tolerance))
+        if directed:
+            found.append((feature.name, np.array(directions), FLOOR_OF_DIRECTION))
     return found
 
 
-def _deviations(values: NDArray[np.float64], floor: float) -> F64:
-    """Robust standard deviations above the median."""
-    middle = np.median(values)
-    spread = 1.4826 * np.median(np.abs(values - middle))
-    deviations: F64 = (values - middle) / max(spread, 0.05 * abs(middle), floor, 1e-9)
+def _deviations(values: F64, floor: float) -> F64:
+    """Robust standard deviations above the median; 0 where a value is nan."""
+    if np.isnan(values).all():
+        return np.zeros(len(values))
+    middle = np.nanmedian(values)
+    spread = 1.4826 * np.nanmedian(np.abs(values - middle))
+    deviations: F64 = np.nan_to_num((values - middle) / max(spread, 0.05 * abs(middle), floor, 1e-9))
     return deviations

@@ -1,8 +1,8 @@
-"""What each arm of a demonstration is about at each moment, read from its motion alone.
+"""Cuts the motion of each arm into parts and assigns an object to each part.
 
-A demonstration is cut where a gripper closes or opens, or where an arm that grips nothing comes nearest to
-an object. Each part refers to one object (or to the world): the thing that is reached for, and while
-something is carried, the place where it is put down.
+A cut is made where a gripper closes or opens, or where an arm that grips nothing comes nearest to an object.
+Each part refers to one object, or to the world: the object that is reached for or, while an object is
+carried, the place where it is put down.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from numpy.typing import NDArray
 from recap.geometry3 import ARM_DIM, GRIPPER
 from recap.types import F64, Episode
 
-NOTHING = -1  # no object: the world, or an empty hand
-REACH_M = 0.25  # an object whose middle is further from a closing tool is not what it closes on
-PLACE_M = 0.30  # and further from what is put down is not where it is put
-BESIDE_M = 0.12  # the same for things that were moved themselves
-TOUCH_M = 0.20  # of a tool that grips nothing
-IDLE_M = 0.05  # an arm that stays within it does nothing
+NOTHING = -1  # no object: the part refers to the world, or the gripper is empty
+REACH_M = 0.25  # m: an object whose centre is farther from a closing tool is not gripped
+PLACE_M = 0.30  # m: an object farther from where something is put down is not its destination
+BESIDE_M = 0.12  # m: the same for objects that were moved themselves
+TOUCH_M = 0.20  # m: reach of a tool that grips nothing
+IDLE_M = 0.05  # m: an arm that moves less is idle
 MOVED_M = 0.02
-SLIP_M = 0.04  # what is held stays that near to its place in the hand
-CARRIED_M = 0.06  # sideways: less is a lift, and refers to the thing itself
-NEAR_M = 0.12  # so near to its end a part must be exact
+SLIP_M = 0.04  # m: most that a held object slips in the gripper
+CARRIED_M = 0.06  # m sideways: if less, the object is lifted, and the part refers to the object itself
+NEAR_M = 0.12  # m: a part must be exact within this distance of its end
 MAX_KEPT = 4096
 
 
 @dataclass(frozen=True)
 class Part:
-    """Frames begin to end (left out) of one arm."""
+    """A range of frames of one arm; `end` is exclusive."""
 
     begin: int
     end: int
-    reference: int  # number of the object it refers to, NOTHING for the world
-    held: int  # number of what is in the hand
-    exact: int  # the frame from which on the tool must be where the reference says
-    from_start: bool = False  # the reference is where it stood at first: what is lifted moves with the tool
+    reference: int  # index of the object it refers to; NOTHING for the world
+    held: int  # index of the object in the gripper
+    exact: int  # frame from which the tool must follow the reference exactly
+    from_start: bool = False  # refer to the object's first pose, because a lifted object moves with the tool
 
 
 @dataclass(frozen=True)
 class Parts:
     """A demonstration cut into parts."""
 
-    names: tuple[str, ...]  # of the objects, as numbered
-    arms: tuple[tuple[Part, ...], ...]  # one sequence an arm; together they cover every frame
+    names: tuple[str, ...]  # of the objects, by index
+    arms: tuple[tuple[Part, ...], ...]  # one sequence per arm, which covers every frame
 
     def part_at(self, arm: int, frame: int) -> Part:
-        """The part of an arm that a frame lies in."""
+        """The part that contains a frame."""
         parts = self.arms[arm]
         return next((part for part in parts if frame < part.end), parts[-1])
 
@@ -61,7 +61,7 @@ _kept: OrderedDict[tuple[str, int, int], Parts] = OrderedDict()
 
 
 def parts_of(episode: Episode) -> Parts:
-    """The parts of a demonstration; worked out once for each content."""
+    """The parts of a demonstration. Cached by content."""
     content = crc32(np.ascontiguousarray(episode.actions).tobytes())
     for poses in episode.objects.values():
         content = crc32(np.ascontiguousarray(poses).tobytes(), content)
@@ -74,7 +74,7 @@ def parts_of(episode: Episode) -> Parts:
 
 
 def cut(episode: Episode) -> Parts:
-    """Cut a demonstration of arms into parts; objects are those with poses in space."""
+    """Cut a demonstration into parts; only objects with poses in space count."""
     names = tuple(sorted(name for name, poses in episode.objects.items() if poses.shape[1] == 7))
     places = np.array([episode.objects[name][:, :3] for name in names], np.float64)
     places = places.reshape(len(names), len(episode), 3)
@@ -87,7 +87,7 @@ def cut(episode: Episode) -> Parts:
 
 
 class _Cutter:
-    """Cuts what one arm does."""
+    """Cuts the motion of one arm."""
 
     def __init__(self, tool: F64, places: F64) -> None:
         self.tool, self.places = tool, places  # (t, 3) and (n, t, 3)
@@ -122,7 +122,7 @@ class _Cutter:
         return self.parts
 
     def _untouching(self) -> list[Part]:
-        """An arm without grip: it comes to an object and leaves it, or has no part in this."""
+        """Parts of an arm that grips nothing: approach and retreat from an object, or one idle part."""
         travelled = np.linalg.norm(self.tool - self.tool[0], axis=1).max()
         if travelled < IDLE_M or not len(self.places):
             return [Part(0, self.n_frames, NOTHING, NOTHING, 0)]
@@ -145,15 +145,15 @@ class _Cutter:
         self.parts.append(Part(begin, end, reference, held, exact, from_start))
 
     def _nearest(self, frame: int, within: float, skip: Callable[[int], bool] = lambda n: False) -> int:
-        """The object nearest to the tool."""
+        """The object nearest to the tool, or NOTHING."""
         away = [(self.from_tool[n, frame], n) for n in range(len(self.places)) if not skip(n)]
         return min((pair for pair in away if pair[0] < within), default=(0.0, NOTHING))[1]
 
     def _taken(self, close: int, until: int) -> int:
-        """The object that moves with the tool after it has closed; NOTHING where none does."""
+        """The object that moves with the tool after the gripper has closed, or NOTHING."""
         if until - close < 3 or not len(self.places):
             return NOTHING
-        gripped = close + (until - close) // 3  # closing takes a moment, and shoves
+        gripped = close + (until - close) // 3  # closing takes time and pushes the object
         moved = np.linalg.norm(self.places[:, until] - self.places[:, close], axis=1)
         offset = self.places - self.tool  # (n, t, 3)
         slipped = np.linalg.norm(offset[:, until] - offset[:, gripped], axis=1)
@@ -162,7 +162,7 @@ class _Cutter:
         return self._nearest(until, REACH_M, lambda n: not with_it[n])
 
     def _destination(self, held: int, frame: int, *, released: bool) -> int:
-        """Where something is put: beside what was never moved if that is near, else beside anything."""
+        """Where an object is put: next to an object that was never moved if one is near, else next to any."""
         away = np.linalg.norm(self.places[:, frame, :2] - self.places[held, frame, :2], axis=1)
         moved = np.linalg.norm(self.places[:, frame] - self.places[:, 0], axis=1) > MOVED_M
         others = [n for n in range(len(self.places)) if n != held]
@@ -172,7 +172,7 @@ class _Cutter:
         return min(((away[n], n) for n in others if away[n] < BESIDE_M), default=(0.0, NOTHING))[1]
 
     def _end_of_carrying(self, held: int, begin: int) -> int:
-        """What is never let go was lifted where it was, or carried somewhere."""
+        """The reference of an object that is never released: itself if only lifted, else its destination."""
         sideways = np.linalg.norm(self.places[held, -1, :2] - self.places[held, begin, :2])
         if sideways < CARRIED_M:
             return held
@@ -180,7 +180,7 @@ class _Cutter:
 
 
 def _events(gripper: F64) -> list[tuple[int, bool]]:
-    """Frames at which a gripper is told to close (True) or to open."""
+    """Frames at which a gripper is commanded to close (True) or to open (False)."""
     low, high = gripper.min(), gripper.max()
     if high - low < 0.2:
         return []

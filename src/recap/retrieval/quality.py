@@ -1,4 +1,4 @@
-"""How well each term of a retrieval tells tasks, scenes and moments apart between two embodiments."""
+"""How well each term of a retrieval separates tasks, scenes and moments between two embodiments."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from recap.retrieval.index import make_layout, squared_distances
 from recap.retrieval.paths import PATH, Paths, path_of
 from recap.types import F32, F64, Descriptors, Episode
 
-WHOLE = "all"  # every term, as the retrieval weighs them
-N_MOMENTS = 16  # of each target demonstration that are asked about
+WHOLE = "all"  # every term, weighted as in the retrieval
+N_MOMENTS = 16  # query frames of each target demonstration
 
 
 class Estimate(NamedTuple):
-    """A mean over target demonstrations with its 95 % interval; nan where nothing could be measured."""
+    """A mean over target demonstrations with its 95 % interval; nan if nothing could be measured."""
 
     mean: float
     low: float
@@ -31,30 +31,30 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class TermQuality:
-    """One term alone, or all of them.
+    """The quality of one term alone, or of all terms.
 
-    The demonstration of the query's own scene, its twin, is left out where tasks are ranked; phases are
-    compared with the twin's. A term that says nothing has the rank of chance.
+    The twin is the pool's demonstration of the query's scene. It is left out when tasks are ranked. Phases
+    are compared with the twin's. A term without information has the rank of chance.
     """
 
     term: str
-    task_rank: Estimate  # of the right task by its nearest moment, 1 is best; nan where there is one task
-    scene_rank: Estimate  # of the twin among its task's first frames, 0 is first and 1 is last
-    path_error: Estimate  # of the nearest scene's path but the twin's, over the mean of its task; chance: 1
+    task_rank: Estimate  # of the right task by its nearest moment, 1 is best; nan with one task only
+    scene_rank: Estimate  # of the twin among its task's first frames, from 0 (nearest) to 1
+    path_error: Estimate  # path error of the nearest scene but the twin, over the task's mean; chance: 1
     phase_error: Estimate  # |phase of the twin's nearest moment − phase of the query|, 0 to 1; chance: 1/3
 
 
 @dataclass(frozen=True)
 class Quality:
-    """What each descriptor is worth, the whole first."""
+    """The quality of all terms together, then of each term."""
 
     rows: tuple[TermQuality, ...]
     n_tasks: int
-    n_episodes: int  # of the target that were asked about
-    n_paired: int  # of these, with a twin
+    n_episodes: int  # of the target that were used as queries
+    n_paired: int  # of these, how many have a twin
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, null where nothing could be measured."""
+        """Plain values; null if nothing could be measured."""
         names = ("task_rank", "scene_rank", "path_error", "phase_error")
         rows = [{"term": row.term} | {n: _plain(getattr(row, n)) for n in names} for row in self.rows]
         return {"n_tasks": self.n_tasks, "n_episodes": self.n_episodes, "n_paired": self.n_paired} | {
@@ -65,7 +65,7 @@ class Quality:
 def descriptor_quality(
     target: PoolView, pool: PoolView, spec: tuple[TermDescriber, RetrievalConfig]
 ) -> Quality:
-    """Ask the pool for moments of the target's demonstrations, by each term alone and by the whole.
+    """Query the pool with moments of the target's demonstrations, by all terms and by each term alone.
 
     Args:
         target: demonstrations of the robot.
@@ -101,7 +101,7 @@ def descriptor_quality(
 
 
 class _Table:
-    """The pool's rows by one way to compare."""
+    """The pool's descriptors under one set of weights."""
 
     def __init__(
         self, pool: PoolView, shown: Descriptors, moments: F32, scenes: F32, path_weight: float
@@ -115,7 +115,7 @@ class _Table:
         self.paths = Paths(self.episodes, np.ascontiguousarray(scenes[first]))
 
     def ask(self, query: Episode, moments: F32, scene: F32) -> tuple[float, ...]:
-        """The numbers of `TermQuality` for one target demonstration; nan where there is none."""
+        """The values of `TermQuality` for one target demonstration; nan where undefined."""
         usable = self.known & np.array([e.id != query.id for e in self.episodes])
         same = usable & np.array([e.task == query.task for e in self.episodes])
         twins = same & np.array([e.scene_id == query.scene_id for e in self.episodes])
@@ -136,7 +136,7 @@ class _Table:
     def _phase(self, apart: F32, e: int) -> float:
         a, b = self.starts[e], self.starts[e + 1]
         least = np.flatnonzero(apart[a:b] == apart[a:b].min())
-        return float(least.mean()) / max(int(b - a) - 1, 1)  # a term that cannot tell is in the middle
+        return float(least.mean()) / max(int(b - a) - 1, 1)  # ties: the mean frame
 
     def _task_rank(self, nearest: F64, task: str) -> float:
         best = np.full(len(self.tasks), np.inf)
@@ -144,23 +144,23 @@ class _Table:
         if len(best) < 2 or task not in self.tasks or np.isinf(best[self.tasks.index(task)]):
             return math.nan
         own = best[self.tasks.index(task)]
-        return 0.5 + float((best < own).sum() + 0.5 * (best == own).sum())  # it is equal to itself
+        return 0.5 + float((best < own).sum() + 0.5 * (best == own).sum())  # own is tied with itself
 
     def _scenes(self, scene: F32, twins: NDArray[np.bool_]) -> F64:
-        """(e,) how far each first scene is."""
+        """(e,) distance of each episode's first scene."""
         apart: F64 = squared_distances(self.paths.rows, scene).astype(np.float64)
-        if self.path_weight:  # the twin must not help to predict its own path
+        if self.path_weight:  # the twin must not contribute to the prediction of its own path
             apart += self.path_weight * self.paths.costs(scene, np.flatnonzero(twins | ~self.known).tolist())
         return apart
 
     def _path(self, query: Episode, apart: F64, others: NDArray[np.bool_]) -> float:
-        """Where the nearest scene's demonstration leads, against where the others of its task do."""
+        """Path error of the nearest scene's demonstration, relative to its task's other demonstrations."""
         width = query.proprio.shape[1]
         alike = [e for e in np.flatnonzero(others) if self.episodes[e].proprio.shape[1] == width]
         if len(alike) < 2:
             return math.nan
         off = [float(np.linalg.norm(path_of(self.episodes[e]) - path_of(query))) for e in alike]
-        nearest = apart[alike] == apart[alike].min()  # all of them, where a term cannot tell
+        nearest = apart[alike] == apart[alike].min()  # all ties
         return float(np.mean(np.array(off)[nearest]) / max(np.mean(off), 1e-12))
 
 
@@ -176,7 +176,7 @@ def _mean(values: list[float]) -> float:
 
 
 def estimate(values: F64) -> Estimate:
-    """The mean of what could be measured; a bootstrap over demonstrations."""
+    """The mean over known values, with a bootstrap interval over demonstrations."""
     known = values[~np.isnan(values)]
     if not len(known):
         return Estimate(math.nan, math.nan, math.nan)

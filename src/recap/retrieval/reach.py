@@ -1,4 +1,4 @@
-"""Which moments lead where the robot can go: carried chunks by inverse kinematics, or by limits."""
+"""Checks whether the robot can reach the actions of a match, by inverse kinematics or by limits."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from recap.retrieval.config import RetrievalConfig
 from recap.robot import RobotSpec
 from recap.types import F64, FrameRef, Match, Moment, Query
 
-REACH = "reach"  # among the costs of a match
-N_POSES = 4  # of a carried chunk that are tried, evenly spread, the last one always
-N_TRIED = 16  # demonstrations, nearest first
+REACH = "reach"  # key among the costs of a match
+N_POSES = 4  # poses of a transformed chunk that are checked: evenly spaced, always with the last one
+N_TRIED = 16  # matches that are checked, nearest first
 SLACK = 1e-6  # beyond a limit
 
 
 class Reachability:
-    """Adds to the cost of a moment what of its carried chunk the robot cannot reach.
+    """Adds a cost to matches whose transformed chunk the robot cannot reach.
 
     Args:
         robot: with `kinematics`, or with limits of positions or joints.
-        config: its `reach` is added where nothing can be reached, a share of it where some cannot.
+        config: `reach` times the unreachable share of poses is added to the cost.
     """
 
     def __init__(self, robot: RobotSpec, config: RetrievalConfig) -> None:
@@ -47,7 +47,7 @@ class Reachability:
         self._low, self._high = np.where(moving, low, -np.inf), np.where(moving, high, np.inf)
 
     def ranked(self, matches: Sequence[Match], query: Query, view: PoolView, n: int) -> list[Match]:
-        """The n best of some matches that come nearest first; as few are tried as settle that."""
+        """The n best of the matches, given nearest first; stops when no other match can be among them."""
         done: list[Match] = []
         now = None if self.joints is None else self.joints.posture(query.window[-1].proprio)
         for match in matches[:N_TRIED]:
@@ -61,14 +61,14 @@ class Reachability:
         return sorted(done, key=lambda one: one.distance)[:n]
 
     def _beyond(self, poses: F64, now: F64 | None) -> NDArray[np.bool_]:
-        """Which of some poses (n, a) the robot cannot reach."""
+        """Which poses (n, a) the robot cannot reach."""
         out = ((poses < self._low - SLACK) | (poses > self._high + SLACK)).any(axis=1)
         if self.joints is not None and now is not None:
             out |= ~self.joints.can_reach(poses, now)
         return np.asarray(out)
 
     def _carried(self, ref: FrameRef, symmetry_index: int, query: Query, view: PoolView) -> F64:
-        """(n, a) in the world."""
+        """(n, a) poses of the transformed chunk in the world."""
         aligner, episode = self.config.aligner, view.episode(ref.episode_id)
         seen = [query.first, query.window[-1]] if aligner.from_start else [query.window[-1]]
         moment = Moment.of([o.seen_by(aligner.requires.cameras) for o in seen], query.context, symmetry_index)

@@ -1,4 +1,4 @@
-"""The two stages: which trajectories, then which moment of them."""
+"""The two stages of retrieval: select demonstrations, then the best frame in them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 class Retriever:
-    """Chooses moments of a pool, always its newest version; it keeps nothing of an episode.
+    """Retrieves frames from the newest version of a pool; it keeps no state of an episode.
 
     Args:
         robot: demonstrations of other widths are never retrieved.
-        cameras: that a policy looks through; demonstrations without them are never retrieved.
+        cameras: those that a policy needs; demonstrations without them are never retrieved.
     """
 
     def __init__(
@@ -50,43 +50,43 @@ class Retriever:
         self.robot, self.cameras = robot, tuple(cameras)
         self.describer = describer
         self.config = config
-        # No method of its own: rows that hold it would never go without the collector of cycles.
+        # Not a bound method: that reference cycle would keep the rows alive until garbage collection.
         self._misfit = partial(_misfit, config.aligner, robot, self.cameras)
         self._view: PoolView | None = None
         self._rows: Rows | None = None
         self._index: Index | None = None
-        self._keeps = not config.auto_scale  # whose scales are another's in the next process
+        self._keeps = not config.auto_scale  # otherwise the next process has other scales
         self._has_kept = not self._keeps
         self._salt = [None if robot is None else [robot.act.size, robot.body.size], *cameras]
         self._calibration: Calibration | None = None
-        # A query is described by the terms that are weighed, from as many frames as they look back; images
-        # apart, for a history of them need not be encoded.
+        # A query is described by its weighted terms, from as many frames as they need. Image terms are
+        # separate, because the history of images need not be encoded.
         self._moment = describer.only(name for name, weight in config.weights.items() if weight > 0)
         self._moments = self._moment.by_cameras()
-        # Training, which knows what was done, retrieves for no robot.
+        # Training passes no robot, because it knows the executed actions.
         self._reach = Reachability(robot, config) if config.reach and robot is not None else None
         self._scene = describer.only(name for name, weight in config.scene_weights.items() if weight > 0)
 
     @property
     def requires(self) -> Requires:
-        """What must be seen to retrieve at all."""
+        """The cameras, objects and goal that retrieval needs."""
         found = self._moment.requires | self._scene.requires | self.config.aligner.requires
         return found | Requires(goal=self.config.same_goal)
 
     @property
     def sees_first_only(self) -> bool:
-        """Whether no image but those of an episode's first frame is read."""
+        """True if only the images of the first frame are used."""
         aligner = self.config.aligner
         return not self._moment.requires.cameras and (aligner.from_start or not aligner.requires.cameras)
 
     def index(self) -> Index:
-        """The newest version, laid out; only what is new in it is described."""
+        """The index of the newest version; describes only new episodes."""
         view = self.source.view()
         if self._index is None or view is not self._view:
             if self.config.auto_scale:
                 descriptors = view.descriptors(self.describer)
                 if descriptors.starts[-1]:
-                    # Once, from the first demonstrations there are: what comes later never shifts the metric.
+                    # Scales are fitted once, on the first demonstrations. Additions do not change them.
                     self.config = replace(with_scales(self.config, descriptors), auto_scale=False)
                 self._rows = None
             if self._rows is None:
@@ -107,7 +107,7 @@ class Retriever:
         self._rows.restore(store, keys_of(view))
 
     def _keep(self, view: PoolView) -> None:
-        """Leave what is laid out of a large pool to the next process; once a process."""
+        """Store the rows of a large pool for the next process; at most once per process."""
         store: Derived | None = getattr(view, "derived", None)
         if store is None or self._has_kept or self._rows is None or self._index is None:
             return
@@ -117,26 +117,26 @@ class Retriever:
             self._calibration = self._calibrated(self._index)
 
     def why_unusable(self, episode: Episode) -> str | None:
-        """Why a demonstration is never retrieved; None where it can be."""
+        """The reason a demonstration cannot be retrieved, or None."""
         try:
             found = self.describer.describe(episode)
-        except Exception as error:  # whatever it is, it is why
+        except Exception as error:  # any error is a reason
             return cause(error, 1000)
         endless = [term for term, values in found.items() if not np.isfinite(values).all()]
         return f"its '{endless[0]}' is not finite" if endless else self._misfit(episode)
 
     def view_of(self, retrieval: Retrieval) -> PoolView:
-        """The version that the retrieval chose from, even if a newer one has come since."""
+        """The version that the retrieval used, even if a newer one exists."""
         if self._view is None or self._view.version != retrieval.pool_version:
             raise InputError(f"pool version {retrieval.pool_version} is no longer at hand: retrieve again")
         return self._view
 
     def is_stale(self, retrieval: Retrieval) -> bool:
-        """Whether the pool has changed since."""
+        """True if the pool has changed since the retrieval."""
         return self.source.view().version != retrieval.pool_version
 
     def retrieve(self, query: Query, previous: Retrieval | None = None, n_matches: int = 1) -> Retrieval:
-        """The moments that fit now; `previous`, of this episode, saves stage 1 while the pool is the same."""
+        """The best matches now; `previous` of the same episode saves stage 1 while the pool is the same."""
         started = time.perf_counter()
         index = self.index()
         ready = time.perf_counter()
@@ -160,15 +160,15 @@ class Retriever:
         return Retrieval(matches, index.version, names, confidence, timings, costs, off, kept)
 
     def _symmetries(self, query: Query) -> range:
-        """The equal poses to ask by."""
+        """The symmetric poses to query with."""
         return range(self.config.aligner.n_symmetries(query.context.symmetry))
 
     def _matches(
         self, index: Index, query: Query, candidates: Candidates, n: int
     ) -> tuple[tuple[Match, ...], float | None]:
-        """Stage 2: the n nearest moments of the candidates, by whichever name of the query.
+        """Stage 2: the n best matches of the candidates, over all symmetric poses of the query.
 
-        With them how far the moment is to which the last chunk was to lead.
+        Also returns the distance to the moment that the last chunk should have led to.
         """
         found: list[Match] = []
         off: list[float] = []
@@ -177,7 +177,7 @@ class Retriever:
             asked = self._ask(index, query, number)
             off += _off_course(index, asked, query.follow)
             groups = [candidates]
-            if self._reach is not None:  # neighbours of a moment lead to the same place: one a demonstration
+            if self._reach is not None:  # neighbouring frames lead to the same place: one per episode
                 groups = index.one_by_one(asked, candidates, N_TRIED)
             for part in groups:
                 rows, distances = self._nearest(index, asked, query, part, n if self._reach is None else 1)
@@ -193,7 +193,7 @@ class Retriever:
         return tuple(self._reach.ranked(found, query, self._view, n)), min(off, default=None)
 
     def candidates(self, index: Index, query: Query) -> Candidates:
-        """Stage 1: the trajectories whose first scene is nearest to the episode's, and their path costs."""
+        """Stage 1: the demonstrations with the nearest first scenes, and their path costs."""
         rows = [
             index.lay_out_scene(self._scene.describe(Moment.of([query.first], query.context, number)))
             for number in self._symmetries(query)
@@ -204,9 +204,9 @@ class Retriever:
     def nearest_scenes(
         self, index: Index, rows: Sequence[F32], goal: F64 | None, symmetry: int, exclude: frozenset[str]
     ) -> Candidates:
-        """Stage 1 on a laid-out scene, by its names: the kept episodes, nearest first.
+        """Stage 1 for a scene, given by the rows of its symmetric poses: the kept episodes, nearest first.
 
-        Where all of a large pool are kept, they stay in its order: only the frames decide.
+        If all episodes of a large pool are kept, they stay in its order, because only frames are ranked.
         """
         hidden = index.hidden_by(exclude)
         path_weights = [w.get(PATH, 0.0) for w in (self.config.scene_weights, self.config.weights)]
@@ -234,7 +234,7 @@ class Retriever:
         return index.candidates(numbers, path_weights[1] * paths[numbers])
 
     def _ask(self, index: Index, query: Query, symmetry_index: int) -> F32:
-        """The moment, by one of its equal poses, laid out like a row of the pool: (D2,)."""
+        """The query's stage-2 descriptor, in one of the object's symmetric poses: (D2,)."""
         found: dict[str, F32] = {}
         for part in self._moments:
             seen = query.window[-part.n_back :]
@@ -251,7 +251,7 @@ class Retriever:
         avoid = [(ref, add) for ref, add in query.avoid if ref.episode_id in index.rows_of]
         avoid_rows = np.array([index.begins[index.rows_of[r.episode_id]] + r.t for r, _ in avoid], np.int64)
         config, follow = self.config, query.follow
-        # An episode that has just begun is rather at the beginning of a demonstration than anywhere else.
+        # At the start of an episode, frames near the start of a demonstration are preferred.
         follow_row = EACH_BEGIN if len(query.window) == 1 else -1
         if config.follow_bonus and follow is not None and follow.episode_id in index.rows_of:
             number = index.rows_of[follow.episode_id]
@@ -261,7 +261,7 @@ class Retriever:
         return index.nearest(asked, candidates, n, (avoid_rows, penalties, config.stall_radius), follows)
 
     def _confidence(self, index: Index, match: Match) -> float:
-        """By what the moment's terms cost alone; calibrated again when the pool has changed enough."""
+        """Confidence from the costs of terms only; calibrated again if the pool has changed enough."""
         if self._calibration is None or self._calibration.is_outgrown(len(index.episode_ids)):
             self._calibration = self._calibrated(index)
         return self._calibration.confidence(
@@ -269,7 +269,7 @@ class Retriever:
         )
 
     def _calibrated(self, index: Index) -> Calibration:
-        """As an earlier process has kept it of a large pool, by these settings, or made and kept now."""
+        """The calibration; for a large pool, read from an earlier process or stored for the next one."""
         store: Derived | None = getattr(self._view, "derived", None)
         if store is None or self._rows is None or not self._keeps or not is_many(len(index.frames)):
             return calibrate(self, index)
@@ -287,7 +287,7 @@ class Retriever:
 def _match(
     index: Index, asked: F32, row: int, distance: float, symmetry_index: int, led: Candidates | None
 ) -> Match:
-    """Args: led: where the path is weighed, candidates with what it costs."""
+    """Args: led: candidates with their path costs, if the path has a weight."""
     episode, t = index.moment(row)
     ref = FrameRef(index.episode_ids[episode], t)
     costs = index.frame_layout.split(index.frames[row] - asked)
@@ -297,7 +297,7 @@ def _match(
 
 
 def _off_course(index: Index, asked: F32, led_to: FrameRef | None) -> list[float]:
-    """Distance to a moment of the pool, or past its end to the last of its demonstration; one, or none."""
+    """Distance to a moment of the pool, or to the last frame of its demonstration; one value or none."""
     if led_to is None or led_to.episode_id not in index.rows_of:
         return []
     number = index.rows_of[led_to.episode_id]
@@ -307,7 +307,7 @@ def _off_course(index: Index, asked: F32, led_to: FrameRef | None) -> list[float
 
 
 def _smallest(values: NDArray[np.floating[Any]], n: int) -> NDArray[np.int64]:
-    """Places of the n smallest, in order, of equal ones the first first; the others are not sorted."""
+    """Indices of the n smallest values in ascending order; ties keep their order."""
     if n >= len(values):
         return np.argsort(values, kind="stable")
     within = np.flatnonzero(values <= np.partition(values, n - 1)[n - 1])
@@ -317,7 +317,7 @@ def _smallest(values: NDArray[np.floating[Any]], n: int) -> NDArray[np.int64]:
 def _misfit(
     aligner: Aligner, robot: RobotSpec | None, cameras: Sequence[str], episode: Episode
 ) -> str | None:
-    """What the aligner, the robot or the policy's cameras find missing in a demonstration."""
+    """What the demonstration lacks for the aligner, the robot or the policy's cameras, or None."""
     if episode.attributes.get(QUARANTINE):
         return f"episode {episode.id} is in quarantine"
     missing = aligner.requires.missing(episode.objects, episode.goal)

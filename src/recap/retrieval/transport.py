@@ -1,8 +1,8 @@
-"""A demonstration's chunk moved into another scene, in the world's coordinates.
+"""Moves a demonstration's chunk into another scene, in world coordinates.
 
-Each arm follows the object that its part refers to: where the object stands further left or is turned, so
-is the motion. What the tool is off that moved path now fades along the way and is gone where the part must
-be exact, so that the chunk begins where the tool is, whatever the scene.
+Each arm follows the object of its current part: a shift or rotation of the object is applied to the motion.
+The tool's offset from that path fades out by the frame where the part must be exact. So the chunk begins at
+the tool's current pose.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from recap.retrieval.parts import NOTHING, Part, Parts, parts_of
 from recap.retrieval.scenes import is_round
 from recap.types import F64, Episode, Frames
 
-CATCH_UP = 6  # frames in which an error is undone where the part must already be exact
-MAX_GRASP_M = 0.06  # a hand further off than that does not hold what the demonstration's holds
+CATCH_UP = 6  # frames over which an offset fades if the part must already be exact
+MAX_GRASP_M = 0.06  # m: with a larger offset, the gripper does not hold the object as in the demonstration
 
 
 class Moved:
-    """The rigid motion from the demonstration's object to the query's: a turn about z and a shift."""
+    """The rigid motion from the demonstration's object to the query's: a rotation about z and a shift."""
 
     def __init__(self, there: F64, here: F64, is_round: bool) -> None:
         self.there, self.here = there[:3], here[:3]
         turn = quaternion_to_matrix(here[3:]) @ quaternion_to_matrix(there[3:]).T
-        # Gravity stays down: of the turn only what is about z; of what is round not even that.
+        # Only the rotation about z is used, so that gravity stays down. Round objects have no rotation.
         angle = 0.0 if is_round else float(np.arctan2(turn[1, 0] - turn[0, 1], turn[0, 0] + turn[1, 1]))
         c, s = np.cos(angle), np.sin(angle)
         self.turn = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
 
     def points(self, xyz: F64) -> F64:
-        """(..., 3) moved."""
+        """Moved points (..., 3)."""
         moved: F64 = (xyz - self.there) @ self.turn.T + self.here
         return moved
 
@@ -57,11 +57,10 @@ def transport(
     """Actions and proprioception (h, 20) of the demonstration's `frames`, moved to moment t of the query.
 
     Args:
-        frames: consecutive, the last one held.
-        query: a demonstration, or what was observed: its tools and objects at t are the scene, and its first
-            row is how it began.
-        round_objects: names of objects whose turn about z means nothing.
-        lead: frames by which an action is ahead of where the tool is: in it so much more is faded.
+        frames: consecutive; the last one may be repeated.
+        query: a demonstration or an observation; row t is the scene, row 0 the start of the episode.
+        round_objects: names of objects with rotational symmetry about z.
+        lead: frames that an action is ahead of the tool; its offset fades that much earlier.
     """
     parts = parts_of(demonstration)
     actions = np.array(demonstration.actions[frames], np.float64)
@@ -75,7 +74,7 @@ def transport(
 
 
 class _Scene:
-    """The two scenes: where each of the demonstration's objects is in the query's."""
+    """Object poses of the demonstration's scene and of the query's."""
 
     def __init__(
         self,
@@ -93,7 +92,7 @@ class _Scene:
         self.began_here: list[F64 | None] = []
         self.here: list[F64 | None] = []
         for number, name in enumerate(parts.names):
-            # Another task's things stand in by their place in the list: better than nothing to go by.
+            # If an object is missing, use the one at the same position in the list of the other task.
             other = name if name in query.objects else known[number] if number < len(known) else None
             poses = None if other is None else np.asarray(query.objects[other][[0, t]], np.float64)
             self.began_here.append(None if poses is None else poses[0])
@@ -101,7 +100,7 @@ class _Scene:
         self.round = [is_round(name, round_objects) for name in parts.names]
 
     def moved(self, part: Part) -> Moved:
-        """The motion of what a part refers to."""
+        """The motion of the part's reference object."""
         number = part.reference
         here = None if number == NOTHING else (self.began_here if part.from_start else self.here)[number]
         if here is None:
@@ -118,8 +117,8 @@ def _move_arm(
     rows: tuple[NDArray[Any], NDArray[Any]],
     lead: int,
 ) -> None:
-    """Move one arm's proprioception and actions (h, 10) in place, part after part."""
-    begin = np.array(rows[0][0])  # the demonstration's tool as a part begins; the query's is `tool`
+    """Move one arm's proprioception and actions (h, 10) in place, part by part."""
+    begin = np.array(rows[0][0])  # the demonstration's tool at the start of a part; the query's is `tool`
     first = 0
     while first < len(frames):
         part = scene.parts.part_at(arm, int(frames[first]))
@@ -135,14 +134,14 @@ def _move_arm(
             turned = _fractions(twist, np.ones_like(off) if part.reference == part.held != NOTHING else off)
             turns, shifts = turned @ moved.turn, lasting + off[:, None] * (shift - lasting)
             values = row[first:last]
-            axes = values[:, ROTATION].reshape(-1, 2, 3)  # two columns of a rotation turn like two vectors
+            axes = values[:, ROTATION].reshape(-1, 2, 3)  # two columns of a rotation turn like vectors
             values[:, :3] = moved.points(values[:, :3]) + shifts
             values[:, ROTATION] = np.einsum("nij,nkj->nki", turns, axes).reshape(-1, 6)
         tool, first = rows[0][last - 1], last
 
 
 def _grasp(scene: _Scene, part: Part, moved: Moved, tool_there: F64, tool_here: F64) -> F64:
-    """How the hand holds the thing otherwise than the demonstration's hand: it stays so while it holds it."""
+    """Difference to the demonstration's grasp of the held object; it is kept while the object is held."""
     if part.held == NOTHING or scene.here[part.held] is None:
         return np.zeros(3)
     here = scene.here[part.held]
@@ -152,18 +151,18 @@ def _grasp(scene: _Scene, part: Part, moved: Moved, tool_there: F64, tool_here: 
 
 
 def _faded(part: Part, frame: int, ahead: NDArray[np.int64]) -> F64:
-    """How much of an error at `frame` is gone so many frames later: 0 to 1, smoothly."""
+    """Share of an offset at `frame` that has faded after `ahead` frames: 0 to 1, smooth."""
     x = np.clip(ahead / max(part.exact - int(frame), CATCH_UP), 0, 1)
     faded: F64 = x * x * (3 - 2 * x)
     return faded
 
 
 def _fractions(turn: F64, fractions: F64) -> F64:
-    """(n, 3, 3): the turn taken by each fraction, about its own axis."""
+    """(n, 3, 3) the rotation scaled by each fraction about its axis."""
     angle = np.arccos(np.clip((np.trace(turn) - 1) / 2, -1, 1))
     if angle < 1e-9:
         return np.broadcast_to(np.eye(3), (len(fractions), 3, 3))
-    if angle > np.pi - 1e-4:  # the axis is lost in the difference: it is the eigenvector of 1
+    if angle > np.pi - 1e-4:  # near pi the axis is the eigenvector of eigenvalue 1
         values, vectors = np.linalg.eigh((turn + turn.T) / 2)
         axis = vectors[:, int(np.argmax(values))]
     else:

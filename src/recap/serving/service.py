@@ -126,6 +126,14 @@ class Service:
         if policy is not None:
             import torch
 
+            from recap.policies.checkpoint import held_out_errors
+
+            errors = held_out_errors(spec.agent.policy)
+            if errors is not None and errors[0] >= errors[1] and spec.agent.residual:
+                say(
+                    "warning: on held-out demonstrations the network was no closer than replay: --no-residual"
+                )
+
             # Leave a core to the event loop: threads that wait for each other hold everything up.
             torch.set_num_threads(spec.n_threads or max(1, (os.cpu_count() or 1) - 1))
         # A view of its own: a writer that waits for its turn must not hold up the policy.

@@ -1,4 +1,4 @@
-"""Samples on the device, drawn and varied: the same step gives the same batch on any number of processes."""
+"""Draws and augments batches; a step gives the same batch for any number of processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recap.training.config import AugmentConfig
 from recap.training.motion import CHUNK, Motion, displacement
 from recap.training.samples import Samples, tables_of
 
-RESIDENT = 0.1  # of a GPU's memory, that tables and latents may take
+RESIDENT = 0.1  # tables and latents are put on the GPU if they take less than this share of its memory
 NO_AUGMENT = AugmentConfig(retrieval_dropout=0.0, image_dropout=0.0, latent_noise=0.0)
 
 
@@ -27,11 +27,11 @@ class BatchSource:
     """Turns rows of samples into normalised batches.
 
     Args:
-        latents: (m, v, c, h, w) of every picture, its mirror image where there is one, and the same of its
-            varied copies; pixels as bytes for a policy that sees them; empty for one without images.
+        latents: (m, v, c, h, w) of every picture, of its mirror image if mirroring is on, and the same for
+            each augmented copy; bytes for a policy that sees pixels; empty for a policy without images.
 
-    Tables and latents may be files that are mapped into memory: what a batch needs is read. They are put on a
-    GPU where they take a small part of it.
+    Tables and latents may be memory-mapped files; only the rows of a batch are read. They are put on a GPU
+    if they take a small share of its memory.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class BatchSource:
         known = (measured >= 0).astype(np.float32)
         self._known = torch.from_numpy(known).to(device)
         self._alike = measured.tolist() == list(range(config.proprio_dim))
-        # Of which numbers of a chunk its beginning is subtracted.
+        # 1 for the numbers of a chunk from which the current position is subtracted.
         self._origin = (
             torch.from_numpy(config.origin(config.robot.act, known)).repeat(config.chunk_size).to(device)
         )
@@ -72,7 +72,7 @@ class BatchSource:
     def draw(
         self, n: int, augment: AugmentConfig, generator: torch.Generator, part: Tensor | None = None
     ) -> Batch:
-        """A random batch, or a part of it."""
+        """Draw a random batch, or only its rows `part`."""
         device = self.device
         rows = torch.randint(len(self), (n,), generator=generator, device=device)
         return self.take(rows, augment, generator, part)
@@ -80,11 +80,11 @@ class BatchSource:
     def take(
         self, rows: Tensor, augment: AugmentConfig, generator: torch.Generator, part: Tensor | None = None
     ) -> Batch:
-        """These rows (B,), varied.
+        """Build and augment the batch of these rows (B,).
 
         Args:
-            part: places of the batch that are wanted; the others are neither read nor computed, and what is
-                drawn for these stays the same.
+            part: indices within the batch to build; the others are neither read nor computed. Random numbers
+                are drawn for the whole batch, so they do not depend on `part`.
         """
         whole, device = len(rows), self.device
         mine = slice(None) if part is None else part
@@ -109,7 +109,7 @@ class BatchSource:
             copy = (uniform() * (augment.image_copies + 1)).long()
         horizon, width = self.config.chunk_size, self.config.action_dim
 
-        # Elsewhere, and turned, where no image says otherwise.
+        # Shift and rotate only samples without images: an image would contradict it.
         aside = angle = torch.zeros(0)
         if augment.shift > 0:
             aside = augment.shift * normal(n, 2) * ~seeing[:, None]
@@ -118,7 +118,7 @@ class BatchSource:
 
         def varied(name: str, table: Tensor) -> Tensor:
             moved, columns = self.motion.mirrored(name, table, mirrored), self.motion.columns[name]
-            if augment.turn > 0:  # about the middle of the world
+            if augment.turn > 0:  # about the centre of the world
                 middle = torch.full((n, 2), self.config.image.world / 2, device=device)
                 moved = columns.turned(moved, angle, middle)
             return moved + aside @ columns.sideways if augment.shift > 0 else moved
@@ -145,7 +145,7 @@ class BatchSource:
             picked["retrieved_action"][:, : flat.shape[1]] += flat
             if self._alike:
                 picked["retrieved_proprio"][:, : flat.shape[1]] += flat
-        # Without a chunk the residual is over holding still, as it is at test time.
+        # Without a retrieved chunk the residual is relative to holding still, as at test time.
         still = (values["proprio"][:, self._measured] * self._known).repeat(1, horizon)
         base = torch.where(shown[:, None], base, still)
         values |= picked
@@ -169,13 +169,13 @@ class BatchSource:
         return Batch(normalised, present, text, self._read("valid", rows), acted)
 
     def _read(self, name: str, *rows: Tensor) -> Tensor:
-        """These rows of a table, and of each the k-th match where that is given."""
+        """These rows of a table; a second index picks the match."""
         return _taken(self._tables[name], rows).to(self.device)
 
     def _shaken(
         self, name: str, values: Tensor, augment: AugmentConfig, normal: Callable[..., Tensor]
     ) -> Tensor:
-        """With the noise of a measurement."""
+        """Add measurement noise."""
         columns = self.motion.columns[name]
         amount = columns.lengths * augment.state_noise + columns.turns * augment.turn_noise
         return values + amount * normal(*values.shape)
@@ -199,7 +199,7 @@ class BatchSource:
         return found
 
     def _shown(self, numbers: Tensor, mirrored: Tensor, copy: Tensor, n_sides: int) -> Tensor:
-        """What image slots hold of these pictures."""
+        """The contents of image slots for these picture numbers."""
         if self.latents.dtype != torch.uint8:
             return _taken(self.latents, (numbers, copy * n_sides + mirrored)).to(self.device).float()
         which = (numbers, copy) if self.latents.ndim == 5 else (numbers,)
@@ -211,11 +211,11 @@ def _taken(table: Tensor, rows: tuple[Tensor, ...]) -> Tensor:
     return table[tuple(row.to(table.device) for row in rows)]
 
 
-Drawn = tuple[Batch, dict[str, Tensor], Tensor]  # with its noise and noise levels
+Drawn = tuple[Batch, dict[str, Tensor], Tensor]  # a batch with its noise and noise levels
 
 
 class Ahead:
-    """The batch of an iteration; that of the next one is then begun, in a thread and a stream of its own."""
+    """Returns the batch of an iteration; a thread with its own CUDA stream then prepares the next one."""
 
     def __init__(self, draw: Callable[[int], Drawn], n_iterations: int, device: torch.device) -> None:
         self._draw, self._n_iterations = draw, n_iterations
@@ -233,16 +233,16 @@ class Ahead:
     def __call__(self, iteration: int) -> Drawn:
         begun = self._begun.pop(iteration, None) or self._thread.submit(self._work, iteration)
         drawn = begun.result()
-        if self._stream is not None:  # before it is given the next one to do
+        if self._stream is not None:  # before the next batch is queued on that stream
             now: Any = torch.cuda.current_stream()
             now.wait_stream(self._stream)
             batch, noise, level = drawn
             for tensor in (*batch.tensors, *noise.values(), level):
-                tensor.record_stream(now)  # its memory is not given away while it is in use here
+                tensor.record_stream(now)  # its memory is not reused while this stream needs it
         if iteration + 1 < self._n_iterations:
             self._begun = {iteration + 1: self._thread.submit(self._work, iteration + 1)}
         return drawn
 
     def _work(self, iteration: int) -> Drawn:
-        with torch.cuda.stream(self._stream):  # None: as it is
+        with torch.cuda.stream(self._stream):  # None: the stream does not change
             return self._draw(iteration)

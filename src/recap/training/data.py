@@ -1,4 +1,4 @@
-"""From demonstrations to arrays: every moment of the target with the moments of the pool that fit it."""
+"""From demonstrations to arrays: every target frame with its matches from the pool."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from recap.training.tables import new_table, read_tables, whole_folder
 from recap.types import Episode
 from recap.workers import run_in_workers
 
-GROUPS = {"scene": attrgetter("scene_id"), "task": attrgetter("task")}  # what `held_out_by` keeps together
+GROUPS = {"scene": attrgetter("scene_id"), "task": attrgetter("task")}  # kept together by `held_out_by`
 
 
 def load_data(
@@ -61,13 +61,13 @@ def load_data(
     folder: Path | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> TrainingData:
-    """Demonstrations, pairs and pictures of a training run: made once, and mapped into memory.
+    """Demonstrations, pairs and pictures of a training run, computed once and memory-mapped.
 
     Several workers need demonstrations that can be sent to another process: standard pools and snapshots.
 
     Args:
-        folder: where they are kept; otherwise a cache, by a fingerprint of all that they depend on.
-        tell: called with what a person should know of the data.
+        folder: where they are stored; None uses a cache, with a hash of all inputs as the key.
+        tell: called with warnings about the data.
     """
     stages = stages or Stages()
     for name in ("target", "pool"):
@@ -88,7 +88,7 @@ def load_data(
         stages.reuse("retrieval pairs", "moments", *["pictures"] if config.policy.sees else [])
         return found
     if place.exists():
-        shutil.rmtree(place)  # it is damaged
+        shutil.rmtree(place)  # damaged
     with whole_folder(place) as partial:
         write_facts(build_data(target, pool, config, stages, workers, partial), partial)
     found = read_data(place)
@@ -97,7 +97,7 @@ def load_data(
 
 
 def check_data(target: Sequence[Episode], pool: Sequence[Episode], config: TrainConfig) -> None:
-    """Refuse demonstrations that this training cannot learn from."""
+    """Raise an error for demonstrations that this training cannot use."""
     if not target:
         raise InputError(f"target '{config.target}' holds no demonstration: there is nothing to learn")
     if (config.policy.retrieval or config.co_training) and not pool:
@@ -117,14 +117,14 @@ def build_data(
     workers: int = 1,
     folder: Path | None = None,
 ) -> TrainingData:
-    """The arrays of these demonstrations.
+    """Build the arrays of these demonstrations.
 
     Args:
-        folder: for their files; None, with one worker: all is in memory.
+        folder: for memory-mapped files; None (only with one worker) keeps all in memory.
     """
     stages, policy = stages or Stages(), config.policy
     check_data(target, pool, config)
-    target = list(map(shown_by_person, target))  # what the policy did before a take-over is no example
+    target = list(map(shown_by_person, target))  # the policy's actions before a take-over are no example
     train, held_out = split(target, config.held_out, config.held_out_by)
     around = MemoryView(pool)
     with stages("retrieval pairs"):
@@ -136,7 +136,7 @@ def build_data(
     learned = [*train, *shown_by_others(pool, held_out, config.held_out_by)] if config.co_training else train
     everyone = [*learned, *held_out]
     known = {(episode.id, content_id(episode)): i for i, episode in enumerate(everyone)}
-    numbers: dict[str, int] = {}  # of the pool's: one that is the target's too has its pictures
+    numbers: dict[str, int] = {}  # of the pool's episodes; one that is also in the target shares its pictures
     for episode in pool if policy.retrieval else ():
         numbers[episode.id] = known.get((episode.id, content_id(episode)), len(everyone))
         if numbers[episode.id] == len(everyone):
@@ -145,7 +145,7 @@ def build_data(
     for name, episodes in zip(SIDES, (learned, held_out), strict=True):
         k = config.pairs.k if policy.retrieval and name == SIDES[0] else 1
         sides[name] = new_samples(policy, episodes, k, None if folder is None else folder / name)
-    # Another process opens the files itself.
+    # Other processes open the files themselves.
     given = sides if workers == 1 else {name: side.tasks for name, side in sides.items()}
     told = partial(stages.report, "retrieval pairs") if workers == 1 else None
     around = around if policy.retrieval else MemoryView([])
@@ -156,7 +156,7 @@ def build_data(
             done, pairs_s = done + n, pairs_s + seconds
             stages.report("moments", done, sum(map(len, sides.values())))
     stages.move("moments", "retrieval pairs", pairs_s / workers)
-    # What a camera saw is one picture, whoever needs it; of a top-down view each side has its own.
+    # Both sides share pictures, except those of a top-down view, which are warped for each frame.
     groups = [[side] for side in sides.values()]
     keys: list[NDArray[np.int64]] = []
     for group in groups if policy.image.view == "top-down" else [list(sides.values())]:
@@ -196,16 +196,16 @@ def build_data(
 
 @dataclass(frozen=True)
 class _Part:
-    """Demonstrations of one side of the split, for one worker at a time."""
+    """Demonstrations of one side of the split, for one worker."""
 
     episodes: tuple[Episode, ...]
     side: str
-    first_row: int  # of its side
-    first: int  # of the episodes, among all
+    first_row: int  # row of its side at which they start
+    first: int  # number of the first one among all episodes
 
 
 def _parts(train: Sequence[Episode], held_out: Sequence[Episode], workers: int) -> list[_Part]:
-    """Each side as a whole for one worker; smaller pieces for several."""
+    """One part per side for one worker; smaller parts for several."""
     parts: list[_Part] = []
     for name, side, first in ((SIDES[0], train, 0), (SIDES[1], held_out, len(train))):
         size, row = len(side) if workers == 1 else -(-len(side) // (3 * workers)), 0
@@ -225,11 +225,11 @@ def _fill(
     told: Callable[[int, int], None] | None,
     parts: Iterator[_Part],
 ) -> Iterator[tuple[int, float]]:
-    """Fill in the samples of each part; yields how many, and the seconds that their pairs took.
+    """Fill in the samples of each part; yield their number and the seconds spent on pairs.
 
     Args:
-        sides: the samples, or their tasks where they are in the folder.
-        told: of how many demonstrations of a part there are pairs.
+        sides: side -> its samples, or only its tasks if the samples are files in the folder.
+        told: called with a part's demonstrations that have pairs, and their total.
     """
     for part in parts:
         side = sides[part.side]
@@ -251,7 +251,7 @@ def _fill(
 def split(
     target: Sequence[Episode], held_out: float, by: str = "scene"
 ) -> tuple[list[Episode], list[Episode]]:
-    """Demonstrations to learn from and to judge by, spread evenly; a scene, or task, is on one side only."""
+    """Split into training and held-out demonstrations, evenly spread; a scene, or task, stays on one side."""
     groups = list(dict.fromkeys(map(GROUPS[by], target)))
     n = round(held_out * len(groups))
     if not 0 < n < len(groups):
@@ -263,9 +263,9 @@ def split(
 
 
 def shown_by_others(pool: Sequence[Episode], held_out: Sequence[Episode], by: str = "scene") -> list[Episode]:
-    """The pool's demonstrations to learn from, none of a scene that judges; each says who shows it.
+    """The pool's demonstrations for co-training, without held-out scenes or tasks.
 
-    It says so in its instruction. The robot's own stays as it is, as at test time.
+    The instruction names the embodiment. The robot's own demonstrations keep theirs, as at test time.
     """
     judging = set(map(GROUPS[by], held_out))
     learned = (episode for episode in pool if GROUPS[by](episode) not in judging)
@@ -275,10 +275,10 @@ def shown_by_others(pool: Sequence[Episode], held_out: Sequence[Episode], by: st
 def training_retrieval(
     config: TrainConfig, pool: Sequence[Episode], view: MemoryView | None = None
 ) -> Retrieval:
-    """How the policy retrieves, with the scales of the training pool; what the data lack is refused.
+    """The policy's retrieval, with scales fitted on the training pool; missing data raise an error.
 
     Args:
-        view: of the pool, which keeps what is described.
+        view: of the pool; it caches descriptors.
     """
     policy = config.policy
     describer, retrieval = find_retrieval(policy.retrieval_name, policy.robot, config.pairs.n_candidates)
@@ -296,7 +296,7 @@ def training_retrieval(
             f"'{retrieval.aligner.name}' carries them over: set augment.displace=0, augment.displace_turn=0"
         )
     if pool and policy.retrieval:
-        describer.describe(pool[0])  # names what the data lack
+        describer.describe(pool[0])  # raises an error for missing data
         missing = retrieval.aligner.requires.missing(pool[0].objects, pool[0].goal)
         if missing is not None:
             raise InputError(f"aligner '{retrieval.aligner.name}' needs {missing}, and the pool has none")
@@ -306,21 +306,22 @@ def training_retrieval(
 
 
 def check_layout(what: str, episodes: Sequence[Episode], config: TrainConfig) -> None:
-    """Demonstrations of another robot, or without a camera that the policy looks through, are refused."""
+    """Raise an error if a demonstration is of another robot or lacks a camera of the policy."""
     robot, policy = config.policy.robot, config.policy
-    for episode in episodes[:1]:
+    for episode in episodes:
+        place = f"{what} '{getattr(config, what)}', episode '{episode.id}',"
         widths = {"action": (episode.actions, robot.act), "proprio": (episode.proprio, robot.body)}
         for name, (values, body) in widths.items():
             if values.shape[1] != body.size:
                 raise InputError(
-                    f"{what} '{getattr(config, what)}' has {values.shape[1]}-D {name}, robot '{robot.name}' "
+                    f"{place} has {values.shape[1]}-D {name}, robot '{robot.name}' "
                     f"{body.size}-D: give demonstrations of that robot, or its own description"
                 )
         for camera in policy.image.cameras if policy.sees else ():
             if camera not in episode.images:
                 known = ", ".join(episode.images) or "none"
                 raise InputError(
-                    f"{what} '{getattr(config, what)}' has no camera '{camera}': it has {known}; correct the "
+                    f"{place} has no camera '{camera}': it has {known}; correct the "
                     f"name in the robot's description, or import with --map image:{camera}=KEY",
                     code="robot.camera",
                 )
@@ -334,9 +335,9 @@ def pairs_for(
     retrieval: Retrieval,
     told: Callable[[int, int], None] | None = None,
 ) -> Pairs:
-    """The pairs of some demonstrations.
+    """Find the pairs of some demonstrations.
 
-    Those for validation are found as at test time: without the action term, and never the same scene.
+    Those for validation are found as at test time: without the action term, and never in the same scene.
     """
     chosen = config.pairs if for_training else PairsConfig(1, 0.0, False, config.pairs.n_candidates)
     describer, found_by = retrieval
@@ -353,14 +354,14 @@ def pairs_for(
 
 
 def demonstrations(names: str, robot: RobotSpec | None = None, pair_by: str = SCENE) -> list[Episode]:
-    """All of the pools or datasets of these names, which commas separate; joints as tool poses."""
+    """All demonstrations of these pools or datasets, separated by commas; joints become tool poses."""
     transform = prepared(robot)
     views = [open_demonstrations(name.strip(), None, transform, pair_by) for name in names.split(",")]
     return [view.episode(episode_id) for view in views for episode_id in view.episode_ids]
 
 
 def where(episodes: list[Episode], conditions: Sequence[str]) -> list[Episode]:
-    """Those of which a condition such as `task_key=lift_pot` holds; all without any."""
+    """Episodes that meet any of the conditions, such as `task_key=lift_pot`; all if there are none."""
     wanted = [condition.partition("=") for condition in conditions]
     return [e for e in episodes if not wanted or any(_holds(e, key, value) for key, _, value in wanted)]
 
@@ -374,7 +375,7 @@ def _holds(episode: Episode, key: str, value: str) -> bool:
 
 
 def spread(episodes: list[Episode], n: int) -> list[Episode]:
-    """So many, spread evenly; all for 0."""
+    """n episodes, spread evenly; all for n = 0."""
     if not n or n >= len(episodes):
         return episodes
     return [episodes[int((i + 0.5) * len(episodes) / n)] for i in range(n)]

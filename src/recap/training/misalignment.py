@@ -1,4 +1,4 @@
-"""Pairs gone wrong: put in on purpose, to see what they cost, and left out by what they look like."""
+"""Mis-aligned pairs: added on purpose to measure their cost, or left out for an outlying residual."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from recap.types import F32, F64, Episode
 
 
 def misalign(pairs: Pairs, pool: PoolView, share: float) -> Pairs:
-    """That share of the demonstrations matched with moments of the pool at random.
+    """Match this share of the demonstrations with random frames of the pool.
 
-    Which ones and with what depends on their names alone, not on who shares the work.
+    The choice depends only on the names of the demonstrations, not on the number of workers.
     """
     match = pairs.match.copy()
     lengths = np.array([len(pool.episode(name)) for name in pairs.pool_ids])
@@ -43,12 +43,12 @@ def leave_out(
     units: F64 | None = None,
     folder: Path | None = None,
 ) -> tuple[Samples, tuple[str, ...]]:
-    """Without the demonstrations whose residual stands out, and their names, worst first.
+    """Leave out demonstrations with an outlying residual; return the rest and their names, worst first.
 
     Args:
-        samples: every moment of the episodes, in order.
-        units: (a,) by what the numbers of an action are divided, where they are of several kinds.
-        folder: for the files of what is left.
+        samples: every frame of the episodes, in order.
+        units: (a,) divisor of each number of an action, if they are of several kinds.
+        folder: for the files of the remaining samples.
     """
     owner = np.repeat(np.arange(len(episodes)), [len(episode) for episode in episodes])
     ratios = residual_ratios(samples, owner, robot, units)
@@ -62,7 +62,7 @@ def leave_out(
 def residual_ratios(
     samples: Samples, owner: NDArray[np.int64], robot: RobotSpec, units: F64 | None = None
 ) -> F64:
-    """Of each demonstration: the RMS of actions less those of the first match, over that of holding still."""
+    """RMS difference of actions and first match per demonstration, divided by that of holding still."""
     horizon = samples.actions.shape[1] // robot.act.size
     scale = 1.0 if units is None else np.square(np.tile(units, horizon))
     residual, count, still = np.zeros(len(samples)), np.zeros(len(samples)), 0.0

@@ -1,4 +1,4 @@
-"""The processes of a run: what accelerate makes of them, and when they may be interrupted."""
+"""The processes of a run: set-up with accelerate, and stop signals."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGr
 from recap.errors import InputError, one_of
 from recap.training.config import TrainConfig
 
-# How long processes wait for the main one, which alone judges and rolls out: NCCL's ten minutes are too few.
+# Processes wait while the main one validates and rolls out: NCCL's default of ten minutes is too short.
 PATIENCE = timedelta(hours=4)
-TRACKERS = ("tensorboard", "wandb")  # accelerate's, besides metrics.jsonl
-# Ctrl-C, and what schedulers send before they take a machine away.
+TRACKERS = ("tensorboard", "wandb")  # of accelerate, in addition to metrics.jsonl
+# Ctrl-C, and the signals that schedulers send before they take a machine away.
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def make_accelerator(
     config: TrainConfig, device: str | None = None, log: str = "tensorboard", out: Path | None = None
 ) -> Accelerator:
-    """Processes, precision and trackers: one process, or as many as torchrun started."""
+    """Set up processes, precision and trackers, for one process or as many as torchrun started."""
     if log == "wandb" and find_spec("wandb") is None:
         raise InputError("wandb is not installed: pip install wandb, or leave out --log wandb")
     cuda = torch.cuda.is_available() and device != "cpu"
-    # To an instruction of one token Cosmos' queries and keys do nothing (`policies/lean.py`): without a
-    # gradient of theirs the processes would wait for it.
+    # With an instruction of one token, the queries and keys of Cosmos' cross-attention have no effect
+    # (`policies/lean.py`) and get no gradient; DDP would wait for it.
     unused = DistributedDataParallelKwargs(find_unused_parameters=True)
     return Accelerator(
         cpu=not cuda,
@@ -45,12 +45,12 @@ def make_accelerator(
 
 
 def cpu_has_bf16() -> bool:
-    """Whether this CPU multiplies bfloat16 in hardware: then it is twice as fast as float32."""
+    """True if this CPU has bfloat16 instructions: bfloat16 is then twice as fast as float32."""
     return bool(getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)())
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal asked the run to stop: Ctrl-C, or a scheduler that needs the machine."""
+    """A signal stopped the run: Ctrl-C, or a scheduler that needs the machine."""
 
     def __init__(self, message: str = "", number: int = signal.SIGINT) -> None:
         super().__init__(*[message] if message else [])
@@ -59,9 +59,9 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def left_together(accelerator: Accelerator) -> Iterator[None]:
-    """Processes that end or stop together leave their group at exit, or threads of gloo may abort them.
+    """Leave the process group at exit if the run ends or is stopped; otherwise threads of gloo may abort.
 
-    After another error they do not: it may be of one process alone, which would wait for the others.
+    Not after other errors: if only one process fails, leaving would wait for the others.
     """
     try:
         yield
@@ -73,7 +73,7 @@ def left_together(accelerator: Accelerator) -> Iterator[None]:
 
 @contextmanager
 def _handled(handler: Callable[[int], None]) -> Iterator[None]:
-    """Signals that ask to stop go to the handler; in the main thread, which alone gets them."""
+    """Pass stop signals to the handler, if this is the main thread: no other thread receives signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -87,7 +87,7 @@ def _handled(handler: Callable[[int], None]) -> Iterator[None]:
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Every signal that asks to stop does what Ctrl-C does."""
+    """Stop signals have the effect of Ctrl-C."""
 
     def stop(number: int) -> None:
         raise Stopped(number=number)
@@ -98,7 +98,7 @@ def stopped_by_signals() -> Iterator[None]:
 
 @contextmanager
 def noted(active: bool = True) -> Iterator[list[int]]:
-    """Signals that ask to stop are noted, and nothing else happens."""
+    """Stop signals are only recorded, in the list."""
     asked: list[int] = []
     with _handled(asked.append) if active else nullcontext():
         yield asked
@@ -106,7 +106,7 @@ def noted(active: bool = True) -> Iterator[list[int]]:
 
 @contextmanager
 def undisturbed(active: bool = True) -> Iterator[None]:
-    """Signals wait until the step is whole: half a step could not be resumed bit by bit."""
+    """Delay stop signals until the step is complete: half a step could not be resumed exactly."""
     with noted(active) as asked:
         yield
     if asked:

@@ -1,4 +1,4 @@
-"""One row a moment of the target: what the slots hold, and what is to be predicted."""
+"""One row per target frame: the contents of the slots, and the prediction targets."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ from recap.training.tables import new_table
 from recap.types import F32, F64, U8, Conditioning, Episode, FrameRef
 
 I64 = NDArray[np.int64]
-ROWS = 65_536  # that are in memory at once
-SPARSE = 8  # of a film of which fewer frames are wanted, each is looked up
+ROWS = 65_536  # processed at once, which limits memory
+SPARSE = 8  # a video is read in sequence if more than one in this many frames is needed
 NOWHERE = np.zeros(3)
 MAX_CAMERAS = 32
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Moments of the target as raw numbers; k matches each, n moments."""
+    """Frames of the target as raw numbers: n frames with k matches each."""
 
-    fixed: dict[str, F32]  # slot -> (n, width): what does not depend on the match
+    fixed: dict[str, F32]  # slot -> (n, width): independent of the match
     matched: dict[str, F32]  # slot -> (n, k, width)
-    actions: F32  # (n, H * a) of the demonstration, canonical
+    actions: F32  # (n, H * a) of the demonstration, in the canonical frame
     base: F32  # (n, k, H * a) what the residual is added to
-    valid: F32  # (n, H * a) 1 where the demonstration had that action
-    weight: F32  # (n, k) to draw a match by; a row of zeros has none
-    images: dict[str, I64]  # image slot -> (n,) or (n, k) pictures: while it is filled keys, then numbers
-    tasks: tuple[str, ...]  # the instructions
-    task: I64  # (n,) which one
+    valid: F32  # (n, H * a) 1 where the demonstration has that action
+    weight: F32  # (n, k) probability of each match; zeros: no match
+    images: dict[str, I64]  # image slot -> (n,) or (n, k) picture keys while it is filled, then numbers
+    tasks: tuple[str, ...]  # distinct instructions
+    task: I64  # (n,) index into `tasks`
 
     def __len__(self) -> int:
         return len(self.actions)
 
 
 def new_samples(config: PolicyConfig, episodes: Sequence[Episode], k: int, folder: Path | None) -> Samples:
-    """Room for every moment of some demonstrations with k matches each: in memory, or files of a folder."""
+    """Empty tables for every frame of some demonstrations with k matches each, in memory or in files."""
     n = sum(map(len, episodes))
     numbers, layout, width = numbers_of(config), build_layout(config), config.chunk_size * config.action_dim
 
@@ -78,7 +78,7 @@ def new_samples(config: PolicyConfig, episodes: Sequence[Episode], k: int, folde
 
 
 def picture_key(episode: int, t: int, frame_t: int, camera: int) -> int:
-    """What a picture shows, as one number: frame t through a camera, in the canonical frame of frame_t."""
+    """A key for a picture: frame t of a camera, in the canonical frame of frame_t."""
     return ((episode * MAX_FRAMES + t) * MAX_FRAMES + frame_t) * MAX_CAMERAS + camera
 
 
@@ -91,7 +91,7 @@ def shown_by(keys: I64) -> tuple[I64, I64, I64, I64]:
 
 
 def number_pictures(sides: Sequence[Samples], first: int = 0) -> I64:
-    """Put numbers in the place of keys, in the order in which moments need the pictures; returns the keys."""
+    """Replace keys by numbers, in the order of first use; return the keys in that order."""
     asked = [np.zeros(0, np.int64)]
     for side in sides if sides[0].images else ():
         columns = [table.reshape(len(side), -1) for table in side.images.values()]
@@ -113,10 +113,10 @@ def develop(
     folder: Path | None,
     progress: Callable[[int, int], None] | None = None,
 ) -> U8:
-    """The pictures (m, size, size, 3), each film decoded once and in order, several at a time.
+    """Make the pictures (m, size, size, 3); each video is decoded once and in order, several in parallel.
 
     Args:
-        aligner: into whose frames they are warped; those of other views are only made square.
+        aligner: its frames are used to warp top-down views; other views are only made square.
     """
     size = config.image.size
     pictures: U8 = new_table(folder, "pictures", (len(keys), size, size, 3), np.uint8)
@@ -154,8 +154,8 @@ class SampleBuilder:
     """Fills in the samples of demonstrations.
 
     Args:
-        samples: room for all of one side of the split.
-        numbers: of the pool's demonstrations among all episodes, for their pictures.
+        samples: tables for one whole side of the split.
+        numbers: pool episode -> its number among all episodes, for picture keys.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class SampleBuilder:
         self.retrieved = [slot for slot in build_layout(config).vectors if slot.retrieved]
 
     def fill(self, first: int, number: int) -> None:
-        """Every moment of every demonstration, from a row on; the first one has this number."""
+        """Fill in every frame, starting at row `first`; `number` is the first demonstration's number."""
         row = 0
         for i, episode_id in enumerate(self.target.episode_ids):
             episode = self.target.episode(episode_id)
@@ -209,7 +209,7 @@ class SampleBuilder:
         if self.pairs is not None:
             out.weight[row] = self.pairs.weight[pair]
         for slot in self.retrieved:
-            # A moment without a match is never shown one: what stands in its place does not matter.
+            # Without a match these slots are masked, so their contents do not matter.
             found = [m.vectors[slot.name] for m in moments if slot.name in m.vectors]
             out.matched[slot.name][row] = self._padded(found or [np.zeros(slot.width, np.float32)])
         out.base[row] = self._padded([m.base.ravel() for m in moments])
@@ -218,7 +218,7 @@ class SampleBuilder:
             self._fill_pictures(row, number, t, len(episode) - 1, given)
 
     def _fill_pictures(self, row: int, number: int, t: int, last: int, given: list[Conditioning]) -> None:
-        """Keys of what the slots show: of the moment, of what is to come, and of each match."""
+        """Picture keys of the slots: present, future and retrieved frames."""
         config, images = self.config, self.samples.images
 
         def key(episode: int, at: int, t: int, camera: str) -> int:
@@ -231,7 +231,7 @@ class SampleBuilder:
                 images[f"{name}/{camera}"][row] = key(number, min(t + steps, last), t, camera)
         for camera in config.image.retrieved if config.retrieval else ():
             for i, offset in enumerate(frame_offsets(config)):
-                shown = [now] * self.k  # where there is no match: any picture, never shown
+                shown = [now] * self.k  # without a match: any picture, it is masked
                 for n, ref in enumerate(one.refs[0] for one in given if not one.is_empty):
                     at = min(ref.t + offset, len(self.pool.episode(ref.episode_id)) - 1)
                     shown[n] = key(self.numbers[ref.episode_id], at, ref.t, camera)
@@ -241,12 +241,12 @@ class SampleBuilder:
         return values if self.retrieval.aligner.in_world else body.into(frame, values)
 
     def _padded(self, values: list[F32]) -> F32:
-        """(k, width), the first repeated where there are fewer matches."""
+        """(k, width); the first row is repeated if there are fewer matches."""
         return np.stack([*values, *values[:1] * (self.k - len(values))])
 
 
 def tables_of(samples: Samples) -> dict[str, NDArray[Any]]:
-    """Every array by a name of its own."""
+    """Every array by a unique name."""
     tables = {name: getattr(samples, name) for name in ("actions", "base", "valid", "weight", "task")}
     for group in ("fixed", "matched", "images"):
         tables |= {f"{group}/{name}": values for name, values in getattr(samples, group).items()}
@@ -266,7 +266,7 @@ def from_tables(tables: Mapping[str, NDArray[Any]], tasks: tuple[str, ...]) -> S
 
 
 def take_rows(samples: Samples, rows: NDArray[Any], folder: Path | None = None) -> Samples:
-    """Some of the moments, by number or by mask, copied a part at a time."""
+    """Some of the rows, by number or mask, copied in parts."""
     numbers = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
     taken = {}
     for name, table in tables_of(samples).items():
@@ -278,7 +278,7 @@ def take_rows(samples: Samples, rows: NDArray[Any], folder: Path | None = None) 
 
 
 def with_share(samples: Samples, n_first: int, share: float) -> NDArray[np.int64]:
-    """The moments' numbers, the first n repeated until they are that share; once where they are more."""
+    """Row numbers; the first n_first rows are repeated until they are that share, if they are fewer."""
     n_others = len(samples) - n_first
     wanted = max(n_first, round(share * n_others / (1 - share)))
     return np.concatenate([np.resize(np.arange(n_first), wanted), n_first + np.arange(n_others)])

@@ -1,4 +1,4 @@
-"""Where a run stands, so that it goes on bit by bit as if it had not stopped: safetensors, no pickle."""
+"""The state of a run, from which it resumes bit by bit; safetensors, no pickle."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ STATE = "state.safetensors"
 def save_state(
     out: Path, model: nn.Module, smooth: nn.Module, optimizer: Any, facts: dict[str, Any], write: bool = True
 ) -> None:
-    """Write weights, smoothed weights, the optimizer's moments and some facts, whole or not at all.
+    """Write weights, smoothed weights, optimizer moments and some facts, atomically.
 
     Args:
-        write: whether this process does; where weights are sharded, every process must call.
+        write: whether this process writes; with sharded weights every process must call.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -40,13 +40,13 @@ def save_state(
                 partial,
                 metadata={"recap": json.dumps(facts)},
             )
-    except (OSError, SafetensorError) as error:  # safetensors does not say OSError where a disk is full
+    except (OSError, SafetensorError) as error:  # safetensors raises no OSError on a full disk
         why = getattr(error, "strerror", None) or error
         raise DatasetError(f"cannot write the run's state to {out} ({why}): the last one is kept") from error
 
 
 def load_state(out: Path, model: nn.Module, smooth: nn.Module, optimizer: Any) -> dict[str, Any] | None:
-    """Put everything back where it was; None when the run has not begun."""
+    """Restore the state and return its facts; None if there is no state yet."""
     from safetensors import SafetensorError, safe_open
 
     file = out / STATE
@@ -76,6 +76,6 @@ def load_state(out: Path, model: nn.Module, smooth: nn.Module, optimizer: Any) -
 
 
 def _weights(model: nn.Module, smooth: nn.Module) -> dict[str, Tensor]:
-    """By the names that they have in the file."""
+    """All weights by their names in the file."""
     tensors: dict[str, Tensor] = {f"model.{k}": v for k, v in model.state_dict().items()}
     return tensors | {f"smooth.{k}": v for k, v in smooth.state_dict().items()}

@@ -1,4 +1,4 @@
-"""The training loop: on one process or many, resumable, every number of it written down."""
+"""The training loop: for one process or many, resumable, with all metrics recorded."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BEST, LAST = "best", "last"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to."""
+    """The result of a run."""
 
     best: Path
     last: Path
@@ -57,7 +57,7 @@ class Outcome:
     best_iteration: int
     best_loss: float
     seconds: float
-    left_out: tuple[str, ...] = ()  # demonstrations that were not learned from, for being mis-aligned
+    left_out: tuple[str, ...] = ()  # demonstrations left out as mis-aligned
 
 
 Rollout = Callable[[int, TrainedPolicy], dict[str, float]]
@@ -76,30 +76,30 @@ def train(
     device: str | None = None,
     log: str = "tensorboard",
 ) -> Outcome:
-    """Train what the config says into `out`; the same call resumes a run that was stopped.
+    """Run the training of a config in `out`; the same call resumes a stopped run.
 
     Args:
-        rollout: called with the policy so far every `rollout_every` iterations; what it returns is recorded.
-        data: given instead of loaded.
-        tell: called with lines about what a run begins from, and about what was prepared.
-        max_seconds: after so long the run stops as if interrupted, but without complaint.
-        device: cpu, or what accelerate finds.
-        log: where metrics go besides metrics.jsonl: tensorboard or wandb.
+        rollout: called with the current policy every `rollout_every` iterations; its results are logged.
+        data: used instead of loading data.
+        tell: called with lines about initial weights and preparation.
+        max_seconds: stop after this time, without an error; the run can be resumed.
+        device: cpu; otherwise accelerate chooses.
+        log: tracker of metrics, in addition to metrics.jsonl: tensorboard or wandb.
     """
     accelerator = make_accelerator(config, device, log, out)
     stages = Stages(progress)
     say = tell if tell is not None and accelerator.is_main_process else lambda line: None
-    with accelerator.local_main_process_first():  # the others find what it fetched
+    with accelerator.local_main_process_first():  # the others use what it downloads
         check_beginnings(config)
     with stopped_by_signals(), held_run(out, config, accelerator), left_together(accelerator):
         if data is None:
-            with accelerator.local_main_process_first():  # the others map what it wrote into memory
+            with accelerator.local_main_process_first():  # the others memory-map what it writes
                 data = load_data(config, stages, tell=say)
         return _Run(config, out, data, accelerator, stages, say).train(rollout, rollout_every, max_seconds)
 
 
 class _Run:
-    """One run's moving parts."""
+    """The state of a run."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class _Run:
         for model in (self.raw, self.smooth):
             model.deviations = change_deviations(data.statistics, model)
         optimizer = make_optimizer(self.raw, config)
-        # A sharded model brings its gradients together by itself: accelerate only sets the precision.
+        # A sharded model reduces its gradients itself: accelerate only sets the precision.
         self.model = accelerator.prepare_model(loss, evaluation_mode=self.sharded)
         self.optimizer = accelerator.prepare_optimizer(optimizer)
         self.source = BatchSource(data.train, latents, data.statistics, config.policy, self.device)
@@ -155,9 +155,9 @@ class _Run:
         )
         self.ahead = Ahead(self._draw, config.n_iterations, self.device)
         self.iteration, self.best_loss, self.best_iteration = 0, math.inf, 0
-        self.loss = math.inf  # on held-out demonstrations, when last judged
-        self.errors: dict[str, float] = {}  # of held-out chunks, when last judged
-        self.note = ""  # losses, for who watches
+        self.loss = math.inf  # on held-out demonstrations, at the last validation
+        self.errors: dict[str, float] = {}  # of held-out chunks, at the last validation
+        self.note = ""  # losses, for the progress bar
         self.records = Records(out, accelerator, config.to_json())
 
     def _policy(self, model: SlotModel) -> TrainedPolicy:
@@ -167,8 +167,8 @@ class _Run:
     def _whole(self) -> SlotModel | None:
         """The smoothed weights for the main process, which alone uses them; None for the others.
 
-        Where they are sharded, all processes bring them together, and the main one holds them until it is
-        done: a rollout calls as often as it likes, and nobody else could follow.
+        Sharded weights are gathered by all processes, and the main one keeps all of them until it is done: a
+        rollout calls the model any number of times, and the other processes could not follow.
         """
         main = self.accelerator.is_main_process
         if not self.sharded:
@@ -181,7 +181,7 @@ class _Run:
         return model.requires_grad_(False)
 
     def train(self, rollout: Rollout | None, rollout_every: int, max_seconds: float) -> Outcome:
-        """All iterations that are left."""
+        """Run the remaining iterations."""
         config, main = self.config, self.accelerator.is_main_process
         state = load_state(self.out, self.raw, self.smooth, self.optimizer)
         if state is not None:
@@ -192,13 +192,13 @@ class _Run:
         elif main:
             self.records.write("run.json", {"git": git_state(), **self._facts()})
         began = time.monotonic()
-        # Processes that stopped at different steps would wait for each other: of many, each notes a signal,
-        # and all stop after the step that they agree on.
+        # Processes that stop at different steps would wait for each other. So each of several processes
+        # records the signal, and all stop after the same step.
         with self.ahead, noted(self.several) as asked:
             try:
                 self._iterate(rollout, rollout_every, began, max_seconds, asked)
             except KeyboardInterrupt as stop:
-                with noted():  # a second signal must not cost what the first one asked to keep
+                with noted():  # a second signal must not interrupt saving
                     self._save()
                 raise Stopped(
                     f"stopped at iteration {self.iteration} of {config.n_iterations}: "
@@ -226,7 +226,7 @@ class _Run:
     def _iterate(
         self, rollout: Rollout | None, rollout_every: int, began: float, max_seconds: float, asked: list[int]
     ) -> None:
-        """Step, judge, roll out and save, until all is done or there is a reason to stop."""
+        """Train, validate, roll out and save, until the end or a reason to stop."""
         config, first, logged = self.config, self.iteration, began
         sums: dict[str, Tensor] = {}
         n_summed = 0
@@ -259,8 +259,8 @@ class _Run:
                 break
 
     def _first_step(self) -> dict[str, Tensor]:
-        """The first one of a run or of its resumption, after which it is known what preparing it took."""
-        with self.stages("first step"):  # with what is compiled
+        """The first step of a run or after resuming it; then the preparation times are known."""
+        with self.stages("first step"):  # includes compilation
             losses = self._step()
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)
@@ -269,7 +269,7 @@ class _Run:
         return losses
 
     def _judge(self, due: bool, rollout: Rollout | None) -> None:
-        """What the smoothed weights are worth: all processes gather them, the main one looks."""
+        """Evaluate the smoothed weights: all processes gather them, the main one evaluates."""
         model = self._whole()
         if model is None:
             return
@@ -279,7 +279,7 @@ class _Run:
             self.records.log(self.iteration, {"rollout": rollout(self.iteration, self._policy(model))})
 
     def _agreed(self, stop: bool, interrupted: bool) -> tuple[bool, bool]:
-        """Whether all stop: when the main process wants to, which alone validates, or any was interrupted."""
+        """Whether all stop: the main process, which alone validates, wants to, or any was interrupted."""
         if not self.several:
             return stop, interrupted
         votes = [float(stop and self.accelerator.is_main_process), float(interrupted)]
@@ -287,7 +287,7 @@ class _Run:
         return counted[0] > 0, counted[1] > 0
 
     def _draw(self, iteration: int) -> Drawn:
-        """This process's part of a batch with its noise: it depends on seed and iteration alone."""
+        """This process's part of a batch with its noise; it depends only on seed and iteration."""
         config, process = self.config, self.accelerator
         draw = torch.Generator(self.device).manual_seed(config.seed * 1_000_003 + iteration)
         part = None
@@ -331,18 +331,18 @@ class _Run:
 
     @torch.no_grad()
     def _smooth(self) -> None:
-        """The running mean of the weights, quick to leave where it began."""
+        """Update the smoothed weights; at first they follow quickly, to leave the initial weights."""
         decay = min(self.config.ema, (1 + self.iteration) / (10 + self.iteration))
         ours = [local(p.data) for p in self.smooth.parameters()]
         theirs = [local(p.data) for p in self.raw.parameters()]
         torch._foreach_lerp_(ours, theirs, 1 - decay)
 
     def _log(self, means: dict[str, Tensor], since: float, n_done: int) -> float:
-        """Write a row with the rate since the last one; returns when it was written."""
+        """Write a row with the rate since the last one; return the time."""
         if self.several:
             means = {name: self.accelerator.reduce(value, "mean") for name, value in means.items()}
         row = {f"loss/{name}": float(value) for name, value in means.items()}
-        now = time.monotonic()  # the device has caught up
+        now = time.monotonic()  # the device has finished
         self.note = "loss " + ", ".join(f"{name} {float(value):.3g}" for name, value in means.items())
         if math.isfinite(self.loss):
             self.note += f", held-out action {self.loss:.3g}"
@@ -354,7 +354,7 @@ class _Run:
         return now
 
     def _validate(self, model: SlotModel) -> None:
-        """The smoothed weights on held-out demonstrations, retrieved for as at test time."""
+        """Evaluate the smoothed weights on held-out demonstrations, with retrieval as at test time."""
         losses, rms = judge(model, self.judge, self.data, self.device)
         row = {f"held_out/{name}": value for name, value in losses.items()}
         row["held_out/action_rms"] = self.errors["policy"] = rms
@@ -395,7 +395,7 @@ class _Run:
 
     @cached_property
     def _psnr_db(self) -> float:
-        """Of the autoencoder, which no longer changes."""
+        """Signal-to-noise ratio of the autoencoder in dB; its weights no longer change."""
         assert self.encoder is not None
         some = self.data.pictures[:: max(1, len(self.data.pictures) // 256)]
         return round(reconstruction(self.encoder, some), 2)

@@ -1,4 +1,4 @@
-"""How good a model is on demonstrations that it never learned from."""
+"""Losses and errors on held-out demonstrations."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from recap.training.data_cache import TrainingData
 from recap.training.samples import Samples
 from recap.training.statistics import units_of
 
-N_JUDGED = 1024  # held-out moments
+N_JUDGED = 1024  # held-out frames
 
 
 def replay_rms(samples: Samples, config: PolicyConfig) -> float:
-    """The error of acting out the best match as it is, at the moments that `judge` takes."""
+    """RMS error of executing the best match unchanged, on the frames that `judge` uses."""
     rows = np.linspace(0, len(samples) - 1, min(N_JUDGED, len(samples))).astype(int)
     apart = (samples.actions[rows] - samples.base[rows, 0]) / units_of(config)
     valid = samples.valid[rows]
@@ -29,9 +29,9 @@ def replay_rms(samples: Samples, config: PolicyConfig) -> float:
 def judge(
     model: SlotModel, source: BatchSource, data: TrainingData, device: torch.device
 ) -> tuple[dict[str, float], float]:
-    """Losses on held-out moments with always the same noise, and the sampled chunk's error in world units.
+    """Losses on held-out frames with fixed noise, and the RMS error of the sampled chunk.
 
-    Where an action's numbers are of several kinds, the error is in the units of the domain.
+    The error is in the actions' own units; those of a metric robot are divided by the scale of their kind.
     """
     n = min(N_JUDGED, len(source))
     rows = torch.linspace(0, len(source) - 1, n).long().to(device)
