@@ -21,7 +21,7 @@ from recap.retrieval.index import Candidates, Index, squared_distances
 from recap.retrieval.paths import PATH
 from recap.retrieval.plain_search import EACH_BEGIN
 from recap.retrieval.reach import N_TRIED, REACH, Reachability
-from recap.retrieval.rows import Rows, keys_of
+from recap.retrieval.rows import Rows
 from recap.robot import RobotSpec
 from recap.types import F32, F64, QUARANTINE, Episode, FrameRef, Match, Moment, Query, Requires, Retrieval
 
@@ -104,7 +104,7 @@ class Retriever:
         store: Derived | None = getattr(view, "derived", None)
         if store is None or self._rows is None:
             return
-        self._rows.restore(store, keys_of(view))
+        self._rows.restore(store)
 
     def _keep(self, view: PoolView) -> None:
         """Leave what is laid out of a large pool to the next process; once a process."""
