@@ -10,8 +10,9 @@ import pytest
 from toy_pool import ToyDescriber, same_episode, toy_episode
 
 from recap.errors import DatasetError
-from recap.pool.schema import N_NEAR, StoredRows
+from recap.lazy import Made
 from recap.pool.store import Pool
+from recap.pool.table import N_NEAR
 
 NAMES = [f"e{i}" for i in range(N_NEAR + 3)]
 
@@ -46,7 +47,7 @@ def rewrite(path: Path, position: int) -> None:
 
 def test_every_episode_is_what_was_added(pool: Pool) -> None:
     view = pool.view()
-    assert {type(rows) for rows in pool._loader._parts.values()} == {StoredRows}
+    assert {type(rows) for rows in pool._loader._parts.values()} == {Made}
     assert view.episode_ids == (NAMES[0], *NAMES[2:])
     for name in [*view.episode_ids, *reversed(view.episode_ids)]:
         assert same_episode(view.episode(name), toy_episode(name))

@@ -99,7 +99,7 @@ class Files:
         """Every file below a folder, sorted; unfinished ones left out."""
         found = []
         for path, _, files in os.walk(self.root / folder):
-            found += [os.path.relpath(f"{path}/{f}", self.root) for f in files if not f.startswith(".")]
+            found += [f"{path}/{f}"[len(self.uri) + 1 :] for f in files if not f.startswith(".")]
         return sorted(found)
 
     def remove(self, name: str) -> None:

@@ -14,7 +14,7 @@ from recap.pool.files import Files
 from recap.pool.keys import Index
 from recap.pool.memory import EpisodeView
 from recap.pool.salvage import find_rows
-from recap.pool.schema import ArrowRows, Row, StoredRows
+from recap.pool.schema import Row
 from recap.pool.seals import logical_state, read_seals
 from recap.pool.table import Damage, Table, fragment_files, log, reading
 from recap.pool.view import Describer
@@ -80,7 +80,7 @@ class Loader:
         self.derived = Derived(files)
         self.robot = read_description(files)
         self._view: LiveView | None = None
-        self._parts: dict[str, ArrowRows | StoredRows] = {}  # of the newest view, by data file
+        self._parts: dict[str, Sequence[Row]] = {}  # of the newest view, by data file
         self._rescued: dict[str, Row] = {}  # by hash, where the file of a row is damaged
 
         @lru_cache(N_MADE)
@@ -110,16 +110,16 @@ class Loader:
         self._make.cache_clear()
         self.derived.forget()
 
-    def _made(self, dataset: Any) -> tuple[LiveView, dict[str, ArrowRows | StoredRows]]:
+    def _made(self, dataset: Any) -> tuple[LiveView, dict[str, Sequence[Row]]]:
         index = self.table.index(dataset)
         files = {f.fragment_id: fragment_files(f.metadata)[0] for f in dataset.get_fragments()}
-        parts: dict[str, ArrowRows | StoredRows] = {}
+        parts: dict[str, Sequence[Row]] = {}
         n_held = 0
         for fragment, name in files.items():
             if fragment not in index.unreadable:
                 with suppress(Damage):
                     parts[name] = self._parts.get(name) or self._read(index, fragment, name, n_held)
-                    n_held += parts[name].nbytes
+                    n_held += getattr(parts[name], "nbytes", 0)
         held = {number: parts[name] for number, name in files.items() if name in parts}
         digests: Mapping[str, str] = index.digest_of
         rescued: dict[str, Row] = {}
@@ -143,7 +143,7 @@ class Loader:
 
         return LiveView(int(dataset.version), digests, made, self.derived, self.robot), parts
 
-    def _read(self, index: Index, fragment: int, name: str, n_held: int) -> ArrowRows | StoredRows:
+    def _read(self, index: Index, fragment: int, name: str, n_held: int) -> Sequence[Row]:
         """The rows of a fragment, each compared with its hash where no seal vouches for their file."""
         rows, is_sealed = self.table.stored_rows(name, n_held < MAX_HELD)
         with reading(name):

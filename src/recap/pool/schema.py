@@ -19,7 +19,6 @@ from recap.types import Episode, Scalar
 
 _F32, _F64, _TEXT = pa.list_(pa.float32()), pa.list_(pa.float64()), pa.string()
 KEYS = ("id", "sha256", "seq")  # what the index of a pool reads
-N_NEAR = 64  # rows that are read together
 
 SCHEMA = pa.schema(
     [
@@ -154,24 +153,3 @@ class ArrowRows(LazySequence[Row]):
         lists = {key: cells[key] for key in _ARRAYS}
         arrays = {k: v.values.to_numpy(zero_copy_only=False) for k, v in lists.items() if v.is_valid}
         return Row(cells["sha256"].as_py(), meta, arrays)
-
-
-class StoredRows(LazySequence[Row]):
-    """The rows of a file, read when asked for, each with its neighbours."""
-
-    nbytes = 0  # held in memory, but for a few
-
-    def __init__(self, n: int, read: Callable[[int, int], Any]) -> None:
-        self._n, self._read = n, read
-        self._near: tuple[int, Sequence[Row]] = -1, ()
-
-    def __len__(self) -> int:
-        return self._n
-
-    def _item(self, number: int) -> Row:
-        first, rows = self._near
-        if first != number // N_NEAR * N_NEAR:
-            first = number // N_NEAR * N_NEAR
-            rows = ArrowRows(self._read(first, min(N_NEAR, self._n - first)))
-            self._near = first, rows
-        return rows[number - first]

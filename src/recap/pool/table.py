@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 
 from recap.errors import DatasetError, cause
+from recap.lazy import Made
 from recap.pool.files import Files, sealed, sha256
 from recap.pool.keys import Index, Key
-from recap.pool.schema import KEYS, SCHEMA, ArrowRows, Row, StoredRows
+from recap.pool.schema import KEYS, SCHEMA, ArrowRows, Row
 from recap.pool.seals import Hashes, Seal, pruned_up_to, read_seal, seal_name
 
 with warnings.catch_warnings():
@@ -43,6 +44,7 @@ log = logging.getLogger("recap.pool")
 _lance: Any = lance  # only partly typed
 
 N_OPEN = 64  # data files that are held open
+N_NEAR = 64  # rows that are read together
 _LAST = 2**64 - 1  # manifests are named so that the newest sorts first
 
 
@@ -220,25 +222,26 @@ class Table:
             if seal is not None:
                 self._whole[name] = stamp
 
-    def stored_rows(self, data_file: str, at_once: bool = True) -> tuple[ArrowRows | StoredRows, bool]:
+    def stored_rows(self, data_file: str, at_once: bool = True) -> tuple[Sequence[Row], bool]:
         """Every row of a data file by its offset, deleted ones too; and whether a seal vouches for them.
 
-        Those for which one does are read when asked for, unless `at_once`, or where nothing tells whether the
-        file has changed since.
+        Unless `at_once` they are read when asked for, if it can be told whether the file has changed.
         """
         with reading(data_file):
             file, stamp = stored(self.files, data_file), self._whole.get(data_file)
             n = file.num_rows()
             if at_once or stamp is None:
-                rows = ArrowRows(file.read_all(batch_size=max(n, 1)).to_table())
-                return rows, data_file in self._whole
-            return StoredRows(n, partial(self._some_rows, data_file, stamp)), True
+                return ArrowRows(file.read_all(batch_size=n).to_table()), data_file in self._whole
 
-    def _some_rows(self, data_file: str, stamp: tuple[int, ...], first: int, n: int) -> Any:
-        with reading(data_file):
-            if self.files.stamp(data_file) != stamp:
-                raise Damage(f"{data_file} has changed")
-            return self._open(data_file).read_range(first, n).to_table()
+        @lru_cache(1)
+        def some(number: int) -> ArrowRows:
+            with reading(data_file):
+                if self.files.stamp(data_file) != stamp:
+                    raise Damage(f"{data_file} has changed")
+                first = number * N_NEAR
+                return ArrowRows(self._open(data_file).read_range(first, min(N_NEAR, n - first)).to_table())
+
+        return Made(n, lambda number: some(number // N_NEAR)[number % N_NEAR]), True
 
     def fragment_rows(self, dataset: Any, fragment: int) -> list[Row]:
         """All live rows of one fragment."""
