@@ -10,7 +10,12 @@ T = TypeVar("T")
 
 
 class LazySequence(Sequence[T]):
-    """A sequence by `__len__` and `_item`; indices and slices mean what they mean for a list."""
+    """A sequence by `length` and `_item`; indices and slices mean what they mean for a list."""
+
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
 
     @abstractmethod
     def _item(self, number: int) -> T:
@@ -29,10 +34,7 @@ class Made(LazySequence[T]):
     """What a function makes of each number; a function of a module, so that it can go to another process."""
 
     def __init__(self, length: int, make: Callable[[int], T]) -> None:
-        self._length, self._make = length, make
-
-    def __len__(self) -> int:
-        return self._length
+        self.length, self._make = length, make
 
     def _item(self, number: int) -> T:
         return self._make(number)

@@ -46,7 +46,7 @@ class Span:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Episode:
     """One demonstration; images are any sequence of frames, so that they may be decoded lazily."""
 

@@ -91,20 +91,15 @@ class Retriever:
                 self._rows = None
             if self._rows is None:
                 self._rows = Rows(self.describer, self.config, self._misfit, self._salt)
-                self._restore(view)
+                store: Derived | None = getattr(view, "derived", None)
+                if store is not None:  # what an earlier process has laid out
+                    self._rows.restore(store)
             self._index, self._view = self._rows.index(view), view
             if self._rows.is_mostly_gone(self._index):
                 self._rows = Rows(self.describer, self.config, self._misfit, self._salt)
                 self._index = self._rows.index(view)
             self._keep(view)
         return self._index
-
-    def _restore(self, view: PoolView) -> None:
-        """Take over what an earlier process has laid out of the pool, where it is kept."""
-        store: Derived | None = getattr(view, "derived", None)
-        if store is None or self._rows is None:
-            return
-        self._rows.restore(store)
 
     def _keep(self, view: PoolView) -> None:
         """Leave what is laid out of a large pool to the next process; once a process."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recap.lazy import LazySequence
+from recap.lazy import Made
 from recap.pool.view import Describer, PoolView
 from recap.retrieval.coarse import I64, Coarse, coarse_index, is_many
 from recap.retrieval.config import RetrievalConfig
@@ -124,7 +124,7 @@ class Rows:
             self.goals[numbers],
             self.scene_layout,
             self.frame_layout,
-            Paths(_Episodes(names, view), scenes),
+            Paths(Made(len(names), lambda number: view.episode(names[number])), scenes),
             self.coarse,
             lost,
         )
@@ -230,24 +230,11 @@ class Rows:
         self._space = larger
 
 
-class _Episodes(LazySequence[Episode]):
-    """Episodes of a view by number."""
-
-    def __init__(self, ids: Sequence[str], view: PoolView) -> None:
-        self.ids, self.view = ids, view
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def _item(self, number: int) -> Episode:
-        return self.view.episode(self.ids[number])
-
-
 def keys_of(view: PoolView) -> NDArray[Any]:
     """What tells each episode of a view from every other there was: a hash of it, or the object itself."""
     digests = getattr(view, "digests", None)
     if digests is None:
-        return np.array([_Same(view.episode(name)) for name in view.episode_ids], object)
+        return np.array([view.episode(name) for name in view.episode_ids], object)
     index = getattr(digests, "index", None)  # of a live pool, which has them as one array
     return np.array([digests[i] for i in view.episode_ids], "S64") if index is None else index.digests
 
@@ -260,18 +247,3 @@ def _bytes(texts: Sequence[str]) -> NDArray[np.uint8]:
 def _texts(data: NDArray[np.uint8]) -> list[str]:
     """The inverse of `_bytes`."""
     return data.tobytes().decode().split("\n") if len(data) else []
-
-
-class _Same:
-    """An episode that equals none but itself; it is held, so that no other takes its place."""
-
-    __slots__ = ("episode",)
-
-    def __init__(self, episode: Episode) -> None:
-        self.episode = episode
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.episode is self.episode
-
-    def __hash__(self) -> int:
-        return id(self.episode)
