@@ -225,6 +225,7 @@ FOLLOWED = {
         """,
         robot=True,
         less={
+            "(torchrun .*)pusht-nano": r"\1debug",
             "recap train (debug|debug-pi0|pusht\\S+)(?= )": rf"recap train \1 {TINY}",
             "--target data/more --iterations 300": "",
             "--size small": "",
@@ -233,7 +234,7 @@ FOLLOWED = {
             "cosmos-2b --out": f"debug {TINY} --set fsdp=true --out",
             "--nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --master-port 29500": "--nnodes 1",
             "/shared/2b": "runs/shared",
-            "--variants ours,.*": "--variants ours --toy",
+            "dualarm_rows.py": "dualarm_rows.py --dry-run",  # minutes; tests/research/sweeps has its parts
             "500:510": "500:501 --tasks=-45 --pool data/disc",
             "--set weights=/models.*": "--dry-run",  # 7 GB; tests/training/test_vla_runs.py has a small file
         },
