@@ -161,8 +161,9 @@ FOLLOWED = {
         less={
             "--tasks=-30,0,45 --seeds 500:510": "--tasks=45 --seeds 500:501",
             "failures,3": "1",
-            r"evidence.py (\w+)": r"evidence.py \1 --angles=0",
-            "(?<=failures --angles=0)": " --matches 2 --every 99",
+            "--policy pusht-nano": "",
+            r"evidence.py (\w+)": r"evidence.py \1 --policy pusht-small --angles=0",
+            "(?<=failures)": " --matches 2 --every 99",
             "500:510": "500:501",
         },
         leaves=("report.html", "evidence.html"),
