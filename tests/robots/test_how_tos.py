@@ -280,6 +280,16 @@ def test_of_each_how_to_it_is_known_what_follows_it() -> None:
         assert test == "no commands" or (ROOT / test).is_file()
 
 
+def test_each_how_to_has_pools_of_its_own() -> None:
+    """So that what one page adds is not what another finds."""
+    pools: dict[str, set[str]] = {}
+    for page in PAGES.glob("*.md"):
+        commands = "".join(re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
+        for pool in re.findall(r"pools/\w+", commands):
+            pools.setdefault(pool, set()).add(page.stem)
+    assert {pool: pages for pool, pages in pools.items() if len(pages) > 1} == {}
+
+
 @pytest.fixture(scope="module")
 def robot(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of examples/my_robot, its data, and what your-own-robot trains."""
