@@ -121,8 +121,8 @@ FOLLOWED = {
         recap pool add pools/offline data/hand
         """,
         robot=True,
-        less={"rerun .*": ""},  # opens a window
-        leaves=("runs/offline/offline.json", "runs/offline/robot_episode_3.rrd"),
+        less={"rerun ": "ls "},  # it opens a window
+        leaves=("runs/offline/offline.json",),
     ),
     "import-your-data": How(
         """
