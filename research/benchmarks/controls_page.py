@@ -1,4 +1,4 @@
-"""The evidence page: a summary, policies against replay with their settings, and the report of every run.
+"""The evidence page: a summary, policies against replay at their settings, and the report of every run.
 
 python research/benchmarks/controls_page.py           # docs/evidence.html, from what controls.py kept
 python research/benchmarks/controls_page.py --check   # fails where it is not what the files say
@@ -27,14 +27,14 @@ from recap_research.report.page import build_report
 PAGE = CONTROLS.parent.parent / "evidence.html"
 SUMMARY = ROWS.with_name("controls_summary.json")
 LEAD = (
-    "Each policy is compared with replay with its settings: the same pool, poses, retrieval, "
-    "sub-trajectories and look interval, without the network (recap eval replay --settings-of POLICY). "
+    "Each policy is compared with replay at its settings: the same pool, poses, retrieval, "
+    "sub-trajectories and replanning interval, no network (recap eval replay --settings-of POLICY). "
     "Plain replay retrieves whole demonstrations only and executes all eight actions before it retrieves "
-    "again. Of about a hundred intervals, some five exclude 0 by chance."
+    "again. Of about a hundred intervals, about five exclude 0 by chance."
 )
 CAPTION = (
-    "Per cent of unseen goals above 0.85 / 0.95 (two arms: of tasks done), and differences in percentage "
-    "points over the same starts, with 95 % intervals"
+    "Per cent of unseen goals above 0.85 / 0.95 (two arms: of successful scenes), and differences in "
+    "percentage points over the same starts, with 95 % intervals"
 )
 FRAMES = tuple(f"{how}, 900 of the T" for how in ("world's frame", "block's frame", "contact"))
 SIZES = ("pusht-nano", "pusht-small")

@@ -101,7 +101,7 @@ def test_a_control_at_equal_settings_differs_in_the_network_alone() -> None:
     found = compare((asked, A[1]), (POLICY, A[1]), (same, OF_POLICY))
     assert set(found.settings.settings) == {"agent", "policy.residual"}
     assert found.settings.equal_but_for_the_network
-    assert "Equal settings: pool, poses, retrieval and look interval are the same" in shown(found)
+    assert "Equal settings: pool, poses, retrieval and replanning interval are the same" in shown(found)
 
 
 @pytest.mark.parametrize(

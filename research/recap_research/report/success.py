@@ -163,7 +163,7 @@ def settings_part(part: Part, number: int) -> str:
     note = f"Runs whose agent settings were not recorded: {unknown}." if unknown else ""
     told = {key: values for key, values in found.settings.items() if key not in ("agent", "settings_of")}
     if not told:
-        note = note or "These rows differ only in the agent: pool, poses, retrieval and look interval agree."
+        note = note or "The rows differ only in the agent: pool, poses, retrieval, replanning interval agree."
     html = f'<p class="note">{escape(note)}</p>' if note else ""
     if not told:
         return html

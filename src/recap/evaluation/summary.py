@@ -309,7 +309,7 @@ def _settings(comparison: Comparison) -> Iterable[Any]:
     if not found.recorded:
         yield "One of the two has no record of what its agent was run with: run it again to compare settings."
     elif found.equal_but_for_the_network:
-        yield "Equal settings: pool, poses, retrieval and look interval are the same in both."
+        yield "Equal settings: pool, poses, retrieval and replanning interval are the same in both."
     else:
         names = escape(", ".join(map(settings_text, found.of_the_run)))
         yield f"Not equal settings: {names} differ, besides what the agents are."

@@ -71,7 +71,7 @@ class RetrievalConfig:
 
 
 def scale_for_replan_interval(config: RetrievalConfig, n_action_steps: int | None) -> RetrievalConfig:
-    """The config for a shorter look interval.
+    """The config for a shorter replanning interval.
 
     If only the first actions of a chunk are executed, the tool's offset must fade within these. Settings that
     count per look are scaled in proportion to the interval.
