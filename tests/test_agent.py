@@ -326,7 +326,7 @@ def seeing_policy() -> TrainedPolicy:
     return toy_policy()
 
 
-def test_one_call_of_the_policy_serves_all_slots(state_policy: TrainedPolicy) -> None:
+def test_all_slots_are_served_by_one_call_of_the_policy(state_policy: TrainedPolicy) -> None:
     policy = Watched(state_policy)
     agent = with_policy(policy)
     actions = agent.act([0, 1, 2], [seen(EPISODES[i], 0) for i in range(3)])
@@ -348,7 +348,7 @@ def test_a_new_chunk_is_planned_after_n_action_steps(state_policy: TrainedPolicy
         with_policy(state_policy, n_action_steps=9)
 
 
-def test_a_policy_that_retrieves_nothing_searches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_without_retrieval_does_not_search(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = with_policy(toy_policy(toy_config(inputs="S", retrieval=False, residual=False)))
     monkeypatch.setattr(agent.retriever, "retrieve", lambda *_: pytest.fail("it would not look at it"))
     assert np.isfinite(agent.act([0], [seen(EPISODES[0], 0)])).all()

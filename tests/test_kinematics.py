@@ -259,7 +259,7 @@ def test_joint_space_describes_the_robot_in_joints() -> None:
     assert space.robot.kinematics is None
 
 
-def test_units_gripper_and_base_are_taken_into_account() -> None:
+def test_units_gripper_range_and_base_are_applied() -> None:
     joints, sent = np.array([0.4, 0.2, 1.5, 0.1, 1.2, 0.0]), np.zeros(7)
     plain = JointSpace(arm()).tool(np.append(joints, 0.25))
     sent[:6], sent[6] = np.degrees(joints), 75.0

@@ -68,7 +68,7 @@ def random_rows(seed: int, body: Body = WHOLE, n: int = 5) -> F64:
 # --- features ---
 
 
-def test_the_table_of_kinds() -> None:
+def test_the_feature_kinds_with_their_sizes_units_and_limits() -> None:
     assert {name: (kind.letters, kind.sizes, kind.unit, kind.limits) for name, kind in KINDS.items()} == {
         "position": ("XYZ", (2, 3), "m", None),
         "rotation6d": ("r", (6,), "", None),
@@ -231,7 +231,7 @@ def test_any_batch_shape_is_transformed_the_same(seed: int) -> None:
     np.testing.assert_array_equal(WHOLE.into(frame, rows[2]), whole[2])
 
 
-def test_in_its_own_frame_a_tool_is_at_the_origin() -> None:
+def test_a_tool_in_its_own_frame_is_at_the_origin() -> None:
     tool = random_frame(1, space=True)
     row = encode_arm(tool[None], np.ones(1))
     found = Body(arm_features("tool")).into(tool, row)
@@ -517,7 +517,7 @@ def test_names_limits_cameras_and_objects_may_differ(robot: RobotSpec) -> None:
         (Feature("hand", "gripper", unit="mm"), "'hand' (gripper, 1 mm) is not 'hand' (gripper, 1)"),
     ],
 )
-def test_the_feature_that_differs_is_named(what: str, given: Feature, named: str) -> None:
+def test_difference_names_the_feature_that_differs(what: str, given: Feature, named: str) -> None:
     other = replace(JOINTS, **{what: (JOINTS.proprio[0], given)})  # type: ignore[arg-type]
     assert difference(JOINTS, other) == f"{what} feature {named}"
 

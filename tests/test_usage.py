@@ -71,7 +71,7 @@ def test_empty_or_single_runs_accuse_nothing() -> None:
 
 
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30))
-def test_fishers_test_is_a_probability(n: int, marked: int, k: int) -> None:
+def test_fishers_exact_test_gives_a_probability(n: int, marked: int, k: int) -> None:
     total = 30
     whole = at_least(0, n, marked, total)
     assert math.isclose(whole, 1.0)

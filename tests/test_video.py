@@ -29,7 +29,7 @@ def assert_is(frame: U8, number: int) -> None:
 
 
 @pytest.mark.parametrize("fps", [10, 30, 16.7, 1 / 0.06, 29.97])
-def test_every_frame_is_found_after_joining(tmp_path: Path, fps: float) -> None:
+def test_every_frame_is_read_at_its_index_after_concatenation(tmp_path: Path, fps: float) -> None:
     lengths = [7, 40, 1, 23]
     paths = [tmp_path / f"{i}.mp4" for i in range(len(lengths))]
     for i, (path, n) in enumerate(zip(paths, lengths, strict=True)):

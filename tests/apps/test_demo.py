@@ -199,7 +199,7 @@ def stage_of(n: int, *coverages: float) -> Stage:
     return Stage(n, results, tuple(result_of(900 + i, 0.0) for i in range(len(results))), (), None)
 
 
-def test_the_table_pairs_each_stage_with_the_one_before() -> None:
+def test_the_table_compares_each_stage_with_the_previous_one() -> None:
     stages = [stage_of(0, 0.1, 0.9, 0.96), stage_of(10, 0.99, 0.1, 0.9)]
     assert gain(*stages, "0.85").gained == (900,)
     assert gain(*stages, "0.85").lost == (901,)

@@ -1,4 +1,4 @@
-"""A task of our MuJoCo suite behind the interface of RoboTwin's tasks."""
+"""A task of our MuJoCo suite with the interface of RoboTwin's tasks."""
 
 from __future__ import annotations
 

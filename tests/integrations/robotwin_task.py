@@ -11,7 +11,7 @@ from arms import picture
 
 from recap.types import F64
 
-N_SUBSTEPS = 15  # physics steps of an action, at most
+N_SUBSTEPS = 15  # most physics steps in an action
 SPEED, TURN, GRIP = 0.01, 0.1, 0.2  # metres, radians and share of the opening in a physics step
 
 

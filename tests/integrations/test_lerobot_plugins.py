@@ -42,7 +42,7 @@ def server() -> Iterator[Served]:
 @pytest.mark.parametrize(("package", "prefix"), PLUGINS.items())
 def test_each_distribution_has_the_name_that_lerobot_looks_for(package: str, prefix: str) -> None:
     project = tomllib.loads((ROOT / "integrations" / package / "pyproject.toml").read_text("utf-8"))
-    assert project["project"]["name"] == package, "LeRobot imports the distribution's name as it is written"
+    assert project["project"]["name"] == package, "LeRobot imports the distribution by this exact name"
     assert package.startswith(prefix)
     assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["sources"] == {"": package}
 
@@ -62,7 +62,7 @@ def test_the_robot_registers_under_lerobots_naming_scheme(registered: dict[str, 
     package = importlib.import_module("lerobot_robot_recap_sim")
     config = registered["robot"]["recap_sim"]
     assert getattr(package, config.__name__.removesuffix("Config")).config_class is config
-    assert not hasattr(config, "cameras"), "LeRobot would take it for configs of cameras"
+    assert not hasattr(config, "cameras"), "LeRobot would read it as camera configs"
 
 
 def test_the_lerobot_processors_do_not_normalise(registered: dict[str, dict[str, type]]) -> None:

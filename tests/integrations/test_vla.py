@@ -237,7 +237,7 @@ def test_a_chunk_is_the_retrieved_chunk_plus_a_residual(policy: TrainedPolicy, t
         assert np.abs(chunk.residual).max() > 1
 
 
-def test_a_seed_fixes_the_chunk(policy: TrainedPolicy, three: Moments) -> None:
+def test_equal_seeds_give_equal_chunks(policy: TrainedPolicy, three: Moments) -> None:
     one, same, other = (
         policy.predict_action_chunk(*three, torch.Generator().manual_seed(seed))[0].actions
         for seed in (0, 0, 1)

@@ -1,4 +1,4 @@
-"""The packed pool: one file, equal to the live view, and read without Lance."""
+"""Packed pools: one file with the same contents as the live view, read without Lance."""
 
 import resource
 import subprocess

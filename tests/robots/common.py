@@ -24,7 +24,7 @@ _SHIFT = 4  # OpenCV's points in sixteenths of a pixel
 
 
 def checked(action: NDArray[Any], low: F32, high: F32) -> F64:
-    """An action in double precision, held within its bounds; another shape or NaN is refused."""
+    """An action in double precision, clipped to its bounds; another shape or NaN is refused."""
     values = np.asarray(action, np.float64)
     if values.shape != low.shape or not np.isfinite(values).all():
         raise ValueError(f"an action is {low.shape[0]} finite numbers, not {action!r}")

@@ -48,7 +48,7 @@ class Body:
     colour: Colour
     links: tuple[float, float, float]  # m
     speed: float  # rad a step, of each joint
-    grip: float  # of the gripper's way, a step
+    grip: float  # share of the gripper's range, a step
 
 
 BODIES: dict[str, Body] = {

@@ -38,7 +38,11 @@ FRONT, WRIST = (60, 80), (48, 96)  # rows and columns
 TABLE = 0.2  # m from its middle to an edge
 CUBE = 0.02  # m from its middle to a face
 BUTTON = 0.02  # m, its radius
-LIFTED, REACH, TOUCH = 0.15, 0.03, 0.015  # m: how high, how near to hold, how near to press
+LIFTED, REACH, TOUCH = (
+    0.15,
+    0.03,
+    0.015,
+)  # m: lift height, largest distance to hold, largest distance to press
 _LOW = np.array([-0.3, -0.3, 0.0, *[-1.0] * 6, 0.0], np.float32)
 _HIGH = np.array([0.3, 0.3, 0.4, *[1.0] * 6, 1.0], np.float32)
 _FLOOR: Colour = (92, 88, 84)
@@ -107,7 +111,7 @@ class OneArmEnv(gymnasium.Env[Observation, F32]):
         return self._observe(), {"task": self.instruction}
 
     def step(self, action: F32) -> tuple[Observation, float, bool, bool, Info]:
-        """Move towards the action for a twentieth of a second."""
+        """Moves towards the action for a twentieth of a second."""
         values = checked(action, _LOW, _HIGH)
         held = self._task == "lift" and self.holds
         before, body = self.tip, self.body
@@ -142,7 +146,7 @@ class OneArmEnv(gymnasium.Env[Observation, F32]):
 
     @property
     def holds(self) -> bool:
-        """Whether the gripper is closed and near the thing."""
+        """True if the gripper is closed and near the object."""
         return self._gripper <= SHUT and float(np.linalg.norm(self.tip - self._thing)) <= REACH
 
     def _done(self) -> bool:
@@ -202,7 +206,7 @@ class OneArmEnv(gymnasium.Env[Observation, F32]):
 
 
 def down(angle: float) -> F64:
-    """A tool that points down, its z, turned about the vertical."""
+    """The rotation of a tool that points down (its z axis), rotated about the vertical."""
     c, s = np.cos(angle), np.sin(angle)
     return np.array([[c, s, 0.0], [s, -c, 0.0], [0.0, 0.0, -1.0]])
 

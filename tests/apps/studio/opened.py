@@ -65,7 +65,7 @@ class Served(ABC):
 
 
 class Opened(Served):
-    """The PushT studio."""
+    """The Push-T studio."""
 
     def __init__(self, pool: Path, policy: str = "replay", runs: Path = Path("no-runs")) -> None:
         self.spec = studio_spec(str(pool), policy)

@@ -67,7 +67,7 @@ def test_the_left_out_distance_of_a_demonstration_excludes_its_own_scene(shown: 
     assert surveyed([*shown, twin]).left_out[shown[0].id] == pytest.approx(0, abs=1)
 
 
-def test_other_blocks_do_not_count(shown: list[Episode]) -> None:
+def test_demonstrations_of_other_blocks_do_not_count(shown: list[Episode]) -> None:
     found = surveyed(shown, "cup")
     assert found.n_demonstrations == 0
     assert all(cell.distance is None for cell in found.cells)

@@ -133,7 +133,7 @@ CASES: dict[str, tuple[Episode, str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_each_fault_is_found(name: str) -> None:
+def test_each_fault_has_its_finding_and_no_other(name: str) -> None:
     episode, expected = CASES[name]
     findings = check_episode(episode)
     assert expected in [f"{f.severity} {f.code} {f.where}" for f in findings]
