@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# Records of measurements and decisions keep their original words.
-RECORDS = ("docs/results/measured/", "docs/log.md", "docs/decisions/")
+# Measurements keep the names under which they were recorded; the list of decisions translates them.
+RECORDS = ("docs/results/measured/", "docs/log.md", "docs/decisions/README.md")
 # Private word -> replacement.
 PRIVATE = {
     r"hindsight": "sub-trajectories",

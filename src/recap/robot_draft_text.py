@@ -1,4 +1,4 @@
-"""What a person reads of a draft: the description as commented YAML, and how a pool compares with it."""
+"""The text of a draft: the description as commented YAML, and a comparison with a pool."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from recap.types import F64
 
 
 def is_other(own: Data, pool: Data) -> bool:
-    """Whether a pool is of another embodiment: by its name, or by those of its numbers."""
+    """True if a pool is of another embodiment, by its name or by the names of its numbers."""
     named = own.episodes[0].embodiment, pool.episodes[0].embodiment
     return named[0] != named[1] or (own.state, own.action) != (pool.state, pool.action)
 
 
 def compare(own: Data, pool: Data, made: Draft) -> list[str]:
-    """What a person should know of a pool beside the robot's own demonstrations."""
+    """Notes on how a pool differs from the robot's own demonstrations."""
     said: list[str] = []
     a, b = own.embodiment, pool.embodiment
     in_joints = any(f.kind == "joint" for f in made.robot.proprio)
@@ -99,7 +99,7 @@ def render(made: Draft, data: Data) -> str:
 
 
 def _line(feature: Feature, seen: Mapping[str, tuple[F64, F64]]) -> str:
-    """One feature, with what was seen of it."""
+    """One feature as a line of YAML, with the range that was seen."""
     shown: dict[str, Any] = {"name": feature.name, "kind": feature.kind}
     if feature.kind in ("position", "joint"):
         shown |= {"size": feature.size, "unit": feature.unit}
@@ -113,6 +113,6 @@ def _line(feature: Feature, seen: Mapping[str, tuple[F64, F64]]) -> str:
 
 
 def _flow(value: object) -> str:
-    """On one line of YAML."""
+    """A value as one line of YAML."""
     text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf, allow_unicode=True)
     return str(text).removesuffix("...\n").strip()

@@ -184,8 +184,8 @@ def test_a_dry_run_prints_every_step_and_sends_nothing(capsys: pytest.CaptureFix
     shown = capsys.readouterr().out.splitlines()
     assert arm.sent == []
     assert [line for line in shown if line.startswith("Step")] == [
-        "Step 1: would be sent, nothing is",
-        "Step 2: would be sent, nothing is",
+        "Step 1: dry run, not sent",
+        "Step 2: dry run, not sent",
         "Step 3: the same again",
     ]
     assert shown[1].split() == ["number", "unit", "now", "target", "change"]

@@ -53,6 +53,6 @@ def test_the_client_wheel_alone_drives_a_robot_by_a_served_policy(tmp_path: Path
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "Ended: steps after 10 periods" in ran.stdout
     assert (tmp_path / "run.json").exists()
-    assert "Step 1: would be sent, nothing is" in dry.stdout
+    assert "Step 1: dry run, not sent" in dry.stdout
     assert lost.returncode == 2
     assert "[robot.lerobot]" in lost.stderr

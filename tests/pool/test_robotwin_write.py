@@ -11,7 +11,7 @@ import h5py  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from arms import RED, arms_episode, picture
-from robotwin_scripts import act, dp, newer
+from robotwin_scripts import act, dp, instructions, newer
 
 from recap.errors import InputError, RunDirectoryError
 from recap.geometry3 import quaternion_to_rotation6
@@ -185,7 +185,8 @@ def test_an_export_is_readable_by_robotwins_training_scripts(tmp_path: Path) -> 
     states, actions, pictures = newer(folder, 2)
     np.testing.assert_array_equal(states, np.concatenate([episode.proprio for episode in episodes]))
     np.testing.assert_array_equal(actions, np.concatenate([episode.actions for episode in episodes]))
-    assert pictures["cam_head"].shape == (21, 240, 320, 3)
+    assert {frames.shape for frames in pictures.values()} == {(21, *picture(0).shape)}
+    assert instructions(folder) == [episode.task for episode in episodes]
 
 
 def test_given_joints_become_next_step_actions_in_the_newer_layout(tmp_path: Path) -> None:

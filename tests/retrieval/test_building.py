@@ -113,6 +113,7 @@ def test_a_node_that_differs_or_sees_no_pool_says_so(pool: Pool, tmp_path: Path)
 def test_the_command_says_what_was_described(pool: Pool) -> None:
     told = CliRunner().invoke(commands, ["index", pool.uri, "--policy", "world"])
     assert f"Described {N} episodes (0 were)" in told.output
+    assert f"Next: recap serve replay --retrieval world --pool {pool.uri}\n" in told.output
     again = CliRunner().invoke(commands, ["index", pool.uri, "--policy", "world"])
     assert f"Described 0 episodes ({N} were)" in again.output
 

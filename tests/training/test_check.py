@@ -199,7 +199,7 @@ def test_pairs_are_counted_by_scene(tmp_path: Path) -> None:
     assert "6 in the pool, 0 paired by scene" in told
     assert "Nothing is paired: no scene is on both sides" in told
     assert "Moments are compared by: proprio, history, language, time." in told
-    assert "Nothing says where things are" in told
+    assert "No object pose or shared camera" in told
 
 
 def test_a_directory_of_something_else_is_named_as_such(tmp_path: Path) -> None:

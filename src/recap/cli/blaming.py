@@ -1,4 +1,4 @@
-"""The commands of `recap pool` about what demonstrations do to robots: blame, quarantine."""
+"""`recap pool blame` and `recap pool quarantine`: find harmful demonstrations and exclude them."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
     explanation = explaining.explain(Retriever(source, describer, config, robot), view, ref, matches)
     found, terms = explanation.retrieval, explanation.terms
     nearest = min((m.distance for m in found.matches if m.distance > 0), default=1.0)
-    places = 2 + max(0, -math.floor(math.log10(nearest)))  # three digits of the best
+    places = 2 + max(0, -math.floor(math.log10(nearest)))  # three significant digits of the nearest
     rows = []
     for m in found.matches:
         numbers = (m.distance, *(m.costs[term] for term in terms))

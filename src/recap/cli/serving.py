@@ -74,7 +74,7 @@ def serve(
     """
     from recap.cli.terminal import say
 
-    say(f"Loading {policy} …")  # before what takes seconds to import
+    say(f"Loading {policy} …")  # the imports take seconds
     from recap.serving.app import build_app, run
     from recap.serving.service import ServeSpec, Service
     from recap.serving.spec import Limits

@@ -100,7 +100,7 @@ def train(
         for suite in suites().values():
             click.echo(f"{suite.name}: {', '.join(suite.training_presets())}")
         return 0
-    is_main = int(os.environ.get("RANK", "0")) == 0  # torchrun starts this command once a process
+    is_main = int(os.environ.get("RANK", "0")) == 0  # torchrun runs this command in each process
     one_of("device", device, DEVICES)
     one_of("log", log, ("tensorboard", "wandb"))
     asked = {"target": target, "pool": pool, "pairs.by": pair_by, "seed": seed, "n_iterations": iterations}
@@ -147,7 +147,7 @@ def train(
     except KeyboardInterrupt as stop:
         if is_main:
             click.echo(f"recap: {str(stop) or STOPPED}", err=True)
-        return 128 + int(getattr(stop, "number", 2))  # as a shell counts signals
+        return 128 + int(getattr(stop, "number", 2))  # 128 + signal number, as in a shell
     if is_main:
         early = "" if outcome.iterations == config.n_iterations else ", stopped early: it no longer improved"
         click.echo(f"Iterations: {outcome.iterations} of {config.n_iterations}{early}")
@@ -164,7 +164,7 @@ def train(
 
 @contextmanager
 def _bars(shown: bool) -> Iterator[Callable[[str, int, int, str], None] | None]:
-    """One progress bar after the other, each with its own estimate; without a terminal each is announced."""
+    """Progress bars one after the other, each with its own estimate; without a terminal, lines of text."""
     from recap.cli.terminal import progress_bar, say
 
     with ExitStack() as stack:
@@ -185,7 +185,7 @@ def _bars(shown: bool) -> Iterator[Callable[[str, int, int, str], None] | None]:
 def _config(
     recipe: str | None, size: str | None, config_file: Path | None, retrieval: str | None, changes: list[str]
 ) -> TrainConfig:
-    """The configuration that is asked for, checked as a whole."""
+    """The training configuration from the command's arguments and options."""
     from recap import config as configs
     from recap.errors import InputError
     from recap.robot import load_robot
@@ -233,7 +233,7 @@ def _owner(config: TrainConfig) -> Suite | None:
 
 
 def _options(config: TrainConfig, suite: Suite) -> dict[str, Scalar]:
-    """The world of the target's demonstrations."""
+    """The suite's options of the world in which the target's demonstrations were recorded."""
     from recap.pool.opening import open_demonstrations
 
     target = open_demonstrations(config.target.split(",")[0])
@@ -243,7 +243,7 @@ def _options(config: TrainConfig, suite: Suite) -> dict[str, Scalar]:
 
 
 def _rollout(config: TrainConfig, env: str | None) -> Callable[[int, TrainedPolicy], dict[str, float]]:
-    """Rolls out the policy in memory; training itself knows no environment."""
+    """A function that rolls out the policy in memory, since training itself does not use environments."""
     from recap.assembly import AgentConfig, assemble_agent
     from recap.errors import InputError
     from recap.evaluation.rollouts import run_trials
@@ -281,7 +281,7 @@ def _rollout(config: TrainConfig, env: str | None) -> Callable[[int, TrainedPoli
 
 
 def _beside_replay(best: Path, config: TrainConfig) -> list[str]:
-    """The policy's error on held-out demonstrations, with that of replay, and what follows from it."""
+    """Lines that compare the policy's error on held-out demonstrations with replay's."""
     from recap.policies.checkpoint import held_out_errors, read_training
 
     errors = held_out_errors(best)
@@ -297,7 +297,7 @@ def _beside_replay(best: Path, config: TrainConfig) -> list[str]:
 
 
 def _next_command(config: TrainConfig, best: Path) -> str:
-    """How to see what the policy is worth."""
+    """The suggested next command, which evaluates the policy."""
     suite = _owner(config)
     pool = f" --pool {config.pool}"
     if suite is None:
@@ -311,7 +311,7 @@ def _next_command(config: TrainConfig, best: Path) -> str:
 
 
 def _show_plan(config: TrainConfig) -> None:
-    """The plan in words and units."""
+    """Print the planned run as a table."""
     from rich.table import Table
 
     from recap.cli.terminal import show
@@ -344,7 +344,7 @@ def _show_plan(config: TrainConfig) -> None:
 
 
 def _short(number: float) -> str:
-    """Such as 12.300 M."""
+    """Format a number, such as 12.300 M."""
     for size, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
         if number >= size:
             return f"{number / size:.3f} {letter}"

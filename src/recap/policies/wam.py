@@ -36,8 +36,8 @@ class WorldActionModel(SlotModel):
 
     tag = "world-action-model"
     summary = (
-        "A retrieval-conditioned world-action model: given the moment and a chunk that another embodiment "
-        "did in a like moment, it denoises the action chunk and the future together."
+        "A retrieval-conditioned world-action model: given the observation and the chunk of another "
+        "embodiment in a similar moment, it denoises the action chunk and the future together."
     )
 
     def __init__(self, config: PolicyConfig, network: nn.Module | None = None) -> None:

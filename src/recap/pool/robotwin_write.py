@@ -227,7 +227,7 @@ def _write_release(file: Any, state: Mapping[str, _Arm]) -> None:
 
 def _write_newer(file: Any, episode: Episode, groups: Mapping[str, Mapping[str, _Arm]]) -> None:
     file["data_format_version"] = np.bytes_(b"v1.0")
-    file["instructions"] = np.bytes_(json.dumps({"seen": [episode.task], "unseen": []}).encode())
+    file["instructions"] = np.bytes_(json.dumps([episode.task]).encode())  # converters read a list
     for group, arms in groups.items():
         for name, arm in arms.items():
             if arm.poses is not None:

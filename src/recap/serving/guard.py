@@ -1,4 +1,4 @@
-"""Who may come in: a token where others can reach the server, and no stranger's page where they cannot."""
+"""Access control: a token for servers on a network, and refusal of requests from other websites."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from recap.serving.service import one_line
 from recap.serving.spec import ServeSpec
 
 COOKIE = "recap-token"
-OPEN_PATHS = ("/healthz", "/readyz")  # for whoever watches over the server; they tell nothing more
+OPEN_PATHS = ("/healthz", "/readyz")  # for monitoring; they reveal nothing else
 log = logging.getLogger("recap.serving")
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
 
 
 def refusal(status: int, text: str, code: str = "server") -> web.Response:
-    """An error as every route sends it."""
+    """An error response, in the same form for every route."""
     return web.json_response({"error": text, "code": code}, status=status)
 
 
 def make_guard(spec: ServeSpec, refused: Callable[[], None] = lambda: None) -> Middleware:
-    """The middleware that lets requests in; `refused` counts those that it does not."""
+    """The middleware that checks access; `refused` is called for each refused request."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -52,14 +52,14 @@ def make_guard(spec: ServeSpec, refused: Callable[[], None] = lambda: None) -> M
 
 
 def make_teller(place: str | None = None) -> Middleware:
-    """The middleware that tells errors, of ours and of aiohttp on the interface, in one line of JSON.
+    """The middleware that turns errors, including aiohttp's under /api/, into one line of JSON.
 
     Args:
-        place: of the pool, which errors leave out.
+        place: path of the pool, which is removed from messages.
     """
 
     def line(error: BaseException) -> str:
-        """Without the place of the pool, which is nobody's affair."""
+        """The message without the path of the pool, which clients need not know."""
         text = one_line(error)
         return text.replace(f"pool {place}", "the pool") if place else text
 
@@ -87,7 +87,7 @@ def make_teller(place: str | None = None) -> Middleware:
 
 
 def _stranger(request: web.Request, spec: ServeSpec) -> str | None:
-    """Why a request does not come from where it should; None when it does."""
+    """The reason to refuse a request because of its Host or Origin, or None."""
     host = request.headers.get("Host", "")
     if spec.is_local and _name(f"//{host}") not in LOCAL_NAMES:
         return f"this server answers to {spec.host} only: open it by that name"
@@ -105,10 +105,10 @@ def _name(url: str) -> str:
 
 
 def _same(given: str, token: str) -> bool:
-    """In constant time."""
+    """Compare in constant time."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode("utf-8", "replace"))
 
 
 def is_upgrade(request: web.Request) -> bool:
-    """Whether it asks for a websocket."""
+    """True if the request asks for a websocket."""
     return request.headers.get("Upgrade", "").lower() == "websocket"

@@ -1,4 +1,4 @@
-"""What a server says of itself to a robot that connects."""
+"""The metadata that a server sends to a client that connects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def metadata_of(service: Service) -> dict[str, Any]:
-    """The first message."""
+    """The first message of a connection."""
     robot, limits = service.sent, service.limits_of(service.sent)
     sizes = {camera: spec.size for camera, spec in robot.cameras.items()}
     return {

@@ -1,4 +1,4 @@
-"""What a robot sends as an observation, checked before anything acts on it."""
+"""Parses and validates observations that robots send."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ MAX_OBJECTS = 32
 MAX_OPTIONS = 32
 MAX_MISSED = 10**6  # periods
 MIN_SIDE, MAX_SIDE = 16, 4096  # px of an image
-MAX_NAMED = 8  # pictures in an answer
-FAR = 1e6  # no number of a robot is larger, whatever its unit
+MAX_NAMED = 8  # images that an error message lists
+FAR = 1e6  # largest number accepted, in any unit
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """A new episode is to begin."""
+    """A request to begin a new episode."""
 
     seed: int | None = None
-    options: Mapping[str, Scalar] | None = None  # of the world, where it has such
-    success: bool | None = None  # how the episode before ended, where a robot says so
+    options: Mapping[str, Scalar] | None = None  # of the suite
+    success: bool | None = None  # outcome of the last episode, if the robot reports it
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a policy takes from a connection."""
+    """What an observation must contain."""
 
     robot: RobotSpec
     requires: Requires
-    estimates: bool  # whether poses that are not sent are found in an image
+    estimates: bool  # True if missing poses are estimated from images
     default_prompt: str
 
     def camera_of(self, key: str) -> str | None:
-        """The camera that a key of a message means; openpi has two names of its own."""
+        """The camera of a message key; openpi has two fixed keys."""
         cameras = tuple(self.robot.cameras)
         if key.startswith(keys.IMAGES):
             return key.removeprefix(keys.IMAGES)
@@ -51,7 +51,7 @@ class Look:
         return wrists[0] if key == keys.WRIST and wrists else None
 
     def key_of(self, camera: str) -> str:
-        """How a client sends a camera's image."""
+        """The message key of a camera's image."""
         return keys.IMAGE if camera == next(iter(self.robot.cameras), None) else f"{keys.IMAGES}{camera}"
 
 
@@ -75,19 +75,19 @@ def read_reset(message: Mapping[str, Any]) -> Reset | None:
 
 
 def read_executed(message: Mapping[str, Any], most: int) -> int | None:
-    """How many actions of the last chunk were carried out, where a robot says so."""
+    """How many actions of the last chunk were executed, if the robot reports it."""
     if keys.EXECUTED not in message:
         return None
     return min(_integer(keys.EXECUTED, message[keys.EXECUTED], 2**31), most)
 
 
 def read_missed(message: Mapping[str, Any]) -> int:
-    """In how many periods since its last observation a robot had no action left, where it says so."""
+    """The number of control periods without an action since the last observation, if reported; else 0."""
     return _integer(keys.MISSED, message[keys.MISSED], MAX_MISSED) if keys.MISSED in message else 0
 
 
 def read_observation(message: Mapping[str, Any], look: Look, time_s: float) -> Observation:
-    """A message as an observation; what is wrong with it is named."""
+    """Convert a message to an observation; a WireError names what is wrong."""
     if keys.STATE not in message:
         raise WireError(f"the observation has no '{keys.STATE}': send the robot's proprioception")
     robot = look.robot
@@ -133,9 +133,9 @@ def read_observation(message: Mapping[str, Any], look: Look, time_s: float) -> O
 
 
 def _images(message: Mapping[str, Any], look: Look) -> dict[str, U8]:
-    """Camera -> image; a name that the robot does not have is refused.
+    """Camera -> image; refuses a camera that the robot does not have.
 
-    Of openpi's two, which its clients send in any case, one without a camera is passed over.
+    openpi's clients always send its two fixed keys, so one without a matching camera is ignored.
     """
     images: dict[str, U8] = {}
     for key in message:

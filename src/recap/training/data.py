@@ -255,8 +255,8 @@ def split(
     groups = list(dict.fromkeys(map(GROUPS[by], target)))
     n = round(held_out * len(groups))
     if not 0 < n < len(groups):
-        left = "nothing to learn from" if n else "none to judge by"
-        raise InputError(f"held_out {held_out} of {len(groups)} {by}s leaves {left}: change held_out")
+        found = "all: lower" if n else "none: raise"
+        raise InputError(f"held_out {held_out} of {len(groups)} {by}s is {found} it or give more")
     chosen = {groups[int((i + 0.5) * len(groups) / n)] for i in range(n)}
     train = [episode for episode in target if GROUPS[by](episode) not in chosen]
     return train, [episode for episode in target if GROUPS[by](episode) in chosen]

@@ -77,7 +77,7 @@ def local_path(path: Path) -> Path:
     with as_dataset_error(path):
         if path.exists():
             return path
-        beside = [child.name for child in path.parent.iterdir()] if path.parent.is_dir() else []
+        beside = [child.name for child in path.parent.glob("[!.]*")]
     hint = did_you_mean(path.name, beside) if beside else "check the path"
     missing = f"{path} does not exist: {hint if len(hint) < 300 else 'check the path'}"
     if not _HUB_NAME.fullmatch(str(path)):
