@@ -1,4 +1,4 @@
-"""Pools too large for memory: rows are read on demand and checked each time."""
+"""Pools too large for memory: rows are read on demand, after a check that their file is unchanged."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_pool_that_fits_is_held_in_memory(pool: Pool, monkeypatch: pytest.Monk
     assert [episode.id for episode in view] == [NAMES[0], *NAMES[2:]]
 
 
-def test_a_data_file_that_changes_after_opening_is_checked_again(pool: Pool) -> None:
+def test_a_data_file_that_changes_while_it_is_open_is_detected(pool: Pool) -> None:
     view, path = pool.view(), data_file(pool)
     rewrite(path, path.stat().st_size // 2)
     assert same_episode(view.episode(NAMES[-1]), toy_episode(NAMES[-1])), "from the other file"
