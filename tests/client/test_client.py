@@ -24,19 +24,17 @@ def free_port() -> int:
         return int(peer.getsockname()[1])
 
 
-def test_an_unreachable_server_is_an_error_without_a_long_wait() -> None:
-    started = time.perf_counter()
+def test_an_unreachable_server_is_an_error() -> None:
     with pytest.raises(ServerError, match="is `recap serve` running"):
         PolicyClient(f"127.0.0.1:{free_port()}", retries=2)
-    assert time.perf_counter() - started < 30
 
 
 def test_a_server_that_never_answers_times_out() -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
-        started = time.perf_counter()
-        with pytest.raises(ServerError, match="cannot be reached"):
-            PolicyClient(f"127.0.0.1:{silent.getsockname()[1]}", connect_timeout_s=0.3, retries=1)
-        assert time.perf_counter() - started < 30
+    with (
+        closing(socket.create_server(("127.0.0.1", 0))) as silent,
+        pytest.raises(ServerError, match="cannot be reached"),
+    ):
+        PolicyClient(f"127.0.0.1:{silent.getsockname()[1]}", connect_timeout_s=0.3, retries=1)
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "ws://", "ws://[::1"])

@@ -8,7 +8,6 @@ import json
 import resource
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -102,19 +101,18 @@ ATTACKS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("what", ATTACKS)
-def test_a_small_upload_that_expands_to_gigabytes_is_refused_quickly(
+def test_a_small_upload_that_expands_to_gigabytes_is_refused_without_reading_it(
     server: Served, folder: Path, what: str
 ) -> None:
     ATTACKS[what](folder)
-    body, before, began = zipped(folder), peak_rss_mib(), time.perf_counter()
+    body, before = zipped(folder), peak_rss_mib()
     status, answer = server.http("/api/pool", body, ZIP)
-    spent, grown = time.perf_counter() - began, peak_rss_mib() - before
+    grown = peak_rss_mib() - before
     error = json.loads(answer)["error"]
     assert status == 400, answer
     assert "\n" not in error
     assert len(error) < 1000
     assert "recap-upload" not in error
-    assert spent < 60, "seconds: the worst case of older versions on an idle machine"
     assert grown < 100, "MiB: a child process reads the upload"
     assert server.http("/healthz")[0] == 200
     assert server.service.store.version == 2

@@ -254,7 +254,7 @@ def test_a_lost_server_is_retried_until_the_patience_ends() -> None:
     refused = ServerError("policy server refuses")
     loop, _ = driven(Scripted(lambda _: refused), patience_s=60)
     assert loop.report.reason == "policy server refuses", "a refusal is not retried"
-    assert loop.report.seconds < 50
+    assert loop.report.failures == 0, "lost replies, after which it would ask again"
 
 
 def test_the_loop_holds_while_the_server_restarts_and_then_continues(demos: list[Episode]) -> None:
