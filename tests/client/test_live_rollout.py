@@ -1,4 +1,4 @@
-"""LeRobot's own writer, made to close its files after every episode; needs a venv with LeRobot 0.6."""
+"""LeRobot's own writer, patched to close its files after each episode; needs a venv with LeRobot 0.6."""
 
 import os
 import subprocess
@@ -44,7 +44,7 @@ os._exit(0)  # a session that is still going on: nothing is closed in the end
 
 @pytest.mark.long
 @pytest.mark.skipif(not LEROBOT, reason="RECAP_LEROBOT_PYTHON names no interpreter with LeRobot 0.6")
-def test_what_was_saved_can_be_read_while_the_session_goes_on(tmp_path: Path) -> None:
+def test_saved_episodes_can_be_read_during_the_recording_session(tmp_path: Path) -> None:
     client = Path(__file__).parents[2] / "client"
     environment = {**os.environ, "PYTHONPATH": str(client), "HF_HUB_OFFLINE": "1"}
     folder = tmp_path / "rollout_x"

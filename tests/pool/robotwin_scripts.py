@@ -1,8 +1,8 @@
-"""What RoboTwin's training scripts read of a dataset, re-created: the keys, shapes and order that they use.
+"""Re-creates how RoboTwin's training scripts read a dataset: the same keys, shapes and order.
 
 `act` and `dp` stand for policy/ACT/process_data.py and policy/DP/process_data.py of the release, `newer` for
 XPolicyLab's scripts/transform_lerobot_v30_format.py, which converts the main branch's layout to LeRobot's.
-Each returns states, actions (n, 14) and pictures, as those would; `instructions` what the last gives as task.
+Each returns states, actions (n, 14) and images, as the scripts do. `instructions` returns the tasks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _decoded(data: Any) -> NDArray[Any]:
 
 
 def act(folder: Path, n_episodes: int) -> Read:
-    """Three cameras at 640x480, joints and grippers one by one; the action is the next state."""
+    """Three cameras at 640x480; joints and grippers from separate keys; the action is the next state."""
     assert len(list((folder / "data").iterdir())) >= n_episodes
     states, actions = [], []
     pictures: dict[str, list[NDArray[Any]]] = {"head_camera": [], "right_camera": [], "left_camera": []}
@@ -54,7 +54,7 @@ def act(folder: Path, n_episodes: int) -> Read:
 
 
 def dp(folder: Path, n_episodes: int) -> Read:
-    """The whole vector and the head camera, channels first."""
+    """The joint vector and the head camera, channels first."""
     states, actions, pictures = [], [], []
     for number in range(n_episodes):
         with h5py.File(folder / f"data/episode{number}.hdf5") as root:
@@ -71,7 +71,7 @@ def dp(folder: Path, n_episodes: int) -> Read:
 
 
 def newer(folder: Path, n_episodes: int) -> Read:
-    """State and action by arm, joints then gripper, each (t, n); three cameras, a picture for each state."""
+    """State and action of each arm: joints, then gripper, each (t, n); three cameras, one image per state."""
     states, actions = [], []
     pictures: dict[str, list[NDArray[Any]]] = {"cam_head": [], "cam_left_wrist": [], "cam_right_wrist": []}
     for path in sorted((folder / "data").rglob("*.hdf5"))[:n_episodes]:

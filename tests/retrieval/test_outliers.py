@@ -1,4 +1,4 @@
-"""Demonstrations that contradict themselves or stop early."""
+"""Outliers: demonstrations whose actions contradict their states, or that stop early."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +19,7 @@ ROBOT = RobotSpec("reacher", 10, TOOL)
 
 
 def reach(number: int, task: str = "reach", delta: bool = False) -> Episode:
-    """From somewhere to the task's end, with an action that leads the state by one step and lags a little."""
+    """A line from a random start to the task's end; actions are the next position plus noise."""
     rng = np.random.default_rng(number)
     n = int(rng.integers(36, 44))
     start, end = rng.uniform(-0.2, 0.2, 3), np.array([0.5, 0.0, 0.1]) + rng.normal(0, 0.01, 3)
@@ -51,7 +51,7 @@ def mirrored(episode: Episode) -> Episode:
 
 
 def slowed(episode: Episode, times: int) -> Episode:
-    """The same way in as many more steps."""
+    """The same path in so many times the steps."""
     n = (len(episode) - 1) * times + 1
     states = np.column_stack(
         [np.interp(np.arange(n), np.arange(len(episode)) * times, column) for column in episode.proprio.T]
@@ -74,7 +74,7 @@ def cut(episode: Episode) -> Episode:
     )
 
 
-def test_a_sound_pool_has_hardly_any() -> None:
+def test_a_sound_pool_has_few_outliers() -> None:
     found = [one for seed in range(20) for one in found_in([reach(100 * seed + i) for i in range(20)])]
     assert len(found) <= 0.02 * 20 * 20, found
 
@@ -82,7 +82,7 @@ def test_a_sound_pool_has_hardly_any() -> None:
 @pytest.mark.parametrize(
     ("harm", "reason"), [(mirrored, "(tool)"), (shifted, "(tool)"), (cut, "stops early")]
 )
-def test_a_harmed_demonstration_is_found_with_its_reason(
+def test_a_corrupted_demonstration_is_found_with_its_reason(
     harm: Callable[[Episode], Episode], reason: str
 ) -> None:
     pool = [reach(i) for i in range(20)]
@@ -94,13 +94,13 @@ def test_a_harmed_demonstration_is_found_with_its_reason(
 
 
 def test_slow_actions_in_the_wrong_direction_are_found() -> None:
-    """Their distance to the next state is small; 0.4 mm a step."""
+    """Their distance to the next state is small: 0.4 mm per step."""
     pool = [slowed(reach(i), 40) for i in range(20)]
     pool[7] = mirrored(pool[7])
     assert [one.episode_id for one in found_in(pool)] == ["reach/7"]
 
 
-def test_changes_are_compared_with_what_they_changed() -> None:
+def test_delta_actions_are_compared_with_changes_of_the_state() -> None:
     robot = replace(ROBOT, action_mode="delta")
     pool = [reach(i, delta=True) for i in range(12)]
     assert found_in(pool, robot) == []
@@ -108,7 +108,7 @@ def test_changes_are_compared_with_what_they_changed() -> None:
     assert [one.episode_id for one in found_in(pool, robot)] == ["reach/3"]
 
 
-def test_what_a_gripper_does_not_reach_accuses_nobody() -> None:
+def test_unreached_gripper_targets_make_no_outlier() -> None:
     pool = [reach(i) for i in range(12)]
     pool[3] = replace(pool[3], actions=pool[3].actions * np.float32([1, 1, 1, 0]))
     assert found_in(pool) == []
@@ -116,13 +116,13 @@ def test_what_a_gripper_does_not_reach_accuses_nobody() -> None:
 
 def test_only_demonstrations_of_one_task_are_compared() -> None:
     pool = [reach(i) for i in range(10)] + [shifted(reach(i, "shifted")) for i in range(10)]
-    assert found_in(pool) == [], "all of a task lag alike"
+    assert found_in(pool) == [], "all demonstrations of the task are shifted equally"
     assert found_in(pool[:10] + pool[10:14], task_of=lambda episode: episode.task) == [], "too few"
     mixed = pool[:10] + pool[10:12]
     assert {one.episode_id for one in found_in(mixed, task_of=lambda _: "any")} == {"shifted/0", "shifted/1"}
 
 
-def test_those_that_are_left_out_are_not_compared() -> None:
+def test_demonstrations_not_in_ids_are_not_checked() -> None:
     pool = [reach(i) for i in range(12)]
     pool[3] = shifted(pool[3])
     assert found_in(pool, ids=[episode.id for episode in pool if episode is not pool[3]]) == []

@@ -121,8 +121,8 @@ FOLLOWED = {
         recap pool add pools/offline data/hand
         """,
         robot=True,
-        less={"rerun .*": ""},  # opens a window
-        leaves=("runs/offline/offline.json", "runs/offline/robot_episode_3.rrd"),
+        less={"rerun ": "ls "},  # it opens a window
+        leaves=("runs/offline/offline.json",),
     ),
     "import-your-data": How(
         """
@@ -161,8 +161,9 @@ FOLLOWED = {
         less={
             "--tasks=-30,0,45 --seeds 500:510": "--tasks=45 --seeds 500:501",
             "failures,3": "1",
-            r"evidence.py (\w+)": r"evidence.py \1 --angles=0",
-            "(?<=failures --angles=0)": " --matches 2 --every 99",
+            "--policy pusht-nano": "",
+            r"evidence.py (\w+)": r"evidence.py \1 --policy pusht-small --angles=0",
+            "(?<=failures)": " --matches 2 --every 99",
             "500:510": "500:501",
         },
         leaves=("report.html", "evidence.html"),
@@ -225,6 +226,7 @@ FOLLOWED = {
         """,
         robot=True,
         less={
+            "(torchrun .*)pusht-nano": r"\1debug",
             "recap train (debug|debug-pi0|pusht\\S+)(?= )": rf"recap train \1 {TINY}",
             "--target data/more --iterations 300": "",
             "--size small": "",
@@ -233,7 +235,7 @@ FOLLOWED = {
             "cosmos-2b --out": f"debug {TINY} --set fsdp=true --out",
             "--nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --master-port 29500": "--nnodes 1",
             "/shared/2b": "runs/shared",
-            "--variants ours,.*": "--variants ours --toy",
+            "dualarm_rows.py": "dualarm_rows.py --dry-run",  # minutes; tests/research/sweeps has its parts
             "500:510": "500:501 --tasks=-45 --pool data/disc",
             "--set weights=/models.*": "--dry-run",  # 7 GB; tests/training/test_vla_runs.py has a small file
         },
@@ -276,6 +278,16 @@ def test_of_each_how_to_it_is_known_what_follows_it() -> None:
     assert sorted(known) == sorted(page.stem for page in PAGES.glob("*.md"))
     for test in ELSEWHERE.values():
         assert test == "no commands" or (ROOT / test).is_file()
+
+
+def test_each_how_to_has_pools_of_its_own() -> None:
+    """So that what one page adds is not what another finds."""
+    pools: dict[str, set[str]] = {}
+    for page in PAGES.glob("*.md"):
+        commands = "".join(re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
+        for pool in re.findall(r"pools/\w+", commands):
+            pools.setdefault(pool, set()).add(page.stem)
+    assert {pool: pages for pool, pages in pools.items() if len(pages) > 1} == {}
 
 
 @pytest.fixture(scope="module")

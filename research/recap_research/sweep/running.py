@@ -222,8 +222,11 @@ class _Rollouts:
 
 
 def _prepare(cpu: bool) -> None:
+    import diffusers
     import torch
 
+    for name in ("AutoencoderKLWan", "CosmosTransformer3DModel", "UniPCMultistepScheduler"):
+        getattr(diffusers, name)  # its lazy import fails where a rollout and a training ask at once
     if cpu:
         torch.set_num_threads(1)
         return

@@ -1,4 +1,4 @@
-"""The documentation that `make docs` built, opened from the disk."""
+"""The documentation built by `make docs`, opened from the disk."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.long
 
 
 @pytest.mark.skipif(not (SITE / "index.html").is_file(), reason="no site/: make docs builds it")
-def test_search_needs_no_server(browser: Browser) -> None:
+def test_the_documentation_search_works_without_a_server(browser: Browser) -> None:
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
