@@ -1,4 +1,4 @@
-"""How much is left to learn after retrieval? The residual of training pairs, by how they are chosen.
+"""How much is left to learn after retrieval? The residual of training pairs, by the way they are matched.
 
     python research/benchmarks/pairs.py --json docs/results/pairs.json
 
@@ -43,7 +43,7 @@ def _demonstrate(spec: CollectSpec, demos: Iterator[Demo]) -> Iterator[tuple[int
 
 
 def main() -> None:
-    """Collect, pair in several ways, and report the residuals."""
+    """Collect, match in several ways, and report the residuals."""
     options = arguments(__doc__.splitlines()[0]).parse_args()
     n = 5 if options.quick else 50
     targets, pool = (collected(CollectSpec(p, (-45.0, 45.0), n, image_size=0)) for p in ("triangle", "disc"))

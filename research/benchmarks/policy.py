@@ -1,4 +1,4 @@
-"""How long does a chunk take, and how fast does the policy train, against what the machine could do?
+"""How long does a chunk take, and how fast does the policy train, compared with the machine's limits?
 
     python research/benchmarks/policy.py cpu --json docs/results/policy_cpu.json
     python research/benchmarks/policy.py gpu --out docs/results/policy_gpu.json --seconds 200
@@ -31,7 +31,7 @@ from recap_worlds.pusht.recipes import RECIPES
 
 
 def run_gpu(options: argparse.Namespace) -> None:
-    """Every variant, the most important first, until the time is up."""
+    """Run every variant, the most important first, until the time is over."""
     device = torch.device("cpu" if options.rehearse else "cuda")
     from diffusers.utils import logging
 
@@ -97,7 +97,7 @@ def run_gpu(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """One of the two."""
+    """Run one of the two commands."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parts = parser.add_subparsers(dest="part", required=True)
     cpu = parts.add_parser("cpu", help="the nano policy's chunks")
