@@ -2,8 +2,8 @@
 
     python research/benchmarks/confidence.py --json docs/results/confidence.json
 
-Pool: 700 of the standard pool's 900 demonstrations. Held out: one random moment of each of the other 200.
-Shifted: the same moments with the pusher moved, the block turned, or of another block (40 demonstrations).
+Pool: 700 of the included pool's 900 demonstrations. Held out: one random frame of each of the other 200.
+Shifted: the same frames with the pusher moved, the block rotated, or of another block (40 demonstrations).
 """
 
 from __future__ import annotations

@@ -107,9 +107,7 @@ def unpack(entry: Mapping[str, Any]) -> Rolled:
         for seed, digit in zip(spec.seeds, digits, strict=True):
             passed = 0 if digit == ERROR else int(digit)
             outcome = "error" if digit == ERROR else "success" if passed == len(thresholds) else "failure"
-            steps = {
-                t: 1 if i < passed else None for i, t in enumerate(thresholds)
-            }  # the step itself is not kept
+            steps = {t: 1 if i < passed else None for i, t in enumerate(thresholds)}  # step unknown
             best = {spec.suite.metric: 0.0}
             results.append(EpisodeResult(task, seed, outcome, 1, best, steps))  # type: ignore[arg-type]
     return spec, results

@@ -2,8 +2,8 @@
 
     python research/benchmarks/dualarm.py --seeds 500 600 --json docs/results/dualarm.json
 
-Each task is demonstrated by both robots at every seed. The UR5e's actions are then replayed by the ViperX, in
-the same scene and in the next one: a task is fit for retrieval if the first works and the second does not.
+Each task is demonstrated by both robots at every seed. The ViperX then replays the UR5e's actions in the same
+scene and in the next one: a task suits retrieval if the first works and the second does not.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
         --seeds 42:52 --retrieval world --pool runs/arms/pools/ur5e-poses.safetensors \\
         --json docs/results/dualarm_failures.json
 
-The ten tasks in every scene of `--seeds`, one episode after the other, as `recap eval` runs them; the
-thresholds are in `recap_research.analysis.arm_failures`. The file names episodes, so that one of a kind can
-be drawn with research/benchmarks/dualarm_strip.py.
+The ten tasks in every scene of `--seeds`, one episode after the other, as run by `recap eval`; the
+thresholds are in `recap_research.analysis.arm_failures`. The file names episodes, so that examples of a class
+can be drawn with research/benchmarks/dualarm_strip.py.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python research/benchmarks/dualarm_levels.py --agents replay,CHECKPOINT \\
         --json docs/results/dualarm_levels.json
 
-Level 1 has the five trained tasks; every further one brings one unseen task among five or six others
-(`recap robotwin tasks`). UR5e demonstrations, the ViperX acts. Stopped, it goes on where it was; the runs
-under --out are what `recap report` reads.
+Level 1 has the five trained tasks; every further level adds one unseen task among five or six others
+(`recap robotwin tasks`). The pool has UR5e demonstrations; the ViperX acts. Stopped runs are resumed; those
+under --out are the input of `recap report`.
 """
 
 from __future__ import annotations

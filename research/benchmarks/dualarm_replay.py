@@ -4,8 +4,8 @@
     recap pool create pools/ur5e; for task in data/ur5e/*; do recap pool add pools/ur5e $task; done
     python research/benchmarks/dualarm_replay.py --pool pools/ur5e --json docs/results/dualarm_replay.json
 
-All ten tasks are in one pool. Of each failure is told whether anything was moved at all, and of each row how
-many chunks came from a demonstration of another task.
+All ten tasks are in one pool. For each failure it reports whether anything was moved, and for each row the
+number of chunks from a demonstration of another task.
 """
 
 from __future__ import annotations

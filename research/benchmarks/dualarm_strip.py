@@ -6,9 +6,9 @@
         --agent "co-training=runs/arms-small-co-training/last" --agent replay=replay \\
         --agent ours=dualarm-small --out docs/images/dualarm-strip.png
 
-The same moments of every row, from the start to the end of the longest success. In the corner, where
-something is retrieved, what the other robot's head camera saw at the moment that was matched: its
-demonstration is acted out again in its own scene and drawn, since the pool holds poses only.
+The same times in every row, from the start to the end of the longest success. If something was retrieved, the
+corner shows the head camera of the other robot at the matched frame: its demonstration is executed again in
+its own scene and rendered, since the pool holds poses only.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
     python research/benchmarks/evidence.py progression --policy pusht-nano --seeds 500:510 --out runs/evidence
     recap report runs/evidence --out report.html
 
-`--policy` is a shipped name, a checkpoint's path, or `replay`. Masking and failures read what attention
-wrote. Seeds 42…91 are for headline results only.
+`--policy` is an included policy, a checkpoint's path, or `replay`. Masking and failures use the results of
+attention. Seeds 42…91 are for headline results only.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python research/benchmarks/outcome_rollouts.py runs/ahead/last --json docs/results/outcome_rollouts.json
 
-PushT with the triangle, development seeds. Predictions that lie beyond the executed part of a chunk are left
-out, and so are those that the end of an episode cut off.
+PushT with the triangle, development seeds. Predictions beyond the executed part of a chunk are left out, and
+so are those beyond the end of an episode.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python research/benchmarks/pairs.py --json docs/results/pairs.json
 
 Paired disc and triangle demonstrations at ±45°, chunk of 8, everything in the block's frame: RMS of the
-triangle's action chunk less the retrieved disc chunk, px. Whether the twin demonstration of the same scene
-may be drawn, the weight of the action term, and the prefilter of stage 1 are varied.
+triangle's action chunk minus the retrieved disc chunk, px. Varied are: whether the demonstration of the same
+scene may be matched, the weight of the action term, and the prefilter of stage 1.
 """
 
 from __future__ import annotations

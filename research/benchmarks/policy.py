@@ -3,10 +3,10 @@
     python research/benchmarks/policy.py cpu --json docs/results/policy_cpu.json
     python research/benchmarks/policy.py gpu --out docs/results/policy_gpu.json --seconds 200
 
-`cpu` is the nano policy on two threads: whole chunks and their parts. `gpu` is the 2B network with random
-weights on one CUDA GPU: a forward, a chunk of five Euler steps and a training step, each in several ways;
-and the nano's training. Beside each time stands the floor: the larger of operations over the matrix rate and
-bytes over the copy bandwidth, both measured in the same run.
+`cpu` measures the nano policy on two threads: whole chunks and their parts. `gpu` measures the 2B network
+with random weights on one CUDA GPU: a forward pass, a chunk of five Euler steps and a training step, each in
+several ways; and the nano's training. Each time is compared with a lower bound: the larger of operations over
+the matrix rate and bytes over the copy bandwidth, both measured in the same run.
 """
 
 from __future__ import annotations

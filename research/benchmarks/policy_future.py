@@ -2,7 +2,7 @@
 
     python research/benchmarks/policy_future.py --json docs/results/policy_future.json
 
-Held-out demonstrations of the training split, matches found as at test time, 8 steps ahead.
+Held-out demonstrations of the training split, matches as at test time, 8 steps ahead.
 """
 
 from __future__ import annotations

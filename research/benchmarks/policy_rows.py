@@ -6,9 +6,9 @@
     python research/benchmarks/policy_rows.py --pair runs/replay runs/nano \\
         --json docs/results/pairs_of_runs.json
 
-Each argument is a directory that `recap eval --out` wrote; rows of equal names are replaced. With `--models`
-the runs are of one recipe trained with several seeds, and the file holds their mean; with `--pair`, as often
-as there are settings, what the second run has that the first has not, scene by scene.
+Each argument is a folder written by `recap eval --out`; rows of equal names are replaced. With `--models`
+the runs are of one recipe trained with several seeds, and the file holds their mean. `--pair` (repeatable)
+compares two runs of one setting, scene by scene.
 """
 
 from __future__ import annotations

@@ -56,9 +56,7 @@ def train_row(
         "batch": n,
         "samples_per_s": n / seconds,
         "tokens_per_s": n * tokens / seconds,
-        "mfu_goal": simple
-        / seconds
-        / NOMINAL,  # 6·N·T over the nominal rate: the number compared with the goal
+        "mfu_goal": simple / seconds / NOMINAL,  # 6·N·T over the nominal rate: for the goal
         "mfu_measured": simple / seconds / bench.ceilings.flops,
         "mfu_executed": executed / seconds / NOMINAL,  # the executed matrix products, with attention
         "mfu_executed_measured": executed / seconds / bench.ceilings.flops,

@@ -3,9 +3,9 @@
     python research/benchmarks/pusht_vision.py --json docs/results/pusht_vision.json
 
 (a) Resets of each block with goals at any angle. (b) Every frame of the expert's episodes, by coverage.
-Each image alone, or tracked with what was seen before; plain, or with camera noise of 5 grey levels.
-Errors are in px of the 512-px board and degrees, modulo the block's symmetry; a gross failure is found but
-more than 5 px or 5° off. Seeds: 1000 up for resets, 500 up for episodes.
+Each image alone, or tracked with the previous result; plain, or with camera noise of 5 grey levels.
+Errors are in px of the 512-px board and degrees, modulo the block's symmetry; a gross failure is a result
+more than 5 px or 5° off. Seeds: from 1000 for resets, from 500 for episodes.
 """
 
 from __future__ import annotations

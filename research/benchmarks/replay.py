@@ -2,8 +2,8 @@
 
     python research/benchmarks/replay.py --json docs/results/replay.json
 
-Headline rows: 9 angles × seeds 42…91, both pushers, standard pool of 900 disc demonstrations and an even
-fifty of them. Choices (candidates, options) are measured on development seeds 500…519 only.
+Headline rows: 9 angles × seeds 42…91, both pushers, the included pool of 900 disc demonstrations and fifty
+of them, evenly spread. Choices (candidates, options) are measured on development seeds 500…519 only.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python research/benchmarks/retrieval.py --json docs/results/retrieval.json
 
-The published rule: the 100 demonstrations whose block began nearest, then squared L2 over their 10-D
-subframe features, in numpy. faiss is a peer for stage 1 where it is installed (`pip install faiss-cpu`).
+The published rule: the 100 demonstrations with the nearest initial block, then squared L2 over their 10-D
+subframe features, in numpy. faiss is compared for stage 1 if it is installed (`pip install faiss-cpu`).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 python research/benchmarks/serve_fuzz.py --json docs/results/serve_fuzz.json
 
 Every case is a valid message that is cut, flipped, spliced or filled with odd values, or is noise.
-The decoder and the reader of observations are called directly; episodes and zips go through the real upload
-route of a running server, which must answer each and go on serving.
+The decoder and the parser of observations are called directly; episodes and zips go through the real upload
+route of a running server, which must answer each and keep serving.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fill a file with Reason1's hidden states of instructions, with which Cosmos-Predict2.5 was trained.
+"""Fill a file with Reason1's hidden states of instructions, the text input of Cosmos-Predict2.5.
 
     python encode_instructions.py states.safetensors "press the red button" "open the drawer"
     python encode_instructions.py states.safetensors --dataset data/arm --dataset data/other

@@ -1,14 +1,14 @@
 """The published sizes on one GPU, from a LeRobot dataset with videos to a served policy; random weights.
 
-    python full_size_run.py make DIR                 # here, with MuJoCo: DIR/arm and DIR/other, 640×480
+    python full_size_run.py make DIR                 # needs MuJoCo: DIR/arm and DIR/other, 640×480
     python full_size_run.py run DIR OUT 2b --parts bench,train   # on the GPU; OUT/full_size.json grows
     python full_size_run.py run DIR OUT 2b --parts serve --clean
     python full_size_run.py run DIR OUT pi0 pi05 --clean
-    python full_size_run.py run DIR OUT debug pi0-debug --batch 4 --clean       # the rehearsal on a CPU
+    python full_size_run.py run DIR OUT debug pi0-debug --batch 4 --clean       # a test on a CPU
 
-Every size is trained by `recap train` in a process of its own. Beside it stands the same network's step on
-random numbers that lie on the device already, as `research/benchmarks/policy_training.py` has it. A
-world-action model is then served by `recap serve` and asked over the wire.
+Every size is trained by `recap train` in its own process. The training step of the same network alone is
+measured for comparison, as in `research/benchmarks/policy_training.py`. A world-action
+model is then served by `recap serve` and queried over the network.
 """
 
 from __future__ import annotations

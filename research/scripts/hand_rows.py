@@ -2,11 +2,11 @@
 
     python research/scripts/hand_rows.py --seeds 500:508 --out rows.json
 
-One pool of all ten tasks, `--each` demonstrations a task from seed 100000 on, as two cameras or one would
-know them (`two-cameras`, `one-camera`). To either may be added `+stretched` (times are stretched by the
-person's speed, as `recap lift --speed` does), `+gated` (the progress gate) and `+calibrated` (demonstrations
-are moved by a constant offset in the tool's frame, fitted on pairs of the seen tasks). What is in the file is
-kept. With `--write-pool DIR` the pool of one row is written, to train or evaluate a policy with.
+One pool of all ten tasks with `--each` demonstrations per task from seed 100000 on, with the errors of a film
+by two cameras or one (`two-cameras`, `one-camera`). Either can be followed by `+stretched` (times are
+stretched by the person's speed, as by `recap lift --speed`), `+gated` (the progress gate) and `+calibrated`
+(demonstrations are moved by a constant offset in the tool's frame, fitted on pairs of seen tasks). Finished
+rows are kept. `--write-pool DIR` writes the pool of one row, to train or evaluate a policy with it.
 """
 
 from __future__ import annotations

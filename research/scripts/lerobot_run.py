@@ -2,9 +2,9 @@
 
     python research/scripts/lerobot_run.py --venv .lerobot-venv --episodes 50 --rollouts 5
 
-The environment is made where it is missing (Python 3.12; about 12 minutes and 6 GB), with LeRobot 0.6.1,
-recap-client and the two plugins of this repository. Environments of `lerobot-eval`, which is LeRobot's own
-PushT, have the seeds 500, 501, …; so have rollouts. Figures go to a JSON file.
+A missing environment is created (Python 3.12; about 12 minutes and 6 GB), with LeRobot 0.6.1, recap-client
+and the two plugins of this repository. Environments of `lerobot-eval`, which is LeRobot's own PushT, have the
+seeds 500, 501, …; so have rollouts. Results are written to a JSON file.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
     python research/scripts/paper_rows.py roll-out data.npz --state state --out results --stop-after 560
 
 A job is `few` (the published 200 demonstrations less those held out) or `many`, a training seed, and rows.
-`train` trains one row after another and says how much of the change each foresees; `roll-out` waits beside it
-and counts successes. What is done stays in `state`, and another call goes on from there; a row that would not
-end before the clock is not begun.
+`train` trains one row after another and reports the predicted share of the change; `roll-out` runs in
+parallel and counts successes. Finished work stays in `state`, and another call resumes; a row that cannot end
+in time is not started.
 
 Trainings and replay were tried at toy size on a CPU; no row was measured yet.
 """

@@ -3,8 +3,8 @@
 python research/scripts/readme_film.py              # docs/images/before-after.gif, a minute on one core
 python research/scripts/readme_film.py --start 3    # from another start
 
-The demonstration goes through the studio's teaching session; a scripted pointer drags the disc in a person's
-place. Without --start it takes the first start from 0 up that stays below 0.85 coverage before.
+The demonstration goes through the studio's teaching session; a scripted pointer drags the disc in place of
+a person. Without --start, the first start with less than 0.85 coverage before the demonstration is used.
 """
 
 from __future__ import annotations

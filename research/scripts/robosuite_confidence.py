@@ -2,8 +2,8 @@
 
     python research/scripts/robosuite_confidence.py --demos runs/demos --json confidence.json
 
-Asked are moments of Panda's own expert in fresh scenes, one every eight steps, as an agent would ask them.
-The pool is one arm's successful demonstrations of all tasks, or of all but the one that is asked for.
+The queries are observations of Panda's expert in fresh scenes, one every eight steps, as an agent queries.
+The pool has one arm's successful demonstrations of all tasks, or of all but the queried one.
 """
 
 from __future__ import annotations

@@ -2,15 +2,15 @@
 
     python research/scripts/robosuite_rows.py --demos runs/robosuite --seeds 500:508 --out rows.json
 
-In other scenes (`parts`, `world`) the library's own agent replays one pool an arm, of all tasks, with the
-successful ones of `--pool-seeds`: each part moved with the thing that it is about, or in the world's frame.
-In the same scene (`locked`) a demonstration's actions are sent in order. To either may be added `+gated` (the
-progress gate; `+gated2` with a patience of 2), `+calibrated` (demonstrations are moved by a constant offset
-in the tool's frame, fitted on pairs of seen tasks) and, in other scenes, `+reach` (a cost of stage 2). A row
-named by `--policy NAME=FOLDER` is that policy over the same pools; `+bare` leaves its residual out,
-`+nothing` what is retrieved. With `--spread` scene i has the pool of arm i mod n in place of all.
-Demonstrations and episodes that are there are kept. `--strip KEY` draws an episode that is there instead, as
-`agentview` sees it, into a picture beside `--out`; `--table` prints what is there.
+In other scenes (`parts`, `world`) the library's agent replays one pool per arm, with the successful
+demonstrations of all tasks for `--pool-seeds`: each part moves with its reference object, or in the world
+frame. In the same scene (`locked`) a demonstration's actions are sent in order. Either can be followed by
+`+gated` (the progress gate; `+gated2` with a patience of 2), `+calibrated` (demonstrations are moved by a
+constant offset in the tool's frame, fitted on pairs of seen tasks) and, in other scenes, `+reach` (a cost of
+stage 2). A row named by `--policy NAME=FOLDER` is that policy with the same pools; `+bare` leaves out its
+residual, `+nothing` the retrieved chunks. With `--spread`, scene i has only the pool of arm i mod n. Finished
+demonstrations and episodes are kept. `--strip KEY` draws a finished episode as seen by `agentview` into an
+image next to `--out`; `--table` prints the finished rows.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ def summary(rows: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def table(rows: Mapping[str, Any]) -> str:
-    """Markdown: a line per row and gain (an expert: arm), a column per task, and the unseen tasks together."""
+    """Markdown: a line per row and gain (an expert: arm), a column per task, and the unseen ones together."""
     cells: dict[tuple[str, str], list[bool]] = defaultdict(list)
     for key, metrics in rows.items():
         row, arm, kp, task, _ = key.split("/")

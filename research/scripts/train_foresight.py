@@ -54,7 +54,7 @@ LOOK_EVERY_S = 40.0
 
 
 def base_config() -> TrainConfig:
-    """The paper's setting: images only, published features, the pool of the true angle, no sub-trajectories."""
+    """The paper's setting: images only, published features, pool of the true angle, no sub-trajectories."""
     chosen = preset("pusht-nano-world-oracle")
     policy = replace(
         chosen.policy,
@@ -313,7 +313,7 @@ def held_out_losses(model: Any, judge: BatchSource, device: torch.device) -> dic
 
 
 def foreseen_at_a_glance(policy: TrainedPolicy, source: BatchSource, data: Data) -> dict[str, float]:
-    """The predicted share of the change after a chunk, on 120 frames: with the action predicted, and given."""
+    """The predicted share of the change after a chunk, on 120 frames: with predicted and given action."""
     rows = np.linspace(0, len(data.held_out.proprio) - 1, 120).astype(np.int64)
     ways = (Way("jointly"), Way("given", given=True))
     found = Foresight(policy, source, data.held_out, rows).run(ways)

@@ -257,9 +257,7 @@ def test_mirroring_an_asymmetric_block_without_retrieved_chunks_is_an_error(conf
     with pytest.raises(InputError, match=r"block 'ell' are of another block: set augment\.mirror=false"):
         build_data(shown, pool, configure(*alone, "augment.mirror=true"))
     build_data(shown, pool, configure(*alone, "augment.mirror=false"))
-    build_data(
-        shown, pool, configure("policy.inputs=S", "augment.mirror=true")
-    )  # allowed: the policy corrects a mirrored chunk
+    build_data(shown, pool, configure("policy.inputs=S", "augment.mirror=true"))  # corrects a mirrored chunk
 
 
 def test_a_pool_with_joints_of_another_arm_gives_a_warning(tmp_path: Path) -> None:
