@@ -207,8 +207,8 @@ def fit(
     """Train; the rate decays as a cosine of the iterations, or of the time if `seconds` ends first.
 
     Args:
-        seconds: after the first steps, which compile.
-        least: the share that must be foreseen after a third of the time, given the action; or it ends there.
+        seconds: training time after the first steps, which include compilation.
+        least: share of the change, given the action, that must be predicted after a third of the time.
     """
     device = encoder.mean.device
     out.mkdir(parents=True, exist_ok=True)

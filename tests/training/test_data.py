@@ -135,7 +135,7 @@ def test_a_failed_write_leaves_no_files_behind(cache: Path, configure: Configure
 def scenes_matched(
     config: TrainConfig, target: list[Episode], pool: list[Episode], training: bool
 ) -> list[bool]:
-    """For each match, whether it is of the target's own scene."""
+    """For each match, whether it has the target's own scene."""
     views = MemoryView(target), MemoryView(pool)
     pairs = pairs_for(*views, config, training, training_retrieval(config, pool))
     own = [target[int(number)].scene_id for number, _ in pairs.target]
