@@ -23,9 +23,9 @@ def draw_boards(
     """Render scenes (n, size, size, 3) as uint8.
 
     Args:
-        background: (size, size, 3), or one a scene, as `draw_background` makes it.
         background: (size, size, 3), or one per scene, as made by `draw_background`.
         pushers: (n, 2) positions of the pusher.
+        blocks: (n, 3) x, y, angle.
     """
     device, n = blocks.device, len(blocks)
     ground = torch.as_tensor(background, device=device)

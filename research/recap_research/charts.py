@@ -53,10 +53,10 @@ def bars(
     """Shares as bars with intervals, 0 to `top`.
 
     Args:
-        before: an earlier value of each, drawn grey; what was gained since is drawn in colour above it.
         before: an earlier value of each, drawn grey; a gain since then is drawn in colour above it.
         ahead: a later value of each; the gap to it is shaded.
         paper: the paper's value of each, drawn as a diamond.
+        seen: hatch the bars of goals seen in training.
     """
     slanted = max((len(point.label) for point in points), default=0) > 6  # names rather than angles
     width, height, left, below = (360, 262, 94, 106) if slanted else (300, 190, 40, 34)

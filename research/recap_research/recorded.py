@@ -69,9 +69,7 @@ def record(
         retrieval = training_retrieval(config, pool)
         pairs: Pairs = pairs_for(MemoryView(episodes), MemoryView(pool), config, for_training, retrieval)
         assert pairs.pool_ids == tuple(e.id for e in pool)
-        missing = (
-            pairs.match[..., :1] < 0
-        )  # use the first match instead; its weight is 0, so it is never drawn
+        missing = pairs.match[..., :1] < 0  # the first match instead, never drawn
         match = np.maximum(np.where(missing, pairs.match[:, :1], pairs.match), 0)
         weight = pairs.weight
     return Recorded(

@@ -1,4 +1,4 @@
-"""Poses that are off, and demonstrations at another speed; nothing is trained.
+"""Noisy poses, and demonstrations at another speed; nothing is trained.
 
 python research/sweeps/beyond.py --out runs/beyond --device cpu --eval-workers 0
 """

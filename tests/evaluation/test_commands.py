@@ -131,7 +131,7 @@ def test_an_observation_map_is_part_of_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words", ["pusht-nano", "replay --settings-of pusht-nano", "replay --retrieval pusht-object"]
 )
-def test_the_env_defaults_to_that_of_the_policy(words: str) -> None:
+def test_the_env_defaults_to_that_of_the_policy_or_retrieval(words: str) -> None:
     assert parsed(f"recap eval {words} --seeds 500").env == "pusht"
 
 

@@ -66,9 +66,7 @@ def test_recorded_episodes_are_run_again_and_written_as_videos(tmp_path: Path) -
     stems = ["-30_501_failure", "-30_503_failure"]
     assert names == sorted(f"{stem}.{end}" for stem in stems for end in ("mp4", "png"))
     assert recordings[0].video is not None
-    assert (
-        video_length(recordings[0].video, 10.0) == 9 + N_HOLD
-    )  # the start, eight steps, and the held last frame
+    assert video_length(recordings[0].video, 10.0) == 9 + N_HOLD  # start, eight steps, held last frame
     assert video_size(recordings[0].video) == (2 * TILE, 2 * TILE + 2 * CAPTION)  # only the world
     (other,) = record(SPEC, [replace(results[0], steps=5)], tmp_path / "videos")
     assert other.differs

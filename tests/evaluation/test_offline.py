@@ -262,9 +262,7 @@ def test_the_pairing_rule_of_training_is_used(folder: Path, tmp_path: Path) -> N
     found = []
     for rule in ("scene", "order", "no/such.csv"):
         save_pretrained(policy, tmp_path / "paired", {"pair_by": rule})
-        shutil.copy(
-            folder / "target.safetensors", tmp_path / "pool.safetensors"
-        )  # every scene is also in the pool
+        shutil.copy(folder / "target.safetensors", tmp_path / "pool.safetensors")  # every scene has a twin
         data = str(folder / "target.safetensors"), str(tmp_path / "pool.safetensors")
         _, (watched,) = evaluate_offline(
             AgentConfig(str(tmp_path / "paired")), *data, episodes=(1,), n_watched=1

@@ -20,7 +20,7 @@ GUILTY_SEED = 503
 
 
 class Wanderer:
-    """Moves to random targets drawn from the seed, every second time to the block."""
+    """Moves to a new target every eight steps: a random place, or the block with probability one half."""
 
     def __init__(self, spec: EvalSpec) -> None:
         self.spec = spec

@@ -106,9 +106,7 @@ def test_lockstep_retrieval_equals_the_retriever(
     assert episode.goal is not None
     rows = looked.nearest(described(poses[19:40:5], poses[20:41:5]), np.tile(episode.goal, (5, 1)))
     asked = index.frame_layout.lay_out(describer.describe(episode))
-    number = int(
-        np.abs(index.goals[:, 2] - episode.goal[2]).argmin()
-    )  # the fixture has one demonstration per goal
+    number = int(np.abs(index.goals[:, 2] - episode.goal[2]).argmin())  # one demonstration per goal
     frames = index.frames[index.begins[number] : index.ends[number]]
     wanted = [
         int(index.begins[number] + np.square(frames - asked[t]).sum(1).argmin()) for t in range(20, 41, 5)

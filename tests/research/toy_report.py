@@ -158,10 +158,7 @@ def write_toy_report(folder: Path) -> dict[str, Any]:
                 "reference": "runs/none",
                 "families": [
                     {"label": "nothing retrieved", "runs": ["runs/none"]},
-                    {
-                        "label": "grown",
-                        "runs": ["grow/0", "grow/1", "grow/2", "grow/1"],
-                    },  # a run given twice counts once
+                    {"label": "grown", "runs": ["grow/0", "grow/1", "grow/2", "grow/1"]},  # twice counts once
                 ],
             },
         ],

@@ -282,9 +282,7 @@ def test_the_next_command_uses_the_pools_own_robot_description(tmp_path: Path) -
     assert any(difference(config.policy.robot, robot) is None for config in recipes)
     still = np.tile(np.array([1, 0, 0, 0, 1, 0, 1], np.float32), (N_STEPS, 1))
     for name in ("target", "pool"):
-        seeds = [
-            (i + (name == "pool")) % 6 for i in range(6)
-        ]  # a pair differs, another demonstration is the same
+        seeds = [(i + (name == "pool")) % 6 for i in range(6)]  # a pair differs, another is the same
         seen = [(walk(f"{name}{i}", k), pictured("", k).images) for i, k in enumerate(seeds)]
         episodes = [
             replace(

@@ -136,7 +136,7 @@ def test_a_failed_write_leaves_no_files_behind(cache: Path, configure: Configure
 def scenes_matched(
     config: TrainConfig, target: list[Episode], pool: list[Episode], training: bool
 ) -> list[bool]:
-    """For each match, whether it is of the target's own scene."""
+    """For each match, whether it has the target's own scene."""
     views = MemoryView(target), MemoryView(pool)
     pairs = pairs_for(*views, config, training, training_retrieval(config, pool))
     own = [target[int(number)].scene_id for number, _ in pairs.target]
@@ -258,9 +258,7 @@ def test_mirroring_an_asymmetric_block_without_retrieved_chunks_is_an_error(conf
     with pytest.raises(InputError, match=r"block 'ell' are of another block: set augment\.mirror=false"):
         build_data(shown, pool, configure(*alone, "augment.mirror=true"))
     build_data(shown, pool, configure(*alone, "augment.mirror=false"))
-    build_data(
-        shown, pool, configure("policy.inputs=S", "augment.mirror=true")
-    )  # allowed: the policy corrects a mirrored chunk
+    build_data(shown, pool, configure("policy.inputs=S", "augment.mirror=true"))  # corrects a mirrored chunk
 
 
 def test_a_pool_with_joints_of_another_arm_gives_a_warning(tmp_path: Path) -> None:

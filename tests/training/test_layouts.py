@@ -224,9 +224,7 @@ def test_metrics_go_to_wandb_by_accelerate(tmp_path: Path, monkeypatch: pytest.M
         train(config, tmp_path / "none", data=built(config), device="cpu", log="wandb")
     assert not (tmp_path / "none").exists()
     monkeypatch.syspath_prepend(str(package))
-    monkeypatch.setattr(
-        tracking, "_available_trackers", [LoggerType.WANDB]
-    )  # accelerate looks for trackers at import
+    monkeypatch.setattr(tracking, "_available_trackers", [LoggerType.WANDB])  # trackers are found at import
     train(config, tmp_path / "run", data=built(config), device="cpu", log="wandb")
     noted = [json.loads(line) for line in (tmp_path / "noted.jsonl").read_text("utf-8").splitlines()]
     (_, given), *logged, last = noted

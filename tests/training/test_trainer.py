@@ -194,7 +194,7 @@ def test_a_run_stops_after_max_seconds_without_error_and_resumes(
         assert run(config, out, state_data, max_seconds=0).iterations == n
     assert run(config, out, state_data).iterations == 6
     assert all(torch.equal(value, weights(out)[key]) for key, value in weights(straight).items())
-    # The logged loss is the mean over the iterations run since resuming.
+    # The logged loss is a mean over the iterations that were run.
     (row,) = rows(out, "loss/action")
     (whole,) = rows(straight, "loss/action")
     assert row["loss/action"] == pytest.approx(whole["loss/action"], rel=0.5)

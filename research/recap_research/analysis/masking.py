@@ -65,7 +65,7 @@ class Subsets:
 def choose_subsets(
     results: Sequence[EpisodeResult], threshold: float, per_angle: int, *, unseen_only: bool = True
 ) -> Subsets:
-    """Up to `per_angle` successes and failures of each angle, by seed; successes at the start are left out."""
+    """Up to `per_angle` successes and failures of each angle, by seed, without successes at the start."""
     key = threshold_key(threshold)
     seen = {angle_key(a) for a in SEEN_ANGLES} if unseen_only else set()
     valid = [r for r in results if r.outcome != "error" and r.task not in seen and r.first_step[key] != 0]

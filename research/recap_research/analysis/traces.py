@@ -205,7 +205,7 @@ def trace(
         work = partial(_run, spec, probe)
         with closing(run_in_workers(work, trials, workers)) as episodes:
             for result, line in episodes:
-                # The trace first: after a stop in between, the episode is run again and the later line counts.
+                # The trace first: after a stop in between, the episode is run again; the later line counts.
                 with (out / TRACES).open("a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")
                 run.append(result)

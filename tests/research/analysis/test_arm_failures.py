@@ -96,9 +96,7 @@ def test_an_object_never_touched_is_a_failure_to_reach() -> None:
     "tried",
     [
         [moment("move_can_pot", by={"can": RIGHT})],
-        [
-            moment("move_can_pot", {"can": (0.3 + 1.01 * MOVED_M, 0, 0)})
-        ],  # pushed by an arm without fingers touching it
+        [moment("move_can_pot", {"can": (0.3 + 1.01 * MOVED_M, 0, 0)})],  # by an arm, no finger touches it
         [moment("move_can_pot", {"can": BESIDE}, {"can": RIGHT})] * 20,  # pushed there along the table
         in_hand("move_can_pot", "can", UP)[1:],  # not long enough
     ],

@@ -20,13 +20,9 @@ def test_bootstrap_of_constant_data_has_no_width(value: float, n_seeds: int, n_a
 
 
 def test_bootstrap_resamples_whole_starts() -> None:
-    hard = (
-        np.repeat(np.arange(50) % 2, 9).reshape(50, 9).astype(float)
-    )  # every start has the same result at every angle
+    hard = np.repeat(np.arange(50) % 2, 9).reshape(50, 9).astype(float)  # starts agree at all angles
     low, high = bootstrap_mean(hard)
-    mixed = (
-        np.tile(np.arange(450) % 2, 1).reshape(50, 9).astype(float)
-    )  # every start succeeds at half of the angles
+    mixed = np.tile(np.arange(450) % 2, 1).reshape(50, 9).astype(float)  # starts succeed at half
     assert high - low > 5 * (bootstrap_mean(mixed)[1] - bootstrap_mean(mixed)[0])
     assert (low, high) == bootstrap_mean(hard)
 

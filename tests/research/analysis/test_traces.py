@@ -106,9 +106,7 @@ def test_a_stopped_trace_is_resumed(spec: EvalSpec, traced: Path, tmp_path: Path
 
 
 def test_an_episode_below_the_confidence_limit_is_marked_as_abstained(spec: EvalSpec) -> None:
-    unsure = replace(spec, seeds=(500,)).with_agent(
-        min_confidence=0.5, reaction="stop"
-    )  # nan counts as unsure
+    unsure = replace(spec, seeds=(500,)).with_agent(min_confidence=0.5, reaction="stop")  # nan: unsure
     agent = TracingAgent(make_agent(unsure), unsure)
     ((_, found),) = trace_episodes(agent, unsure, unsure.trials())
     assert found.abstained

@@ -91,7 +91,7 @@ def test_missing_graphics_libraries_are_an_error_that_names_the_command() -> Non
         "try:\n    env.observe(32)\n"
         "except RecapError as error:\n    print(error)\n"
     )
-    # A platform that neither backend accepts stands for a machine without their libraries.
+    # A platform that neither backend accepts simulates a machine without their libraries.
     environment = os.environ | {"MUJOCO_GL": "", "PYOPENGL_PLATFORM": "wgl"}
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -150,7 +150,7 @@ def test_a_triangle_is_described_by_its_point_of_contact() -> None:
     )
     assert np.linalg.norm(centers - discs, axis=1).mean() > 3
     assert np.median(apart) < 0.01
-    assert np.quantile(apart, 0.8) < 0.5  # at the corners two discs may stand for one triangle
+    assert np.quantile(apart, 0.8) < 0.5  # at the corners two discs may match one triangle
 
 
 def test_training_residuals_are_relative_to_the_retargeted_chunk() -> None:
