@@ -163,7 +163,7 @@ def test_a_new_robot_begins_with_what_fits_of_another_ones_policy(tmp_path: Path
     told: list[str] = []
     still = ("learning_rate=1e-12", "n_iterations=1", f"init_from={tmp_path / 'first/last'}")
     config = recipe(other.policy.robot, *still)
-    train(config, tmp_path / "second", data=built(config), device="cpu", tell=told.append)
+    train(config, tmp_path / "second", data=built(config), device="cpu", notify=told.append)
     source, found = (from_pretrained(tmp_path / name / "last") for name in ("first", "second"))
     theirs, ours = source.model.state_dict(), found.model.state_dict()
     fitting = [name for name in theirs if name in ours and theirs[name].shape == ours[name].shape]
