@@ -17,7 +17,7 @@ from recap.pool.view import PoolView, robot_of
 from recap.prediction import Given, Predictor
 from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.retriever import Retriever
-from recap.retrieval.subtrajectories import in_demonstration
+from recap.retrieval.subtrajectories import source_frame
 from recap.retrieval.used import UsedMatches
 from recap.robot import RobotSpec
 from recap.running_episode import Plan, RunningEpisode
@@ -351,7 +351,7 @@ class RetrievalAgent:
             found = replace(found, matches=self._other_match(slot, found))
         episode.retrieval, episode.match = found, None
         if found.matches:  # now, because a later slot may see a changed pool
-            episode.match = in_demonstration(self.retriever.view_of(found), found.matches[0].ref)
+            episode.match = source_frame(self.retriever.view_of(found), found.matches[0].ref)
         return found
 
     def _other_match(self, slot: int, found: Retrieval) -> tuple[Match, ...]:

@@ -16,7 +16,7 @@ from recap.pictures import encode_png
 from recap.policies.canonical import camera_image
 from recap.pool.store import Pool
 from recap.pool.view import PoolSource, PoolView
-from recap.retrieval.subtrajectories import in_demonstration
+from recap.retrieval.subtrajectories import source_frame
 from recap.running_episode import Plan
 from recap.serving.upload_reading import episode_of
 from recap.suites import Options
@@ -124,7 +124,7 @@ class Lane:
         chunk = np.clip(body.out_of(given.frame, plan.chunk.actions.astype(np.float64))[:n], *body.bounds)
         shown = body.out_of(given.frame, given.actions[0].astype(np.float64))[given.valid[0]]
         view = self.agent.retriever.view_of(found)
-        ref, last = in_demonstration(view, given.refs[0]), in_demonstration(view, given.last_refs[0])
+        ref, last = source_frame(view, given.refs[0]), source_frame(view, given.last_refs[0])
         foreseen = self._foreseen(plan)
         return {
             "number": self.n_plans,

@@ -80,7 +80,7 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
     if others:
         click.echo(others)
     if explain:
-        click.echo(explanation.why_the_next_lost())
+        click.echo(explanation.compare_with_next())
         picture = explaining.picture(view, explanation)
         if picture is None:
             click.echo("No picture: these episodes have no images.")

@@ -23,7 +23,7 @@ LEAD = 25  # steps before a motion that are included
 MIN_LENGTH = 7
 
 
-def in_demonstration(view: PoolView, ref: FrameRef) -> FrameRef:
+def source_frame(view: PoolView, ref: FrameRef) -> FrameRef:
     """The same frame in the demonstration that a sub-trajectory was cut from."""
     span = view.episode(ref.episode_id).cut_from
     return ref if span is None else FrameRef(span.episode_id, span.begin + ref.t)
@@ -101,24 +101,24 @@ class SubtrajectoryPool:
 class SubtrajectoryView:
     """One version of the pool; parts of unchanged demonstrations are reused from the previous version."""
 
-    def __init__(self, inner: PoolView, cut: Subtrajectories, before: SubtrajectoryView | None) -> None:
+    def __init__(self, inner: PoolView, cut: Subtrajectories, previous: SubtrajectoryView | None) -> None:
         self.inner = inner
         self.version = inner.version
         self.robot = getattr(inner, "robot", None)
         self._parts: dict[str, list[Episode]] = {}
         for episode_id in inner.episode_ids:
             episode, parts = inner.episode(episode_id), None
-            if before is not None and episode_id in before._parts:
-                same = before.inner.episode(episode_id) is episode
-                parts = before._parts[episode_id] if same else None
+            if previous is not None and episode_id in previous._parts:
+                same = previous.inner.episode(episode_id) is episode
+                parts = previous._parts[episode_id] if same else None
             self._parts[episode_id] = cut.of(episode, self.robot) if parts is None else parts
-        whole = set(inner.episode_ids)  # the id of a part may also be that of a demonstration
-        self._by_id = {p.id: p for parts in self._parts.values() for p in parts if p.id not in whole}
+        ids = set(inner.episode_ids)  # the id of a part may also be that of a demonstration
+        self._by_id = {p.id: p for parts in self._parts.values() for p in parts if p.id not in ids}
         self.episode_ids = (*inner.episode_ids, *self._by_id)
         self._rows: dict[str, dict[str, dict[str, F32]]] = {}
-        if before is not None:
-            for fingerprint, rows in before._rows.items():
-                kept = {i: r for i, r in rows.items() if before._by_id.get(i) is self._by_id.get(i)}
+        if previous is not None:
+            for fingerprint, rows in previous._rows.items():
+                kept = {i: r for i, r in rows.items() if previous._by_id.get(i) is self._by_id.get(i)}
                 self._rows[fingerprint] = kept
         self._descriptors: dict[str, Descriptors] = {}
 

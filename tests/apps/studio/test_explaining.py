@@ -55,7 +55,7 @@ def test_it_answers_as_the_library_itself_does(arm: Library) -> None:
     assert [(m["id"], m["t"]) for m in told["matches"]] == [
         (m.ref.episode_id, m.ref.t) for m in found.retrieval.matches
     ]
-    assert told["why"] == found.why_the_next_lost()
+    assert told["why"] == found.compare_with_next()
 
 
 def test_chunks_have_the_features_of_the_robot_and_end_where_a_match_ends(arm: Library) -> None:
