@@ -363,8 +363,8 @@ def test_retrieved_frames_are_encoded_once(seeing_policy: TrainedPolicy) -> None
     assert policy.encoded == [2], "first and last frame of the one chunk that both retrieved"
     plan = agent.plan(0)
     assert plan is not None
-    assert plan.given.latents is not None
-    assert plan.given.latents.shape == (2, 16, 2, 2)
+    assert plan.conditioning.latents is not None
+    assert plan.conditioning.latents.shape == (2, 16, 2, 2)
     agent.reset(0, TRIAL)
     agent.act([0], [seen(EPISODES[2], 4)])
     assert policy.encoded == [2]
@@ -413,7 +413,7 @@ def test_the_match_may_be_left_out_or_random(state_policy: TrainedPolicy) -> Non
     none.act([0], [moment])
     plan = none.plan(0)
     assert plan is not None
-    assert plan.given.is_empty
+    assert plan.conditioning.is_empty
     refs = set()
     for seed in range(5):
         agent = with_policy(state_policy, matching="random")

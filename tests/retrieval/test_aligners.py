@@ -186,8 +186,8 @@ def test_an_agent_acts_on_the_rest_of_the_pool(matching: str) -> None:
         assert np.isfinite(action).all()
         plan = agent.plan(trial)
         assert plan is not None
-        assert plan.given.refs[0].episode_id in ("seen", "other")
-        assert plan.given.refs[0].t < 30
+        assert plan.conditioning.refs[0].episode_id in ("seen", "other")
+        assert plan.conditioning.refs[0].t < 30
 
 
 def test_what_comes_in_and_cannot_be_used_stops_no_running_episode() -> None:

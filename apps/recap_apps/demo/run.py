@@ -174,7 +174,7 @@ class _Run:
         policy, traces = self._roll_out(self.agent, what + "policy")
         replay, _ = self._roll_out(self._replay(), what + "replay")
         self.traces.append(traces)
-        refs = [ref for trace in traces for plan in trace.plans if plan for ref in plan.given.refs]
+        refs = [ref for trace in traces for plan in trace.plans if plan for ref in plan.conditioning.refs]
         view = self.retriever.source.view()
         retrieved = tuple(sorted({source_frame(view, ref).episode_id for ref in refs}))
         return Stage(n_demonstrations, policy, replay, retrieved, absorbed)

@@ -119,7 +119,7 @@ class Lane:
 
     def _describe(self, plan: Plan, found: Retrieval) -> dict[str, Any]:
         """The reasons for a plan."""
-        match, given, n = found.matches[0], plan.given, self.agent.n_action_steps
+        match, given, n = found.matches[0], plan.conditioning, self.agent.n_action_steps
         body = self.agent.robot().act
         chunk = np.clip(body.out_of(given.frame, plan.chunk.actions.astype(np.float64))[:n], *body.bounds)
         shown = body.out_of(given.frame, given.actions[0].astype(np.float64))[given.valid[0]]
@@ -149,7 +149,7 @@ class Lane:
         board = self.env.draw(FORESEEN_SIZE).astype(np.float64)
         faded = (255 - FADED * (255 - board)).astype(np.uint8)
         drawn = policy.decode_frames(latents[:1])[0]
-        return camera_image(drawn, plan.given.frame, policy.config.image, policy.aligned, faded)
+        return camera_image(drawn, plan.conditioning.frame, policy.config.image, policy.aligned, faded)
 
 
 class Run:

@@ -143,9 +143,9 @@ def test_a_moment_of_a_part_is_one_of_the_whole(pool: Pool, taught: Episode) -> 
     plan = run.advance()[0]["plan"]
     found = lane.agent.plan(0)
     assert found is not None
-    assert found.given.refs[0].episode_id == part.id  # by its goal the part fits better than the whole
+    assert found.conditioning.refs[0].episode_id == part.id  # by its goal the part fits better than the whole
     assert plan["episode"] == "studio/shown"
-    assert plan["first"] == part.cut_from.begin + found.given.refs[0].t
+    assert plan["first"] == part.cut_from.begin + found.conditioning.refs[0].t
 
 
 def dragged(run: Run, lane: int, n: int, by: tuple[float, float] = (10.0, 5.0)) -> list[dict[str, Any]]:
