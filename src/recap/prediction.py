@@ -51,7 +51,7 @@ class Predictor:
         """Add the latents of the retrieved frames, if the policy uses images."""
         if self.policy is None or not self.policy.config.sees or not self.policy.config.retrieval:
             return list(inputs)
-        conditionings = self.latents.show(self.policy, [(one.view, one.conditioning) for one in inputs])
+        conditionings = self.latents.add(self.policy, [(one.view, one.conditioning) for one in inputs])
         return [replace(one, conditioning=c) for one, c in zip(inputs, conditionings, strict=True)]
 
     def predict(self, inputs: Sequence[PolicyInput]) -> list[ActionChunk]:

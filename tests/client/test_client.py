@@ -58,7 +58,9 @@ def test_a_server_that_restarts_is_found_again_with_the_same_episode() -> None:
     serve = again.serve
 
     def watched(requests: Any) -> Any:
-        seen.extend((r.session.fresh.seed, r.session.fresh.options) for r in requests if r.session.fresh)
+        seen.extend(
+            (r.session.pending.seed, r.session.pending.options) for r in requests if r.session.pending
+        )
         return serve(requests)
 
     again.serve = watched  # type: ignore[method-assign]

@@ -191,12 +191,12 @@ def _add_new(store: Pool, source: Source, done: set[int]) -> Iterator[str]:
     """Add each newly complete episode; yields a line for each."""
     from recap.errors import InputError, RecapError
     from recap.pool.importers.checks import check_dataset
-    from recap.pool.importers.interventions import INTERVENTION, shown_in
+    from recap.pool.importers.interventions import INTERVENTION, demonstrations_in
     from recap.pool.importers.resample import resample
 
     damaged = {damage.episode for damage in source.damage}
     for number in sorted(set(range(len(source))) - done - damaged):
-        episodes = shown_in(source, number)
+        episodes = demonstrations_in(source, number)
         done.add(number)  # complete: later attempts would give the same errors
         try:
             fps = next((episode.fps for episode in store), None)

@@ -13,7 +13,7 @@ import numpy as np
 
 from recap.geometry import wrap_angle
 from recap.pool.derived import assemble, describe, picked
-from recap.pool.importers.interventions import picked_frames
+from recap.pool.importers.interventions import select_frames
 from recap.pool.view import Describer, PoolSource, PoolView
 from recap.robot import RobotSpec, infer_robot
 from recap.types import F32, F64, Descriptors, Episode, FrameRef, Span
@@ -70,7 +70,7 @@ class Subtrajectories:
 
 def _part(episode: Episode, first: int, rest: int, goal: F64, robot: RobotSpec | None) -> Episode:
     end = rest + 1
-    part = picked_frames(episode, np.arange(first, end))  # images still show the original goal
+    part = select_frames(episode, np.arange(first, end))  # images still show the original goal
     robot = robot or infer_robot(episode)
     if (robot.measured >= 0).all() or robot.action_mode == "delta":
         part.actions[-2:] = robot.hold(episode.proprio[rest])  # the part ends at rest, so hold the last pose

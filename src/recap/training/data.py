@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from recap.compatible import joints_of_others
+from recap.compatible import foreign_joints_warning
 from recap.errors import InputError
 from recap.features.estimators import prepared
 from recap.policies.policy import RetrievalStamp
 from recap.pool.content import content_id
-from recap.pool.importers.interventions import shown_by_person
+from recap.pool.importers.interventions import from_takeover
 from recap.pool.importers.pairing import SCENE
 from recap.pool.memory import MemoryView
 from recap.pool.opening import open_demonstrations
@@ -79,7 +79,7 @@ def load_data(
         target = spread(target, config.n_demonstrations)
         pool = where(demonstrations(config.pool, robot, by), config.pool_where)
         check_data(target, pool, config)
-        others = joints_of_others(robot, {e.embodiment for e in (*target, *pool)})
+        others = foreign_joints_warning(robot, {e.embodiment for e in (*target, *pool)})
         if others and config.policy.retrieval:
             notify(f"warning: {others}")
         place = folder or cache_folder() / "training" / data_key(config, target, pool)
@@ -124,7 +124,7 @@ def build_data(
     """
     stages, policy, by = stages or Stages(), config.policy, config.held_out_by
     check_data(target, pool, config)
-    target = list(map(shown_by_person, target))  # the policy's actions before a take-over are no example
+    target = list(map(from_takeover, target))  # the policy's actions before a take-over are no example
     train, held_out = split(target, config.held_out, by)
     pool_view = MemoryView(pool)
     with stages("retrieval pairs"):
