@@ -53,6 +53,20 @@ def test_the_command_line_takes_every_command_of_the_docs(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.stem}")
+def test_no_two_runs_of_a_page_have_one_directory(page: Path) -> None:
+    """A directory that holds a run with other settings is refused; --record goes on with a finished one."""
+    writes_none = {"--dry-run", "--list", "--show-config", "--record"}
+    runs: dict[str, set[str]] = {}
+    for line in commands(page):
+        words = shlex.split(line, comments=True)[1:]
+        if words[0] in ("train", "eval") and not writes_none & set(words):
+            own = words.index("--out") + 1 if "--out" in words else 0
+            size = words[words.index("--size") + 1] if "--size" in words else ""
+            runs.setdefault(words[own] if own else f"{words[:2]} {size}", set()).add(" ".join(words))
+    assert [lines for lines in runs.values() if len(lines) > 1] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.stem}")
 def test_the_python_of_the_docs_can_be_read(page: Path) -> None:
     for block in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
         ast.parse(block)

@@ -179,10 +179,16 @@ def live_scale() -> str:
         "episode_ms": "an episode, ms",
     }
     rows = [
-        (f"{row['trajectories']:,} × 10", row["build"], *(f"{row[key]:g}" for key in keys))
+        (
+            f"{row['trajectories']:,} × {row['frames'] // row['trajectories']}",
+            row["build"],
+            *(f"{row[key]:g}" for key in keys),
+            *(f"{row[n]['step_ms_p50']:g}" if n in row else "–" for n in ("5", "100", "all")),
+        )
         for row in sorted(load("scale")["live"], key=lambda row: row["trajectories"])
     ]
-    return table(["trajectories × frames", "a view keeps", *keys.values()], rows)
+    looks = [f"a later retrieval, {n} candidates, ms p50" for n in ("5", "100", "all")]
+    return table(["trajectories × frames", "a view keeps", *keys.values(), *looks], rows)
 
 
 def pairs() -> str:

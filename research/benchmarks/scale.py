@@ -96,6 +96,12 @@ def memory_mb() -> tuple[int, int]:
     return own, all_of_it
 
 
+def peak_mb() -> int:
+    """The most that this process ever had, with what it has mapped from files."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM"))
+
+
 def build(root: Path, n_episodes: int, n_frames: int) -> dict[str, Any]:
     """The first process."""
     retriever = Retriever(MadePool(MadeView(root, n_episodes, n_frames)), TERMS, CONFIG)
@@ -233,9 +239,14 @@ def live(root: Path, n_episodes: int, n_frames: int) -> dict[str, Any]:
     out["append_to_visible_s"] = spent(partial(retriever.retrieve, asked[0]))
     assert retriever.retrieve(asked[0]).matches[0].ref.episode_id == made[0].id
     view = opened[0].view()
+    out["memory_append_mb"] = memory_mb()[0] - before
     names = np.random.default_rng(0).permutation(view.episode_ids)[:1000].tolist()
     out["episode_ms"] = spent(lambda: [view.episode(name) for name in names])
-    return {name: round(value, 3) for name, value in out.items()}
+    found: dict[str, Any] = {name: round(value, 3) for name, value in out.items()}
+    found["all"] = timed(retriever, asked)
+    for n in (5, 100):
+        found[str(n)] = timed(Retriever(opened[0], TERMS, replace(CONFIG, n_candidates=n)), asked)
+    return found | {"memory_peak_mb": peak_mb()}
 
 
 def one_process(part: str, *given: object) -> dict[str, Any]:
@@ -273,12 +284,13 @@ def main() -> None:
     parser.add_argument(
         "--trajectories", type=int, nargs="+", default=[10_000, 100_000], metavar="N", help="of --live"
     )
+    parser.add_argument("--frames", type=int, default=10, metavar="N", help="of each trajectory of --live")
     options = parser.parse_args()
     known = json.loads(options.json.read_text()) if options.json is not None and options.json.exists() else {}
     if options.live is not None:
         before = [row for row in known.get("live", []) if row["build"] != options.live]
         for n in options.trajectories[:1] if options.quick else options.trajectories:
-            before.append({"build": options.live, **measure(n, 10, ("fill", "live"))})
+            before.append({"build": options.live, **measure(n, options.frames, ("fill", "live"))})
             print(before[-1], flush=True)
         finish({"rows": known.get("rows", []), "live": before}, options.json)
         return

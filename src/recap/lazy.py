@@ -12,6 +12,11 @@ T = TypeVar("T")
 class LazySequence(Sequence[T]):
     """A sequence defined by `__len__` and `_item`; indices and slices work as in a list."""
 
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
     @abstractmethod
     def _item(self, number: int) -> T:
         """Compute the item, 0 <= number < len."""
@@ -29,10 +34,7 @@ class Made(LazySequence[T]):
     """The results of a function of the index; use a module-level function to be able to pickle it."""
 
     def __init__(self, length: int, make: Callable[[int], T]) -> None:
-        self._length, self._make = length, make
-
-    def __len__(self) -> int:
-        return self._length
+        self.length, self._make = length, make
 
     def _item(self, number: int) -> T:
         return self._make(number)

@@ -46,7 +46,7 @@ class Span:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Episode:
     """One demonstration; images are sequences of frames, which may be decoded lazily."""
 

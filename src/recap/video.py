@@ -127,9 +127,6 @@ class VideoFrames(LazySequence[U8]):
     def __reduce__(self) -> tuple[type[VideoFrames], tuple[Path, int, int, float]]:
         return VideoFrames, (self.path, self.start, self.length, self.fps)
 
-    def __len__(self) -> int:
-        return self.length
-
     def __iter__(self) -> Iterator[U8]:
         return self._decode(0)
 

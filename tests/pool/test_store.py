@@ -240,8 +240,8 @@ def test_a_view_follows_other_processes_and_reads_only_what_is_new(
     loaded: list[str] = []
     read = pool.table.stored_rows
 
-    def reading(name: str) -> Any:
-        found = read(name)
+    def reading(name: str, at_once: bool) -> Any:
+        found = read(name, at_once)
         loaded.extend(row.id for row in found[0])
         return found
 

@@ -117,7 +117,7 @@ def test_each_says_where_it_is_from() -> None:
     assert source_frame(view, FrameRef(parts[1].id, 3)) == FrameRef(whole.id, 25)
     assert source_frame(view, FrameRef(whole.id, 25)) == FrameRef(whole.id, 25)
     index = Retriever(SubtrajectoryPool(MemoryPool([whole]), PUSHES), *find_retrieval("pusht-object")).index()
-    assert set(index.origins) == {whole.id}
+    assert set(index.rows_of_origin) == {whole.id}
 
 
 class Film(LazySequence[U8]):

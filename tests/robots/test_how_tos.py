@@ -48,7 +48,8 @@ class How:
 
 TINY = (
     "--target data/triangle --pool data/disc --iterations 2"
-    " --set held_out=0.5 --set policy.image.size=32 --set autoencoder_iterations=1 --set autoencoder_batch=4 --set batch_size=4"
+    " --set held_out=0.5 --set policy.image.size=32 --set batch_size=4"
+    " --set autoencoder_iterations=1 --set autoencoder_batch=4"
 )
 DRIVE = "recap run --robot my_robot:connect --steps 20"
 OURS = "RoboTwin/data/lift_pot/ours_clean"
@@ -160,8 +161,9 @@ FOLLOWED = {
         less={
             "--tasks=-30,0,45 --seeds 500:510": "--tasks=45 --seeds 500:501",
             "failures,3": "1",
-            "--policy pusht-nano --seeds 500:510": "--policy pusht-nano --seeds 500:501",
-            "--seeds 500:510": "--seeds 500:501",
+            r"evidence.py (\w+)": r"evidence.py \1 --angles=0",
+            "(?<=failures --angles=0)": " --matches 2 --every 99",
+            "500:510": "500:501",
         },
         leaves=("report.html", "evidence.html"),
     ),
@@ -232,7 +234,7 @@ FOLLOWED = {
             "--nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --master-port 29500": "--nnodes 1",
             "/shared/2b": "runs/shared",
             "--variants ours,.*": "--variants ours --toy",
-            "500:510": "500:501 --pool data/disc",
+            "500:510": "500:501 --tasks=-45 --pool data/disc",
             "--set weights=/models.*": "--dry-run",  # 7 GB; tests/training/test_vla_runs.py has a small file
         },
         leaves=("runs/nano/best", "runs/tuned/last", "runs/2b/best", "runs/pi0/best"),

@@ -37,7 +37,7 @@ class PoolLibrary(Library):
             index = self.store.index()
             rows, lost = self._rows()
             known = {entry.id: entry for entry in self.entries}
-            digests = {key.id: key.sha256 for key in index.keys}
+            digests = index.state()
             entries = []
             for number, key in enumerate(index.keys):
                 row = rows.get(key.id)

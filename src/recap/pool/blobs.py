@@ -43,9 +43,6 @@ class BlobFrames(LazySequence[U8]):
         path = self.videos.local(blob_name(self.digest), self.digest)
         return VideoFrames(path, 0, self.length, self.fps)
 
-    def __len__(self) -> int:
-        return self.length
-
     def __iter__(self) -> Iterator[U8]:
         return iter(self.video)
 

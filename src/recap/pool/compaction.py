@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from recap.pool.keys import Key
 from recap.pool.schema import Row, table_of, with_attribute
-from recap.pool.table import Damage, Key, Table
+from recap.pool.table import Damage, Table
 from recap.types import Scalar
 
 N_SMALL = 64  # number of small fragments at which the next add merges them
@@ -34,7 +35,8 @@ def rewrite(
     table: Table, dataset: Any, numbers: Sequence[int], change: Callable[[Row], Row | None], what: str
 ) -> Any:
     """Commit some fragments as one with other rows; None leaves a row out."""
-    seqs = {key.id: key.seq for key in table.index(dataset).keys}
+    index = table.index(dataset)
+    seqs = {key.id: key.seq for number in numbers for key in index.of_fragment(number).keys}
     rows = [change(row) for number in numbers for row in table.fragment_rows(dataset, number)]
     kept = sorted((row for row in rows if row is not None), key=lambda row: seqs[row.id])
     new = table.write(dataset, table_of(kept, [seqs[row.id] for row in kept])) if kept else None
@@ -70,7 +72,7 @@ def _small_runs(table: Table, dataset: Any) -> list[list[tuple[Any, list[tuple[R
 
 def _whole_rows(table: Table, dataset: Any, fragment: int) -> list[tuple[Row, int]] | None:
     """The rows of a fragment, if every one is intact."""
-    seqs = {key.id: key.seq for key in table.index(dataset).keys if key.fragment == fragment}
+    seqs = {key.id: key.seq for key in table.index(dataset).of_fragment(fragment).keys}
     try:
         rows = table.fragment_rows(dataset, fragment)
     except Damage:

@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from recap.errors import DatasetError
 
 MAX_CACHE_BYTES = 8 * 2**30  # of copies in the temporary folder
@@ -35,13 +37,12 @@ def sealed(body: Mapping[str, Any]) -> bytes:
     return sha256(text).encode() + b"\n" + text + b"\n"
 
 
-def unsealed(data: bytes) -> dict[str, Any]:
-    """The inverse of `sealed`; ValueError where a byte has changed."""
+def unsealed(data: bytes, kind: Any = dict[str, Any]) -> Any:
+    """The inverse of `sealed`, as a kind that may leave out parts; ValueError where a byte has changed."""
     digest, _, text = data.partition(b"\n")
     if not text.endswith(b"\n") or sha256(text[:-1]).encode() != digest:
         raise ValueError("its contents have changed")
-    body: dict[str, Any] = json.loads(text)
-    return body
+    return msgspec.json.decode(text, type=kind)
 
 
 def open_files(uri: str, options: Mapping[str, str] | None = None) -> Files:
@@ -89,11 +90,16 @@ class Files:
         """True if the file exists."""
         return (self.root / name).exists()
 
+    def stamp(self, name: str) -> tuple[int, ...]:
+        """What changes when a file of a local path is written to."""
+        found = (self.root / name).stat()
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
     def names(self, folder: str) -> list[str]:
         """Every file below a folder, sorted, without unfinished ones."""
         found = []
         for path, _, files in os.walk(self.root / folder):
-            found += [os.path.relpath(f"{path}/{f}", self.root) for f in files if not f.startswith(".")]
+            found += [f"{path}/{f}"[len(self.uri) + 1 :] for f in files if not f.startswith(".")]
         return sorted(found)
 
     def remove(self, name: str) -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from recap.errors import InputError
 from recap.pool.files import Files, sha256
+from recap.pool.keys import Index
 from recap.pool.seals import read_seal
-from recap.pool.table import Index, Table
+from recap.pool.table import Table
 
 if TYPE_CHECKING:
     from recap.pool.store import Pool
@@ -72,7 +73,7 @@ def history(files: Files, table: Table, tags: Mapping[str, int]) -> list[Version
 
 def difference(before: Index, after: Index) -> Diff:
     """What the second has that the first has not, and the other way round."""
-    old, new = ({key.id: key.sha256 for key in index.keys} for index in (before, after))
+    old, new = (index.state() for index in (before, after))
     return Diff(
         added=tuple(name for name in new if name not in old),
         removed=tuple(name for name in old if name not in new),

@@ -11,20 +11,22 @@ from typing import Any
 from recap.errors import DatasetError, InputError
 from recap.pool.derived import Derived
 from recap.pool.files import Files
+from recap.pool.keys import Index
 from recap.pool.memory import EpisodeView
 from recap.pool.salvage import find_rows
 from recap.pool.schema import Row
 from recap.pool.seals import logical_state, read_seals
-from recap.pool.table import Damage, Index, Table, fragment_files, log, reading
+from recap.pool.table import Damage, Table, fragment_files, log, reading
 from recap.pool.view import Describer
 from recap.robot import RobotSpec, read_robot
 from recap.types import Descriptors, Episode
 
+MAX_HELD = 64 * 2**20  # bytes of rows in memory; those beyond are read when asked for
 N_MADE = 1024  # episodes that are kept as they were made, of all views of a pool
 
 
 class LiveView(EpisodeView):
-    """One version of a pool; its rows are in memory, episodes are made when asked for; it never changes."""
+    """One version of a pool; episodes are made when asked for, and it never changes."""
 
     def __init__(
         self,
@@ -112,12 +114,14 @@ class Loader:
         index = self.table.index(dataset)
         files = {f.fragment_id: fragment_files(f.metadata)[0] for f in dataset.get_fragments()}
         parts: dict[str, Sequence[Row]] = {}
+        n_held = 0
         for fragment, name in files.items():
             if fragment not in index.unreadable:
                 with suppress(Damage):
-                    parts[name] = self._parts.get(name) or self._read(index, fragment, name)
+                    parts[name] = self._parts.get(name) or self._read(index, fragment, name, n_held)
+                    n_held += getattr(parts[name], "nbytes", 0)
         held = {number: parts[name] for number, name in files.items() if name in parts}
-        digests = {key.id: key.sha256 for key in index.keys}
+        digests: Mapping[str, str] = index.digest_of
         rescued: dict[str, Row] = {}
         if len(held) < len(files):
             good = {key.id: key.sha256 for key in index.keys if key.fragment in held}
@@ -128,18 +132,23 @@ class Loader:
             if name in rescued:
                 return make((rescued[name],), 0)
             key = index.by_id[name]
-            return make(held[key.fragment], key.offset)
+            try:
+                return make(held[key.fragment], key.offset)
+            except (Damage, DatasetError) as error:  # since the view was made
+                found = find_rows(self.files, read_seals(self.files), {name: key.sha256})
+                if name not in found:
+                    why = "has changed, or was forgotten: run recap pool verify --repair"
+                    raise DatasetError(f"episode {name!a} {why}") from error
+                return found[name][0].episode(self.files)
 
         return LiveView(int(dataset.version), digests, made, self.derived, self.robot), parts
 
-    def _read(self, index: Index, fragment: int, name: str) -> Sequence[Row]:
+    def _read(self, index: Index, fragment: int, name: str, n_held: int) -> Sequence[Row]:
         """The rows of a fragment, each compared with its hash where no seal vouches for their file."""
-        rows, is_sealed = self.table.stored_rows(name)
+        rows, is_sealed = self.table.stored_rows(name, n_held < MAX_HELD)
         with reading(name):
-            for key in () if is_sealed else index.keys:
-                if key.fragment == fragment and not (
-                    rows[key.offset].intact and rows[key.offset].id == key.id
-                ):
+            for key in () if is_sealed else index.of_fragment(fragment).keys:
+                if not (rows[key.offset].intact and rows[key.offset].id == key.id):
                     raise Damage(f"episode {key.id!a} has changed")
         return rows
 
@@ -148,7 +157,7 @@ class Loader:
     ) -> tuple[dict[str, str], dict[str, Row]]:
         """Find intact copies of rows of damaged files, warn of the others, and return what was found."""
         seals = read_seals(self.files)
-        state = logical_state(seals, dataset.version) or {key.id: key.sha256 for key in index.keys}
+        state = logical_state(seals, dataset.version) or index.state()
         missing = {name: digest for name, digest in state.items() if good.get(name) != digest}
         sought = {name: digest for name, digest in missing.items() if digest not in self._rescued}
         found = find_rows(self.files, seals, sought, tuple(damaged))

@@ -138,10 +138,8 @@ class ArrowRows(LazySequence[Row]):
 
     def __init__(self, table: Any) -> None:
         table = table.combine_chunks()  # one piece, in which a row is found at once
-        self._columns, self._n = {name: table[name] for name in SCHEMA.names if name != "seq"}, len(table)
-
-    def __len__(self) -> int:
-        return self._n
+        self.nbytes, self.length = int(table.nbytes), len(table)
+        self._columns = {name: table[name] for name in SCHEMA.names if name != "seq"}
 
     def _item(self, number: int) -> Row:
         cells = {name: column[number] for name, column in self._columns.items()}

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from recap.pool.files import Files, unsealed
 
 PRUNED = "seals/pruned.json"  # the newest version that was removed
 UNKNOWN = 2**62  # where that is damaged: there may be gaps anywhere
+T = TypeVar("T", "Seal", "Hashes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,20 @@ def pruned_up_to(files: Files) -> int:
         return UNKNOWN
 
 
-def read_seal(files: Files, version: int) -> Seal | None:
+class Hashes(msgspec.Struct):
+    """What a reader needs of a seal: the rest, which names every row, is passed over."""
+
+    version: int
+    files: dict[str, str]
+
+
+def read_seal(files: Files, version: int, kind: type[T] = Seal) -> T | None:  # type: ignore[assignment]
     """The seal of a version; None where it is missing or damaged itself."""
     try:
-        body = unsealed(files.read(seal_name(version)))
+        found: T = unsealed(files.read(seal_name(version)), kind)
     except (FileNotFoundError, ValueError):
         return None
-    return Seal(**body | {"removed": tuple(body["removed"])}) if body.get("version") == version else None
+    return found if found.version == version else None
 
 
 def read_seals(files: Files) -> dict[int, Seal]:

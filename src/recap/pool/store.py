@@ -39,11 +39,12 @@ from recap.pool.compaction import compact, is_due, set_attribute
 from recap.pool.content import check_episode, same_content
 from recap.pool.files import Files, open_files, sealed, unsealed
 from recap.pool.history import Diff, Version, counts, difference, history, refuse_odd_tag, tag_file
+from recap.pool.keys import Index, Key
 from recap.pool.layout import refuse_other_layout
 from recap.pool.live import ROBOT, LiveView, Loader
 from recap.pool.memory import MemoryPool
 from recap.pool.schema import NO_FILMS, Films, keep_films, table_of, take_apart
-from recap.pool.table import Conflict, Damage, Index, Key, Table
+from recap.pool.table import Conflict, Damage, Table
 from recap.robot import RobotSpec
 from recap.types import QUARANTINE, Episode
 
@@ -122,7 +123,7 @@ class Pool:
         index = self.index(version)
         if version is None and index.unreadable:
             return self.view().episode_ids  # which finds more rows than Lance does
-        return tuple(key.id for key in index.keys)
+        return index.ids
 
     def __len__(self) -> int:
         return len(self.ids())
@@ -197,7 +198,7 @@ class Pool:
                 return dataset
             for row, episode in zip(rows, episodes, strict=True):
                 keep_films(self.files, row, episode)  # a prune may have removed what no version had yet
-            first = max((key.seq for key in index.keys), default=-1) + 1
+            first = int(index.places[:, 0].max(initial=-1)) + 1
             fragment = self.table.write(dataset, table_of(new, range(first, first + len(new))))
             return self.table.append(dataset, fragment)
 

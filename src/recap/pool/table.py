@@ -16,18 +16,19 @@ import secrets
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import cached_property, partial
-from itertools import repeat
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 
 from recap.errors import DatasetError, cause
+from recap.lazy import Made
 from recap.pool.files import Files, sealed, sha256
+from recap.pool.keys import Index, Key
 from recap.pool.schema import KEYS, SCHEMA, ArrowRows, Row
-from recap.pool.seals import Seal, pruned_up_to, read_seal, seal_name
+from recap.pool.seals import Hashes, Seal, pruned_up_to, read_seal, seal_name
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -42,6 +43,8 @@ Conflict = CommitConflictError
 log = logging.getLogger("recap.pool")
 _lance: Any = lance  # only partly typed
 
+N_OPEN = 64  # data files that are held open
+N_NEAR = 64  # rows that are read together
 _LAST = 2**64 - 1  # manifests are named so that the newest sorts first
 
 
@@ -53,29 +56,6 @@ def new_op(name: str, **details: int) -> dict[str, Any]:
     """The note of a commit: operation, time and a unique token."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     return {"op": name, **details, "time": now, "token": secrets.token_hex(8)}
-
-
-class Key(NamedTuple):
-    """One live row: what it holds and where it is."""
-
-    id: str
-    sha256: str
-    seq: int
-    fragment: int
-    offset: int  # physical row of the fragment
-
-
-@dataclass(frozen=True)
-class Index:
-    """The live rows of one version, in the order they were added, and what cannot be read."""
-
-    keys: tuple[Key, ...]
-    unreadable: Mapping[int, str]  # fragment -> why
-
-    @cached_property
-    def by_id(self) -> dict[str, Key]:
-        """Keys by episode."""
-        return {key.id: key for key in self.keys}
 
 
 @contextmanager
@@ -111,9 +91,10 @@ class Table:
         self._session = _lance.Session()
         self._head: Any = None
         self.damaged: tuple[int, ...] = ()  # versions newer than the head that cannot be read
-        self._fragments: dict[tuple[str, ...], tuple[Key, ...]] = {}  # by files, which never change
+        self._fragments: dict[tuple[str, ...], Index] = {}  # by files, which never change
         self._indices: dict[int, Index] = {}
-        self._whole: set[str] = set()  # files that were compared with their seals
+        self._whole: dict[str, Any] = {}  # files that were compared with their seals: their stamps then
+        self._open = lru_cache(N_OPEN)(partial(stored, files))
 
     @classmethod
     def create(cls, files: Files) -> Table:
@@ -141,7 +122,7 @@ class Table:
         if self._head is not None and self._head.version == version:
             return self._head
         with reading(f"version {version}"):
-            seal = read_seal(self.files, version)
+            seal = read_seal(self.files, version, Hashes)
             if seal is not None:
                 data = self.files.read(manifest_name(version))
                 if seal.files.get(manifest_name(version)) != sha256(data):
@@ -187,45 +168,46 @@ class Table:
         self._head, self.damaged, self._session = None, (), _lance.Session()
         for known in (self._fragments, self._indices, self._whole):
             known.clear()
+        self._open.cache_clear()
 
     def index(self, dataset: Any) -> Index:
         """The live rows of a version; only fragments not seen before are read."""
         if dataset.version in self._indices:
             return self._indices[dataset.version]
-        keys: list[Key] = []
-        unreadable: dict[int, str] = {}
-        fragments = dataset.get_fragments()
-        for fragment in fragments:
-            meta = fragment.metadata
-            name = tuple(fragment_files(meta))
-            if name not in self._fragments:
-                try:
-                    self._fragments[name] = self._read_keys(dataset, fragment)
-                except Damage as error:
-                    unreadable[meta.id] = str(error)
-                    continue
-            keys += self._fragments[name]
-        keys.sort(key=lambda key: key.seq)
-        index = Index(tuple(keys), unreadable)
+        parts, unreadable = self._parts(dataset)
+        index = Index.of(list(parts.values()), unreadable)
         self._indices = {k: v for k, v in self._indices.items() if k > dataset.version - 2}
         if not unreadable:
             self._indices[dataset.version] = index
-        if len(self._fragments) > 2 * len(fragments) + 64:  # forget what compactions have replaced
-            current = {tuple(fragment_files(fragment.metadata)) for fragment in fragments}
-            self._fragments = {name: rows for name, rows in self._fragments.items() if name in current}
+        if len(self._fragments) > 2 * len(parts) + 64:  # forget what compactions have replaced
+            self._fragments = parts
         return index
 
-    def _read_keys(self, dataset: Any, fragment: Any) -> tuple[Key, ...]:
+    def _parts(self, dataset: Any) -> tuple[dict[tuple[str, ...], Index], dict[int, str]]:
+        """The rows of each fragment of a version by its files, and of those that cannot be read, why."""
+        unreadable: dict[int, str] = {}
+        parts = {}
+        for fragment in dataset.get_fragments():
+            name = tuple(fragment_files(fragment.metadata))
+            try:
+                if name not in self._fragments:
+                    self._fragments[name] = self._read_keys(dataset, fragment)
+                parts[name] = self._fragments[name]
+            except Damage as error:
+                unreadable[fragment.metadata.id] = str(error)
+        return parts, unreadable
+
+    def _read_keys(self, dataset: Any, fragment: Any) -> Index:
         with reading(f"fragment {fragment.fragment_id}"):
             self._check(fragment.metadata)
             scan = dataset.scanner(columns=list(KEYS), fragments=[fragment], with_row_address=True)
             table, number = scan.to_table(), fragment.fragment_id
             if len(table) != fragment.metadata.num_rows or any(table[key].null_count for key in KEYS):
                 raise Damage(f"fragment {number}: rows are missing")
-            offsets = (np.asarray(table["_rowaddr"]) & 0xFFFFFFFF).tolist()
-            columns = [table[key].to_pylist() for key in KEYS]
-            # As the class makes them, without a call of Python for each: there may be a million.
-            return tuple(map(partial(tuple.__new__, Key), zip(*columns, repeat(number), offsets)))
+            ids, digests = (table[key].to_numpy() for key in KEYS[:2])
+            offsets = table["_rowaddr"].to_numpy() & 0xFFFFFFFF
+            places = np.column_stack([table["seq"].to_numpy(), np.full(len(table), number), offsets])
+            return Index(tuple(ids.tolist()), digests.astype("S64"), places.astype(np.int64))
 
     def _check(self, meta: Any) -> None:
         """Keep Lance from reading changed files, because some damage makes it abort the whole process."""
@@ -233,16 +215,33 @@ class Table:
             # The version that wrote the file: a fragment has its number, a deletion file the number before.
             deleted = "/_deletions/" in name
             version = int(name.rpartition("/")[2].split("-")[1]) + 1 if deleted else meta.id
-            seal = read_seal(self.files, version)
+            seal = read_seal(self.files, version, Hashes)
+            stamp = None if "://" in self.uri else self.files.stamp(name)
             if seal is not None and seal.files.get(name, "") != sha256(self.files.read(name)):
                 raise Damage(f"fragment {meta.id}: {name} has changed")
             if seal is not None:
-                self._whole.add(name)
+                self._whole[name] = stamp
 
-    def stored_rows(self, data_file: str) -> tuple[ArrowRows, bool]:
-        """Every row of a data file by its offset, deleted ones too; and whether a seal vouches for them."""
+    def stored_rows(self, data_file: str, at_once: bool = True) -> tuple[Sequence[Row], bool]:
+        """Every row of a data file by its offset, deleted ones too; and whether a seal vouches for them.
+
+        Unless `at_once` they are read when asked for, if it can be told whether the file has changed.
+        """
         with reading(data_file):
-            return ArrowRows(stored(self.files, data_file).read_all().to_table()), data_file in self._whole
+            file, stamp = stored(self.files, data_file), self._whole.get(data_file)
+            n = file.num_rows()
+            if at_once or stamp is None:
+                return ArrowRows(file.read_all(batch_size=n).to_table()), data_file in self._whole
+
+        @lru_cache(1)
+        def some(number: int) -> ArrowRows:
+            with reading(data_file):
+                if self.files.stamp(data_file) != stamp:
+                    raise Damage(f"{data_file} has changed")
+                first = number * N_NEAR
+                return ArrowRows(self._open(data_file).read_range(first, min(N_NEAR, n - first)).to_table())
+
+        return Made(n, lambda number: some(number // N_NEAR)[number % N_NEAR]), True
 
     def fragment_rows(self, dataset: Any, fragment: int) -> list[Row]:
         """All live rows of one fragment."""
@@ -252,7 +251,7 @@ class Table:
     def row(self, dataset: Any, key: Key) -> Row:
         with reading(f"episode {key.id!a}"):
             fragment = dataset.get_fragment(key.fragment)
-            number = self._fragments[tuple(fragment_files(fragment.metadata))].index(key)  # among live rows
+            number = self._fragments[tuple(fragment_files(fragment.metadata))].number_of[key.id]
             (row,) = ArrowRows(fragment.take([number], columns=SCHEMA.names))
             if (row.id, row.sha256) != (key.id, key.sha256):
                 raise Damage(f"episode {key.id!a}: another episode is in its place")
@@ -318,7 +317,8 @@ class Table:
         # On an object store writers do not take turns, and Lance moves a `Restore` on top of an addition.
         between = self.at(new.version - 1)
         seen = {fragment.fragment_id for fragment in dataset.get_fragments()}
-        seen |= {k.fragment for k in self.index(between).keys if k.id in self.index(new).by_id}
+        was, now = self.index(between), self.index(new).number_of
+        seen |= {place[1] for name, place in zip(was.ids, was.places.tolist(), strict=True) if name in now}
         undone = [f.metadata for f in between.get_fragments() if f.fragment_id not in seen]
         while undone:
             whole = [*(f.metadata for f in new.get_fragments()), *undone]
@@ -351,23 +351,29 @@ class Table:
 
     def seal(self, dataset: Any, before: Any, op: Mapping[str, Any], lost: Iterable[str] = ()) -> None:
         """Seal a version against the one it was built on; `lost` names rows that could not be read there."""
-        old = {n for f in before.get_fragments() for n in fragment_files(f.metadata)} if before else set()
-        index = self.index(dataset)
+        old, now = self._parts(before)[0] if before else {}, self._parts(dataset)[0]
+        files = {n for f in before.get_fragments() for n in fragment_files(f.metadata)} if before else set()
         names = [manifest_name(dataset.version)]
         rows = {}
         for fragment in dataset.get_fragments():
-            new = [name for name in fragment_files(fragment.metadata) if name not in old]
+            key = tuple(fragment_files(fragment.metadata))
+            new = [name for name in key if name not in files]
             names += new
             if new and "/data/" in new[0]:
-                number = fragment.fragment_id
-                rows[new[0]] = {key.id: key.sha256 for key in index.keys if key.fragment == number}
+                rows[new[0]] = now[key].state() if key in now else {}
         transaction = self.transaction_name(dataset)
         if transaction is not None and self.files.exists(transaction):
             self.files.sync([transaction])
             names.append(transaction)
-        was = self.index(before).by_id if before else {}
-        added = {k.id: k.sha256 for k in index.keys if k.id not in was or was[k.id].sha256 != k.sha256}
-        removed = tuple(name for name in dict.fromkeys([*was, *lost]) if name not in index.by_id)
+        # Of the rows only those of fragments that came or went: there may be a million others.
+        came, went = (
+            Index.of([part for key, part in one.items() if key not in other]).state()
+            for one, other in ((now, old), (old, now))
+        )
+        added = {name: digest for name, digest in came.items() if went.get(name) != digest}
+        removed = tuple(name for name in went if name not in came)
+        there = self.index(dataset).number_of if lost else {}
+        removed += tuple(name for name in dict.fromkeys(lost) if name not in there and name not in removed)
         hashes = {name: sha256(self.files.read(name)) for name in names}
         body = asdict(Seal(dataset.version, op, added, removed, rows, hashes))
         self.files.write(seal_name(dataset.version), sealed(body))

@@ -94,7 +94,7 @@ def _report(seen: Survey) -> Report:
     head = seen.table.head()
     return Report(
         int(head.version),
-        len(seen.table.index(head).keys),
+        len(seen.table.index(head).ids),
         seen.n_files,
         seen.n_bytes,
         tuple(seen.findings),
@@ -205,7 +205,7 @@ def _check_rows(seen: Survey, head: Any) -> dict[str, dict[str, str]]:
     for name in seen.changed:
         if ("/data/" in name or "/_deletions/" in name) and name not in used:
             seen.found(name, "it is damaged; only older versions need it")
-    rows_now = {key.id: key.sha256 for key in index.keys}
+    rows_now = index.state()
     if state is not None and not suspects and state != rows_now:
         odd = sorted({name for name, _ in rows_now.items() ^ state.items()})
         seen.found(FOLDER, "its rows are not those of its seals", odd)

@@ -50,7 +50,14 @@ class Coarse:
         faiss: Any = importlib.import_module("faiss")
         found = cls.__new__(cls)
         found._lock, found._ask = threading.Lock(), faiss.SearchParametersIVF
-        found._index = faiss.deserialize_index(data)
+        at = 0
+
+        def read(n: int) -> bytes:  # `deserialize_index` copies all of it first
+            nonlocal at
+            at += n
+            return data[at - n : at].tobytes()
+
+        found._index = faiss.read_index(faiss.PyCallbackIOReader(read))
         return found
 
     def to_bytes(self) -> NDArray[np.uint8]:

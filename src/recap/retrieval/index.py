@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -108,9 +108,9 @@ class Index:
 
     version: int
     episode_ids: tuple[str, ...]
-    scene_ids: tuple[str, ...]
-    origins: tuple[str, ...]  # of a sub-trajectory, the demonstration it was cut from; else itself
-    rows_of: Mapping[str, int]  # episode id -> its number
+    numbers: I64  # (e,) of each among all that were ever laid out
+    scenes_of: Sequence[str]  # of those, their scenes
+    origins: Mapping[int, str]  # and of those cut from another demonstration, its id
     begins: I64  # (e,) first row of each episode; rows of no episode may lie between
     firsts: I64  # (e,) first row that may be chosen: for a correction, the takeover
     ends: I64  # (e,) end of the rows that may be chosen
@@ -131,26 +131,34 @@ class Index:
         hidden: set[int] = set()
         for name in exclude:
             hidden.update(self.rows_of_origin.get(name, ()))
-            hidden.update(self.rows_of_scene.get(name, ()))
+            alike = np.flatnonzero(self._scene_hashes == hash(name)).tolist()
+            hidden.update(number for number in alike if self.scene_ids[number] == name)
             hidden.update([self.rows_of[name]] if name in self.rows_of else [])
         return sorted(hidden)
+
+    @cached_property
+    def rows_of(self) -> dict[str, int]:
+        """Episode id -> its number."""
+        return dict(zip(self.episode_ids, range(len(self.episode_ids)), strict=True))
+
+    @cached_property
+    def scene_ids(self) -> tuple[str, ...]:
+        """Of each episode."""
+        return tuple(self.scenes_of[i] for i in self.numbers.tolist())
 
     @cached_property
     def rows_of_origin(self) -> dict[str, list[int]]:
         """Demonstration -> numbers of its sub-trajectories."""
         rows: dict[str, list[int]] = {}
-        for i, (name, origin) in enumerate(zip(self.episode_ids, self.origins, strict=True)):
-            if name != origin:
-                rows.setdefault(origin, []).append(i)
+        for i, number in enumerate(self.numbers.tolist() if self.origins else ()):
+            if number in self.origins:
+                rows.setdefault(self.origins[number], []).append(i)
         return rows
 
     @cached_property
-    def rows_of_scene(self) -> dict[str, list[int]]:
-        """Scene id -> numbers of its episodes."""
-        rows: dict[str, list[int]] = {}
-        for i, scene in enumerate(self.scene_ids):
-            rows.setdefault(scene, []).append(i)
-        return rows
+    def _scene_hashes(self) -> I64:
+        """Of each episode; of a million they take far less than a list for each scene."""
+        return np.fromiter(map(hash, self.scene_ids), np.int64, len(self.scene_ids))
 
     def lay_out_scene(self, first: Mapping[str, F32]) -> F32:
         """The descriptor of a first frame (1, d), laid out like a row of `scenes`."""

@@ -21,7 +21,7 @@ from recap.retrieval.index import Candidates, Index, squared_distances
 from recap.retrieval.paths import PATH
 from recap.retrieval.plain_search import EACH_BEGIN
 from recap.retrieval.reach import N_TRIED, REACH, Reachability
-from recap.retrieval.rows import Rows, keys_of
+from recap.retrieval.rows import Rows
 from recap.robot import RobotSpec
 from recap.types import F32, F64, QUARANTINE, Episode, FrameRef, Match, Moment, Query, Requires, Retrieval
 
@@ -91,20 +91,15 @@ class Retriever:
                 self._rows = None
             if self._rows is None:
                 self._rows = Rows(self.describer, self.config, self._misfit, self._salt)
-                self._restore(view)
+                store: Derived | None = getattr(view, "derived", None)
+                if store is not None:  # what an earlier process has laid out
+                    self._rows.restore(store)
             self._index, self._view = self._rows.index(view), view
             if self._rows.is_mostly_gone(self._index):
                 self._rows = Rows(self.describer, self.config, self._misfit, self._salt)
                 self._index = self._rows.index(view)
             self._keep(view)
         return self._index
-
-    def _restore(self, view: PoolView) -> None:
-        """Take over what an earlier process has laid out of the pool, where it is kept."""
-        store: Derived | None = getattr(view, "derived", None)
-        if store is None or self._rows is None:
-            return
-        self._rows.restore(store, keys_of(view))
 
     def _keep(self, view: PoolView) -> None:
         """Store the rows of a large pool for the next process; at most once per process."""

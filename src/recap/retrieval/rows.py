@@ -11,13 +11,12 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recap.lazy import LazySequence
+from recap.lazy import Made
 from recap.pool.view import Describer, PoolView
 from recap.retrieval.coarse import I64, Coarse, coarse_index, is_many
 from recap.retrieval.config import RetrievalConfig
@@ -57,9 +56,9 @@ class Rows:
         parts = [REVISION, describer.fingerprint, config.metric_fingerprint, dict(config.scene_weights)]
         text = json.dumps([*parts, *salt], sort_keys=True)
         self.fingerprint = hashlib.sha256(text.encode()).hexdigest()[:16]
-        self.number_of: dict[Hashable, int] = {}
+        self.keys: NDArray[Any] = np.zeros(0, "S64")
         self.scene_ids: list[str] = []
-        self.origins: list[str] = []
+        self.origins: dict[int, str] = {}  # of a sub-trajectory, the demonstration it was cut from
         self.starts = np.zeros(1, np.int64)
         self.firsts = np.zeros(0, np.int64)  # first selectable frame of each
         self.goals = np.zeros((0, 3))
@@ -68,7 +67,8 @@ class Rows:
         self.is_new = True  # a running process keeps its cells
         self.n_kept = 0  # rows stored by an earlier process
         self._space: F32 = np.zeros((0, self.frame_layout.width), np.float32)
-        self._last: _Last | None = None
+        self._last: tuple[NDArray[Any], Index] | None = None  # keys of the version indexed last
+        self._number_of: dict[Hashable, int] = {}  # of keys, where it was needed
 
     @property
     def frames(self) -> F32:
@@ -78,13 +78,16 @@ class Rows:
     def index(self, view: PoolView) -> Index:
         """Index a version of a pool; describes only new episodes."""
         keys, ids = keys_of(view), view.episode_ids
-        last, n = self._last, 0
-        if last is not None and keys[: len(last.keys)] == last.keys:  # what is new came at the end
-            n = len(last.keys)
-        new = [i for i in range(n, len(keys)) if keys[i] not in self.number_of]
+        n, last = 0, None
+        if self._last is not None and np.array_equal(keys[: len(self._last[0])], self._last[0]):
+            n, last = len(self._last[0]), self._last[1]  # what is new came at the end
+        numbers = self._numbers(keys, n)
+        new = np.flatnonzero(numbers < 0)
+        numbers[new] = len(self.keys) + np.arange(len(new))
+        new += n
         for first in range(0, len(new), N_TOGETHER):
             part = new[first : first + N_TOGETHER]
-            self._add(view, [ids[i] for i in part], [keys[i] for i in part])
+            self._add(view, [ids[i] for i in part.tolist()], keys[part])
             if len(new) > N_TOGETHER:
                 log.info("%d of %d demonstrations are laid out", min(first + N_TOGETHER, len(new)), len(new))
         if self.coarse is None or (self.is_new and self.coarse.is_outgrown(len(self.frames))):
@@ -92,7 +95,6 @@ class Rows:
         elif len(self.coarse) < len(self.frames):
             self.coarse.add(self.frames[len(self.coarse) :])
         self.is_new = False
-        numbers = np.array([self.number_of[key] for key in keys[n:]], np.int64)
         usable = self.starts[numbers + 1] > self.starts[numbers]
         names: tuple[str, ...] = ids[n:]
         lost: tuple[str, ...] = ()
@@ -100,14 +102,9 @@ class Rows:
             lost = tuple(name for name, fits in zip(ids[n:], usable, strict=True) if not fits)
             names = tuple(name for name, fits in zip(ids[n:], usable, strict=True) if fits)
             numbers = numbers[usable]
-        scene_ids = tuple(self.scene_ids[i] for i in numbers.tolist())
-        origins = tuple(self.origins[i] for i in numbers.tolist())
-        rows_of: dict[str, int] = {}
-        if n and last is not None:
-            numbers, old = np.concatenate([last.numbers, numbers]), last.index
-            names, lost = old.episode_ids + names, old.unusable + lost
-            scene_ids, origins, rows_of = old.scene_ids + scene_ids, old.origins + origins, dict(old.rows_of)
-        rows_of.update((names[i], i) for i in range(len(rows_of), len(names)))
+        if last is not None:
+            numbers = np.concatenate([last.numbers, numbers])
+            names, lost = last.episode_ids + names, last.unusable + lost
         begins, pasts = self.starts[numbers], self.starts[numbers + 1]
         firsts = begins + self.firsts[numbers]
         ends = np.maximum(pasts - self.config.trim, firsts + 1)  # at least one frame remains
@@ -115,9 +112,9 @@ class Rows:
         index = Index(
             view.version,
             names,
-            scene_ids,
-            origins,
-            rows_of,
+            numbers,
+            self.scene_ids,
+            self.origins,
             begins,
             firsts,
             np.minimum(ends, pasts),
@@ -127,23 +124,29 @@ class Rows:
             self.goals[numbers],
             self.scene_layout,
             self.frame_layout,
-            Paths(_Episodes(names, view), scenes),
+            Paths(Made(len(names), lambda number: view.episode(names[number])), scenes),
             self.coarse,
             lost,
         )
-        self._last = _Last(keys, numbers, index)
+        self._last = keys, index
         return index
 
-    def restore(self, store: Derived, keys: Sequence[Hashable]) -> None:
-        """Take over what an earlier process has kept; `keys` are of a version of the same pool."""
+    def _numbers(self, keys: NDArray[Any], n: int) -> I64:
+        """The rows of keys from the n-th on; -1 of what is not laid out yet."""
+        known = min(len(keys), len(self.keys))
+        if np.array_equal(keys[:known], self.keys[:known]):  # nothing has gone
+            return np.concatenate([np.arange(n, max(known, n)), np.full(len(keys) - max(known, n), -1)])
+        if len(self._number_of) < len(self.keys):
+            self._number_of = dict(zip(self.keys.tolist(), range(len(self.keys)), strict=True))
+        return np.array([self._number_of.get(key, -1) for key in keys[n:].tolist()], np.int64)
+
+    def restore(self, store: Derived) -> None:
+        """Take over what an earlier process has kept."""
         found = store.map_arrays(f"rows-{self.fingerprint}")
         if found is None:
             return
-        hashes = found["keys"].view("S64").ravel()
-        same = np.array(keys[: len(hashes)], "S64")
-        known = keys if np.array_equal(same, hashes) else [key.decode() for key in hashes.tolist()]
-        self.number_of = {key: i for i, key in zip(range(len(hashes)), known, strict=False)}
-        self.scene_ids, self.origins = _texts(found["scene_ids"]), _texts(found["origins"])
+        self.keys = found["keys"].view("S64")
+        self.scene_ids = _texts(found["scene_ids"])
         self.starts, self.firsts, self.goals = found["starts"], found["firsts"], found["goals"]
         self.scenes, self._space, self.n_kept = found["scenes"], found["frames"], int(self.starts[-1])
         if "coarse" in found:
@@ -159,9 +162,8 @@ class Rows:
             self._reserve(spare, n)
         self._space[n:spare] = 0
         arrays: dict[str, NDArray[Any]] = {
-            "keys": np.array(list(self.number_of), "S64").view(np.uint8),
+            "keys": self.keys.view(np.uint8),
             "scene_ids": _bytes(self.scene_ids),
-            "origins": _bytes(self.origins),
             "files": _bytes(files),
             "starts": self.starts,
             "firsts": self.firsts,
@@ -183,25 +185,29 @@ class Rows:
         named = int((index.pasts - index.begins).sum())
         return len(self.frames) - named > MAX_GONE * max(len(self.frames), 1)
 
-    def _add(self, view: PoolView, ids: Sequence[str], keys: Sequence[Hashable]) -> None:
+    def _add(self, view: PoolView, ids: Sequence[str], keys: NDArray[Any]) -> None:
         every = len(ids) == len(view.episode_ids)
         described = view.descriptors(self.describer, None if every else ids)
-        n, used = len(self.number_of), int(self.starts[-1])
-        scene_ids, origins = [], []
-        goals = np.full((len(ids), 3), np.nan)
+        used = int(self.starts[-1])
+        scene_ids, origins, goals = [], {}, np.full((len(ids), 3), np.nan)
         lengths = np.diff(described.starts)
         firsts, usable = np.zeros(len(ids), np.int64), lengths > 0
         for i, name in enumerate(ids):
             episode = view.episode(name)
             scene_ids.append(episode.scene_id)
-            origins.append(episode.id if episode.cut_from is None else episode.cut_from.episode_id)
+            if episode.cut_from is not None:
+                origins[len(self.keys) + i] = episode.cut_from.episode_id
             if episode.goal is not None and len(episode.goal) == 3:
                 goals[i] = episode.goal
             firsts[i] = episode.first_match
             usable[i] &= self.problem(episode) is None
-        self.number_of.update({key: n + i for i, key in enumerate(keys)})
         self.scene_ids += scene_ids
-        self.origins += origins
+        self.origins.update(origins)
+        if self._number_of:
+            self._number_of.update(
+                zip(keys.tolist(), range(len(self.keys), len(self.keys) + len(keys)), strict=True)
+            )
+        self.keys = np.concatenate([self.keys, keys]) if len(self.keys) else keys
         self.goals = np.concatenate([self.goals, goals])
         self.firsts = np.concatenate([self.firsts, firsts])
         rows = described.terms
@@ -224,36 +230,13 @@ class Rows:
         self._space = larger
 
 
-@dataclass(frozen=True)
-class _Last:
-    """The version that was indexed last."""
-
-    keys: list[Hashable]
-    numbers: I64  # of those that are used
-    index: Index
-
-
-class _Episodes(LazySequence[Episode]):
-    """Episodes of a view by number."""
-
-    def __init__(self, ids: Sequence[str], view: PoolView) -> None:
-        self.ids, self.view = ids, view
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def _item(self, number: int) -> Episode:
-        return self.view.episode(self.ids[number])
-
-
-def keys_of(view: PoolView) -> list[Hashable]:
+def keys_of(view: PoolView) -> NDArray[Any]:
     """What tells each episode of a view from every other there was: a hash of it, or the object itself."""
     digests = getattr(view, "digests", None)
-    if digests is not None and tuple(digests) == view.episode_ids:
-        return list(digests.values())
-    if digests is not None:
-        return [digests[name] for name in view.episode_ids]
-    return [_Same(view.episode(name)) for name in view.episode_ids]
+    if digests is None:
+        return np.array([view.episode(name) for name in view.episode_ids], object)
+    index = getattr(digests, "index", None)  # of a live pool, which has them as one array
+    return np.array([digests[i] for i in view.episode_ids], "S64") if index is None else index.digests
 
 
 def _bytes(texts: Sequence[str]) -> NDArray[np.uint8]:
@@ -264,18 +247,3 @@ def _bytes(texts: Sequence[str]) -> NDArray[np.uint8]:
 def _texts(data: NDArray[np.uint8]) -> list[str]:
     """The inverse of `_bytes`."""
     return data.tobytes().decode().split("\n") if len(data) else []
-
-
-class _Same:
-    """An episode that equals none but itself; it is held, so that no other takes its place."""
-
-    __slots__ = ("episode",)
-
-    def __init__(self, episode: Episode) -> None:
-        self.episode = episode
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.episode is self.episode
-
-    def __hash__(self) -> int:
-        return id(self.episode)

@@ -170,12 +170,6 @@ class Hdf5Frames(LazySequence[U8]):
     def __init__(self, path: Path, key: str, length: int) -> None:
         self.path, self.key, self.length = path, key, length
 
-    def __reduce__(self) -> tuple[type[Hdf5Frames], tuple[Path, str, int]]:
-        return Hdf5Frames, (self.path, self.key, self.length)
-
-    def __len__(self) -> int:
-        return self.length
-
     def _item(self, number: int) -> U8:
         return next(self._read(number))
 

@@ -214,11 +214,7 @@ class PickedFrames(LazySequence[U8]):
     """Selected frames of another sequence, decoded on demand."""
 
     def __init__(self, frames: Sequence[U8], indices: NDArray[np.int64]) -> None:
-        self._frames = frames
-        self._indices = indices
-
-    def __len__(self) -> int:
-        return len(self._indices)
+        self._frames, self._indices, self.length = frames, indices, len(indices)
 
     def _item(self, number: int) -> U8:
         return self._frames[int(self._indices[number])]
