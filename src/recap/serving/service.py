@@ -135,7 +135,6 @@ class Service:
                 notify(
                     "warning: on held-out demonstrations the network was no closer than replay: --no-residual"
                 )
-
             # Leave a core to the event loop: torch threads that wait for a busy core slow down every request.
             torch.set_num_threads(spec.n_threads or max(1, (os.cpu_count() or 1) - 1))
         # A second handle for the agent, so that a waiting writer does not block the policy.
