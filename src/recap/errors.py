@@ -59,7 +59,7 @@ def cause(error: BaseException, most: int = 200) -> str:
 
 def explain_os_error(error: OSError) -> tuple[str, str]:
     """The operating system's message, and a remedy, which is empty if none is known."""
-    told = re.search(r"\(os error (\d+)\)", str(error))  # Lance gives the errno only in the text
-    number = int(told[1]) if told else error.errno
-    what = os.strerror(int(told[1])) if told else error.strerror or str(error)
+    match = re.search(r"\(os error (\d+)\)", str(error))  # Lance gives the errno only in the text
+    number = int(match[1]) if match else error.errno
+    what = os.strerror(int(match[1])) if match else error.strerror or str(error)
     return what, REMEDIES.get(number or 0, "")

@@ -180,8 +180,8 @@ def _joints_of_two_arms(
         if len(set(names)) < 2 and is_other(*sides):
             names = list(places)
     unsaid = failed and set(names) <= {"", "unknown"}
-    said = foreign_joints_warning(robot, places if unsaid else names)
-    return f"Neither names its robot. Perhaps {said[0].lower()}{said[1:]}" if unsaid and said else said
+    text = foreign_joints_warning(robot, places if unsaid else names)
+    return f"Neither names its robot. Perhaps {text[0].lower()}{text[1:]}" if unsaid and text else text
 
 
 def _next_step(

@@ -160,18 +160,18 @@ def _whenever_it_grows(dataset: Path, look: Callable[[], None], every: float) ->
     from recap.errors import RecapError
 
     stamp: object = ()
-    said = ""
+    last_error = ""
     while True:
         now = _stamp(dataset)
         if now != stamp:
             stamp = now
             try:
                 look()
-                said = ""
+                last_error = ""
             except RecapError as error:
-                if str(error) != said:
-                    said = str(error)
-                    click.echo(f"Waiting: {said}", err=True)
+                if str(error) != last_error:
+                    last_error = str(error)
+                    click.echo(f"Waiting: {last_error}", err=True)
         time.sleep(every)
 
 
