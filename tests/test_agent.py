@@ -365,8 +365,8 @@ def test_retrieved_frames_are_encoded_only_once(seeing_policy: TrainedPolicy) ->
     assert policy.encoded == [2], "first and last frame of the chunk that both retrieved"
     plan = agent.plan(0)
     assert plan is not None
-    assert plan.given.latents is not None
-    assert plan.given.latents.shape == (2, 16, 2, 2)
+    assert plan.conditioning.latents is not None
+    assert plan.conditioning.latents.shape == (2, 16, 2, 2)
     agent.reset(0, TRIAL)
     agent.act([0], [seen(EPISODES[2], 4)])
     assert policy.encoded == [2]
@@ -415,7 +415,7 @@ def test_matching_none_and_random(state_policy: TrainedPolicy) -> None:
     none.act([0], [moment])
     plan = none.plan(0)
     assert plan is not None
-    assert plan.given.is_empty
+    assert plan.conditioning.is_empty
     refs = set()
     for seed in range(5):
         agent = with_policy(state_policy, matching="random")

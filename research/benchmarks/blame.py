@@ -33,7 +33,7 @@ from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.opening import open_pool
 from recap.retrieval.outliers import outliers
 from recap.retrieval.presets import find_retrieval
-from recap.retrieval.subtrajectories import in_demonstration
+from recap.retrieval.subtrajectories import source_frame
 from recap.types import Episode, Retrieval
 from recap.usage import Run, blame
 
@@ -130,7 +130,7 @@ def run_some(episodes: Sequence[Episode], setting: Setting, trials: Sequence[Tri
 
     def note(run: Run, slot: int, found: Retrieval) -> None:
         match = found.matches[0]
-        ref = in_demonstration(agent.retriever.view_of(found), match.ref)
+        ref = source_frame(agent.retriever.view_of(found), match.ref)
         run.add(ref.episode_id, ref.t, match.distance, found.off_course)
 
     results = run_trials(agent, spec, trials, 1)

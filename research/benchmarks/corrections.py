@@ -32,7 +32,7 @@ from recap.evaluation.spec import EvalSpec
 from recap.evaluation.statistics import gain_interval, rate_interval
 from recap.policies.checkpoint import from_pretrained
 from recap.policies.policy import TrainedPolicy
-from recap.pool.importers.interventions import shown_by_person
+from recap.pool.importers.interventions import from_takeover
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.packed import PackedPool, write_packed
 from recap.serving.upload_reading import episode_of
@@ -105,7 +105,7 @@ def fine_tune(
     corrections: Sequence[Episode], pool: Sequence[Episode], judge: Episode, n_iterations: int, out: Path
 ) -> TrainedPolicy:
     """The policy after a fixed number of iterations; the held-out loss is logged but decides nothing."""
-    learned = [replace(shown_by_person(episode), scene_id=episode.id) for episode in corrections]
+    learned = [replace(from_takeover(episode), scene_id=episode.id) for episode in corrections]
     middle = (len(learned) + 1) // 2
     config = replace(
         RECIPES[POLICY],

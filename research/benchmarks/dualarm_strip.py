@@ -71,7 +71,9 @@ def _retrieves(name: str) -> bool:
 def _shoot(row: Row, agent: RetrievalAgent, alone: bool, world: DualArmWorld) -> None:
     row.frames.append(world.env.draw(SIZE_PX, ("head",))["head"])
     plan = agent.plan(0)
-    row.matched.append(None if plan is None or alone or plan.given.is_empty else plan.given.refs[0])
+    row.matched.append(
+        None if plan is None or alone or plan.conditioning.is_empty else plan.conditioning.refs[0]
+    )
 
 
 @cache

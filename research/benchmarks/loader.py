@@ -151,12 +151,12 @@ def speed(data: Path, folder: Path) -> dict[str, float]:
     run = source_of(config, held, folder / "latents-run")
     rate(run._draw, 3)
     found["latents_samples_per_s"] = rate(run._draw, 100) * BATCH
-    ahead, one = run.ahead, run._draw(0)
+    ahead, one = run.prefetcher, run._draw(0)
     with ahead:
         rates: dict[str, list[float]] = {"with": [], "without": []}
         for _ in range(8):  # alternately, so that other load on the machine affects both
             for name in rates:
-                run.ahead = ahead if name == "with" else (lambda iteration: one)
+                run.prefetcher = ahead if name == "with" else (lambda iteration: one)
 
                 def step(_: int) -> None:
                     run._step()

@@ -40,7 +40,7 @@ from recap.evaluation.rollouts import run_trials
 from recap.evaluation.spec import EvalSpec
 from recap.evaluation.statistics import gain_interval, rate_interval, seed_table
 from recap.geometry import out_of_frame
-from recap.prediction import Given, Predictor
+from recap.prediction import PolicyInput, Predictor
 from recap.training.data import demonstrations, split
 from recap.types import F64, ActionChunk, Conditioning
 from recap_research.sweep.pools import Selection, collect_pools
@@ -63,21 +63,21 @@ class Ratio(Predictor):
         self.errors: dict[object, F64] = {}  # summed squared errors of network and match, and their weight
         self.log: list[tuple[float, float]] = []
 
-    def predict(self, ready: Sequence[Given]) -> list[ActionChunk]:
+    def predict(self, ready: Sequence[PolicyInput]) -> list[ActionChunk]:
         """One chunk each."""
         return [self._judged(*one) for one in zip(super().predict(ready), ready, strict=True)]
 
-    def _judged(self, chunk: ActionChunk, one: Given) -> ActionChunk:
-        if not one.found.matches:
+    def _judged(self, chunk: ActionChunk, one: PolicyInput) -> ActionChunk:
+        if not one.retrieval.matches:
             return chunk
-        if one.dice in self.said:
-            (pose,) = one.seen.objects.values()
+        if one.generator in self.said:
+            (pose,) = one.observation.objects.values()
             came = points_of(pose)
-            now = np.array([np.square(said - came).sum() for said in self.said[one.dice]])
-            self.errors[one.dice] = KEPT * self.errors.get(one.dice, np.zeros(3)) + [*now, 1.0]
+            now = np.array([np.square(said - came).sum() for said in self.said[one.generator]])
+            self.errors[one.generator] = KEPT * self.errors.get(one.generator, np.zeros(3)) + [*now, 1.0]
             self.log.append((float(now[0]), float(now[1])))
-        net, shown, n = self.errors.get(one.dice, np.array([1.0, 1.0, 0.0]))
-        self.said[one.dice] = said_by(chunk, one.given)
+        net, shown, n = self.errors.get(one.generator, np.array([1.0, 1.0, 0.0]))
+        self.said[one.generator] = said_by(chunk, one.conditioning)
         share = shown / max(shown + net, 1e-12)
         if self.usual is not None:
             share = min(1.0, n * self.usual**2 / max(net, 1e-12)) if n else 1.0
@@ -90,7 +90,7 @@ class Samples(Predictor):
     def __init__(self, like: Predictor) -> None:
         super().__init__(like.policy, like.residual, like.halflife)
 
-    def predict(self, ready: Sequence[Given]) -> list[ActionChunk]:
+    def predict(self, ready: Sequence[PolicyInput]) -> list[ActionChunk]:
         """One chunk each."""
         found = []
         for chunk, other in zip(super().predict(ready), super().predict(ready), strict=True):
@@ -194,7 +194,7 @@ def held_out(policy: str, pool: str) -> None:
         for look in watched.looks:
             if look.plan is None or not look.retrieval.matches:
                 continue
-            given, chunk = look.plan.given, look.plan.chunk
+            given, chunk = look.plan.conditioning, look.plan.chunk
             true = watched.episode.actions[look.t : look.t + len(chunk.actions)].astype(np.float64)
             true = watched.agent.robot().act.into(given.frame, true)
             r = chunk.residual[: len(true)].astype(np.float64)

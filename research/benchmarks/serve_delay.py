@@ -121,7 +121,7 @@ def roll_out(service: Service, way: Way, delay: int, angle: float, seeds: Sequen
         env = PushTEnv("triangle", angle)
         env.reset(seed=seed)
         session = service.new_session()
-        session.fresh = Reset(seed)
+        session.pending = Reset(seed)
         robots.append(Robot(env, session, way.timeline()))
     delay = 0 if way.frozen else delay
     n = service.agent.n_action_steps

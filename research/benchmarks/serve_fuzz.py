@@ -37,7 +37,7 @@ from recap.errors import RecapError
 from recap.pool.lerobot import assemble, stage_episode
 from recap.pool.store import Pool
 from recap.serving.app import build_app, start
-from recap.serving.observations import Look, read_executed, read_observation, read_reset
+from recap.serving.observations import ObservationSpec, read_executed, read_observation, read_reset
 from recap.serving.service import ServeSpec, Service
 from recap.serving.spec import Limits
 from recap.types import Episode, Requires
@@ -45,7 +45,7 @@ from recap_client.wire import decode, decode_map, encode
 from recap_worlds.pusht.collecting import CollectSpec, demonstrate
 from recap_worlds.pusht.robot import PUSHT
 
-LOOK = Look(PUSHT, Requires(("block",), True, ("top",)), True, "push")
+LOOK = ObservationSpec(PUSHT, Requires(("block",), True, ("top",)), True, "push")
 LIMITS = Limits(max_upload_bytes=2**20, max_unpacked_bytes=2**22, max_members=100)
 ODD: tuple[Any, ...] = (
     None, True, -1, 0, 2**63, 2**64 - 1, 1e308, float("nan"), float("-inf"), "", "x" * 2000, b"", b"\xff" * 9,

@@ -35,7 +35,7 @@ from recap.policies.config import SamplingConfig
 from recap.policies.flow import draw_levels
 from recap.policies.policy import RetrievalStamp, TrainedPolicy, change_deviations
 from recap.training.autoencoder import load_autoencoder, train_autoencoder
-from recap.training.batches import Ahead, BatchSource, Drawn
+from recap.training.batches import BatchSource, Prefetcher, PreparedBatch
 from recap.training.config import TrainConfig
 from recap.training.data import demonstrations, split, training_retrieval, where
 from recap.training.networks import build_networks, cosine, make_optimizer, with_change_deviations
@@ -225,7 +225,7 @@ def fit(
     source = BatchSource(samples, data.latents, statistics, config.policy, device)
     judge = BatchSource(data.samples(config, "held_out"), data.latents, statistics, config.policy, device)
 
-    def draw(iteration: int) -> Drawn:
+    def draw(iteration: int) -> PreparedBatch:
         dice = torch.Generator(device).manual_seed(config.seed * 1_000_003 + iteration)
         batch = source.draw(config.batch_size, config.augment, dice)
         noise = raw.draw_noise(config.batch_size, dice, device)
@@ -240,7 +240,7 @@ def fit(
     sums: dict[str, Tensor] = {}
     began, looked = math.inf, time.monotonic()  # nothing is measured before the first iteration
     iteration = 0
-    with Ahead(draw, 10**9, device) as ahead:
+    with Prefetcher(draw, 10**9, device) as ahead:
         while True:
             batch, noise, level = ahead(iteration)
             if iteration == 20:

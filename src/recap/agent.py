@@ -14,10 +14,10 @@ from recap.compatible import check_retriever, refuse_other_robot
 from recap.errors import InputError
 from recap.kinematics import Reach, joint_space
 from recap.pool.view import PoolView, robot_of
-from recap.prediction import Given, Predictor
+from recap.prediction import PolicyInput, Predictor
 from recap.retrieval.conditioning import build_conditioning
 from recap.retrieval.retriever import Retriever
-from recap.retrieval.subtrajectories import in_demonstration
+from recap.retrieval.subtrajectories import source_frame
 from recap.retrieval.used import UsedMatches
 from recap.robot import RobotSpec
 from recap.running_episode import Plan, RunningEpisode
@@ -83,8 +83,8 @@ class RetrievalAgent:
         noise_seed: int = 0,
     ) -> None:
         chunk_size = retriever.config.chunk_size
-        own = chunk_size if policy is None else policy.config.n_action_steps
-        self.n_action_steps = own if n_action_steps is None else n_action_steps
+        default = chunk_size if policy is None else policy.config.n_action_steps
+        self.n_action_steps = default if n_action_steps is None else n_action_steps
         if not 1 <= self.n_action_steps <= chunk_size:
             raise InputError(f"n_action_steps {self.n_action_steps} is not within 1…{chunk_size}")
         self._robot = robot if policy is None or robot is not None else policy.config.robot
@@ -106,14 +106,14 @@ class RetrievalAgent:
         if self.image_size is None and retriever.requires.cameras:
             self.image_size = RETRIEVAL_PX
         first_only = policy is None and bool(retriever.requires.cameras) and retriever.sees_first_only
-        self._looks = not first_only
+        self._needs_images = not first_only
         self._episodes: dict[int, RunningEpisode | None] = {}
-        self._dice: dict[int, torch.Generator] = {}
+        self._generators: dict[int, torch.Generator] = {}
         self._contexts: dict[int, TaskContext] = {}
         self._excluded: dict[int, frozenset[str]] = {}
         self.timings_ms: Mapping[str, float] = {}  # of the last planning call, over all slots
-        self._checked: PoolView | None = None
-        self.on_use: Callable[[int, Retrieval], None] = lambda slot, found: None  # called per chunk
+        self._checked_view: PoolView | None = None
+        self.on_use: Callable[[int, Retrieval], None] = lambda slot, retrieval: None  # called per chunk
 
     def reset(
         self,
@@ -134,7 +134,7 @@ class RetrievalAgent:
             import torch
 
             seed = int(getattr(trial, "seed", 0)) + N_SEEDS * self.noise_seed
-            self._dice[slot] = torch.Generator().manual_seed(seed)
+            self._generators[slot] = torch.Generator().manual_seed(seed)
 
     @property
     def policy(self) -> TrainedPolicy | None:
@@ -144,10 +144,10 @@ class RetrievalAgent:
     @property
     def requires(self) -> Requires:
         """The objects, goal and cameras that retrieval and the policy need."""
-        found = self.retriever.requires
+        needs = self.retriever.requires
         if self.policy is not None and self.policy.config.sees:
-            found |= Requires(cameras=self.policy.config.image.cameras)
-        return found
+            needs |= Requires(cameras=self.policy.config.image.cameras)
+        return needs
 
     def robot(self) -> RobotSpec:
         """The robot description, inferred from the pool if none was given."""
@@ -160,8 +160,8 @@ class RetrievalAgent:
 
     def release(self, slot: int) -> None:
         """Free the state of a slot that will not be used again."""
-        for kept in (self._episodes, self._dice, self._contexts, self._excluded, self.reach):
-            kept.pop(slot, None)
+        for states in (self._episodes, self._generators, self._contexts, self._excluded, self.reach):
+            states.pop(slot, None)
 
     def retrieval(self, slot: int) -> Retrieval | None:
         """The last retrieval of that slot's episode."""
@@ -178,13 +178,13 @@ class RetrievalAgent:
         episode = self._episodes.get(slot)
         return None if episode is None else episode.plan
 
-    def wants_pictures(self, slot: int) -> bool:
+    def needs_images(self, slot: int) -> bool:
         """True if the slot's next observation needs images, because a chunk will be planned from it."""
         episode = self._episodes.get(slot)
         if episode is None or self.requires.objects:
             return True  # object poses may be estimated from images
-        if not self._looks or not episode.queue:
-            return self._looks
+        if not self._needs_images or not episode.queue:
+            return self._needs_images
         return episode.retrieval is not None and self.retriever.is_stale(episode.retrieval)
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
@@ -194,19 +194,19 @@ class RetrievalAgent:
         """
         waiting: list[tuple[int, RunningEpisode]] = []
         held: dict[int, F64] = {}
-        seen = [self.in_tool_space(observation) for observation in observations]
-        for slot, observation in zip(slots, seen, strict=True):
-            episode = self.see(slot, observation)
-            known = self._episodes.get(slot)
-            again = None if known is None else known.progress.again(observation.proprio)
-            if again is not None:
-                held[slot] = again
+        converted = [self.in_tool_space(observation) for observation in observations]
+        for slot, observation in zip(slots, converted, strict=True):
+            episode = self.observe(slot, observation)
+            running = self._episodes.get(slot)
+            repeated = None if running is None else running.progress.again(observation.proprio)
+            if repeated is not None:
+                held[slot] = repeated
             elif episode is not None and not episode.queue and not episode.stopped:
                 waiting.append((slot, episode))
         self._plan(waiting)
-        actions = [held[s] if s in held else self._next(s, o) for s, o in zip(slots, seen, strict=True)]
-        each = zip(slots, actions, observations, seen, strict=True)
-        return np.array([self._sent(*one) for one in each], np.float64)
+        actions = [held[s] if s in held else self._next(s, o) for s, o in zip(slots, converted, strict=True)]
+        each = zip(slots, actions, observations, converted, strict=True)
+        return np.array([self._to_robot(*one) for one in each], np.float64)
 
     def in_tool_space(self, observation: Observation) -> Observation:
         """The observation with tool poses, if a robot with a kinematic model sent joints."""
@@ -214,11 +214,11 @@ class RetrievalAgent:
             return observation
         return replace(observation, proprio=self.joints.tool(observation.proprio))
 
-    def _sent(self, slot: int, action: F64, observation: Observation, seen: Observation) -> F64:
+    def _to_robot(self, slot: int, action: F64, observation: Observation, converted: Observation) -> F64:
         """The action as the robot takes it: in joints if it was observed in joints."""
-        if self.joints is None or seen is observation:
+        if self.joints is None or converted is observation:
             return action
-        if np.array_equal(action, self.robot().hold(seen.proprio)):
+        if np.array_equal(action, self.robot().hold(converted.proprio)):
             return self.joints.robot.hold(observation.proprio)  # exactly the joints that were observed
         sent, self.reach[slot] = self.joints.command(action[None], observation.proprio)
         return np.asarray(sent[0])
@@ -236,15 +236,15 @@ class RetrievalAgent:
         waiting: list[tuple[int, RunningEpisode]] = []
         planned: list[RunningEpisode | None] = []
         for slot, observation, n in zip(slots, observations, steps, strict=True):
-            episode = self.see(slot, observation)
+            episode = self.observe(slot, observation)
             planned.append(episode)
             if episode is not None:
                 episode.drop()
                 episode.chunk = None
                 episode.used.take_back(1 - min(n / self.n_action_steps, 1.0))
-                if episode.led_to is not None and episode.plan is not None:
-                    begun = episode.plan.given.refs[0]
-                    episode.led_to = FrameRef(begun.episode_id, begun.t + n)
+                if episode.expected_frame is not None and episode.plan is not None:
+                    start = episode.plan.conditioning.refs[0]
+                    episode.expected_frame = FrameRef(start.episode_id, start.t + n)
                 if not episode.stopped:
                     waiting.append((slot, episode))
         self._plan(waiting)
@@ -252,12 +252,12 @@ class RetrievalAgent:
 
     def watch(self, slot: int, observation: Observation) -> None:
         """Record an observation while someone else acts, and drop the planned actions."""
-        episode = self.see(slot, self.in_tool_space(observation))
+        episode = self.observe(slot, self.in_tool_space(observation))
         if episode is not None:
             episode.drop()
-            episode.led_to = None
+            episode.expected_frame = None
 
-    def see(self, slot: int, observation: Observation) -> RunningEpisode | None:
+    def observe(self, slot: int, observation: Observation) -> RunningEpisode | None:
         """Add an observation to the slot's episode; None if an object or goal that it needs is missing."""
         episode = self._episodes.get(slot)
         if self.requires.missing(observation.objects, observation.goal) is not None:
@@ -265,7 +265,7 @@ class RetrievalAgent:
         if episode is None:
             used, progress = UsedMatches(self.retriever.config), Progress(self.gate)
             episode = self._episodes[slot] = RunningEpisode(observation, used, progress)
-        if not self._looks and not observation.images:
+        if not self._needs_images and not observation.images:
             observation = replace(observation, images=episode.first.images)
         episode.window.append(observation)
         if episode.retrieval is not None and self.retriever.is_stale(episode.retrieval):
@@ -287,49 +287,49 @@ class RetrievalAgent:
 
     def _plan(self, waiting: Sequence[tuple[int, RunningEpisode]]) -> None:
         """Retrieve for each slot, predict for all in one batch, and queue the actions in the world frame."""
-        ready: list[Given] = []
+        inputs: list[PolicyInput] = []
         planned: list[tuple[int, RunningEpisode]] = []
         started = time.perf_counter()
         retrieves = self.policy is None or (self.policy.config.retrieval and self.matching != "none")
         if waiting:
             self._check_pool()
         for slot, episode in waiting:
-            found = self._retrieve(slot, episode)
+            retrieval = self._retrieve(slot, episode)
             # `not >=` instead of `<`: the confidence of a pool that is too small is nan, which counts as low.
-            doubtful = self.min_confidence > 0 and not found.confidence >= self.min_confidence
-            unsure = retrieves and (doubtful or not found.matches)
+            uncertain = self.min_confidence > 0 and not retrieval.confidence >= self.min_confidence
+            unsure = retrieves and (uncertain or not retrieval.matches)
             episode.stopped = unsure and self.reaction == "stop"
-            nothing = not found.matches and self.policy is None
-            if not (nothing or (unsure and self.reaction != "ignore")):
-                ready.append(self._condition(slot, episode, found))
+            no_chunk = not retrieval.matches and self.policy is None
+            if not (no_chunk or (unsure and self.reaction != "ignore")):
+                inputs.append(self._condition(slot, episode, retrieval))
                 planned.append((slot, episode))
         retrieved = time.perf_counter()
-        ready = self.predictor.with_latents(ready)
-        chunks = self.predictor.predict(ready)
+        inputs = self.predictor.with_latents(inputs)
+        chunks = self.predictor.predict(inputs)
         predicted = time.perf_counter()
         self.timings_ms = {
             "retrieval": 1000 * (retrieved - started),
             "policy": 1000 * (predicted - retrieved),
         }
-        for (slot, episode), one, chunk in zip(planned, ready, chunks, strict=True):
-            found, given = one.found, one.given
-            episode.plan = Plan(found, given, chunk)
+        for (slot, episode), item, chunk in zip(planned, inputs, chunks, strict=True):
+            retrieval, conditioning = item.retrieval, item.conditioning
+            episode.plan = Plan(retrieval, conditioning, chunk)
             n = self.n_action_steps
-            if self.predictor.acts_out(given):
-                n = min(n, int(given.valid[0].sum()))  # a demonstration has no actions past its end
-            episode.chunk = self.executed(given, chunk.actions)
+            if self.predictor.replays(conditioning):
+                n = min(n, int(conditioning.valid[0].sum()))  # a demonstration has no actions past its end
+            episode.chunk = self.to_world(conditioning, chunk.actions)
             episode.queue.extend(episode.chunk[:n])
-            episode.led_to = None
-            for match in found.matches[:1]:
-                episode.led_to = FrameRef(match.ref.episode_id, match.ref.t + n)
+            episode.expected_frame = None
+            for match in retrieval.matches[:1]:
+                episode.expected_frame = FrameRef(match.ref.episode_id, match.ref.t + n)
                 episode.used.charge(match.ref)
-                self.on_use(slot, found)
+                self.on_use(slot, retrieval)
 
-    def executed(self, given: Conditioning, actions: F32) -> F64:
+    def to_world(self, conditioning: Conditioning, actions: F32) -> F64:
         """A chunk (H, a) in the canonical frame, transformed to the world and clipped to the limits."""
         body, chunk = self.robot().act, actions.astype(np.float64)
         if not self.retriever.config.aligner.in_world:
-            chunk = body.out_of(given.frame, chunk)
+            chunk = body.out_of(conditioning.frame, chunk)
         if not np.isfinite(chunk).all():
             raise InputError("the policy predicts a number that is not finite: nothing is sent")
         return np.asarray(np.clip(chunk, *body.bounds))
@@ -344,45 +344,45 @@ class RetrievalAgent:
             self._contexts.get(slot, self.context),
             self._excluded.get(slot, frozenset()),
             avoid=tuple(episode.used.penalties.items()),
-            follow=episode.led_to,
+            follow=episode.expected_frame,
         )
-        found = self.retriever.retrieve(query, episode.retrieval)
+        retrieval = self.retriever.retrieve(query, episode.retrieval)
         if self.matching != "retrieved":
-            found = replace(found, matches=self._other_match(slot, found))
-        episode.retrieval, episode.match = found, None
-        if found.matches:  # now, because a later slot may see a changed pool
-            episode.match = in_demonstration(self.retriever.view_of(found), found.matches[0].ref)
-        return found
+            retrieval = replace(retrieval, matches=self._control_match(slot, retrieval))
+        episode.retrieval, episode.match = retrieval, None
+        if retrieval.matches:  # now, because a later slot may see a changed pool
+            episode.match = source_frame(self.retriever.view_of(retrieval), retrieval.matches[0].ref)
+        return retrieval
 
-    def _other_match(self, slot: int, found: Retrieval) -> tuple[Match, ...]:
+    def _control_match(self, slot: int, retrieval: Retrieval) -> tuple[Match, ...]:
         """A random frame of the pool, or no match."""
         index = self.retriever.index()
         if self.matching == "none" or not index.episode_ids:
             return ()
         import torch
 
-        dice = self._dice.get(slot)
-        number, t = index.any_moment(lambda n: int(torch.randint(n, (1,), generator=dice)))
+        generator = self._generators.get(slot)
+        number, t = index.any_moment(lambda n: int(torch.randint(n, (1,), generator=generator)))
         ref = FrameRef(index.episode_ids[number], t)
         return (Match(ref, np.inf, {}),)
 
-    def _condition(self, slot: int, episode: RunningEpisode, found: Retrieval) -> Given:
+    def _condition(self, slot: int, episode: RunningEpisode, retrieval: Retrieval) -> PolicyInput:
         config = self.retriever.config
-        number = found.matches[0].symmetry_index if found.matches else 0
-        seen = [episode.window[-1]]
+        number = retrieval.matches[0].symmetry_index if retrieval.matches else 0
+        observations = [episode.window[-1]]
         if config.aligner.from_start:
             kept = config.aligner.requires.cameras
-            seen = [o.seen_by(kept) for o in (episode.first, episode.window[-1])]
-        moment = Moment.of(seen, self._contexts.get(slot, self.context), number)
-        view = self.retriever.view_of(found)
-        refs = [match.ref for match in found.matches[:1]]
-        given = build_conditioning(view, refs, moment, len(seen) - 1, config, self.robot())
-        return Given(episode.window[-1], found, given, view, self._dice.get(slot))
+            observations = [o.seen_by(kept) for o in (episode.first, episode.window[-1])]
+        moment = Moment.of(observations, self._contexts.get(slot, self.context), number)
+        view = self.retriever.view_of(retrieval)
+        refs = [match.ref for match in retrieval.matches[:1]]
+        conditioning = build_conditioning(view, refs, moment, len(observations) - 1, config, self.robot())
+        return PolicyInput(episode.window[-1], retrieval, conditioning, view, self._generators.get(slot))
 
     def _check_pool(self) -> None:
         """Refuse a pool of another robot before the robot moves."""
         view = self.retriever.source.view()
-        if self.policy is None or view is self._checked or not view.episode_ids:
+        if self.policy is None or view is self._checked_view or not view.episode_ids:
             return
         refuse_other_robot(self.policy.config.robot, view)
-        self._checked = view
+        self._checked_view = view

@@ -74,8 +74,8 @@ class Agent:
         settings = config or AgentConfig()
         if isinstance(policy, str):
             policy = None if policy == REPLAY else load_policy(policy)
-        who = robot if policy is None else policy.config.robot
-        source = open_pool(str(pool), who) if isinstance(pool, (str, Path)) else pool
+        pool_robot = robot if policy is None else policy.config.robot
+        source = open_pool(str(pool), pool_robot) if isinstance(pool, (str, Path)) else pool
         name = settings.retrieval or (policy.config.retrieval_name if policy is not None else "")
         self._suite = suite_of(replace(settings, policy=REPLAY, retrieval=name)) if name else None
         self._options = dict(options or {})
@@ -103,12 +103,12 @@ class Agent:
     @property
     def last(self) -> Decision | None:
         """The last decision of the running episode, or None before the first."""
-        found, plan = self._agent.retrieval(SLOT), self._agent.plan(SLOT)
-        if found is None:
+        retrieval, plan = self._agent.retrieval(SLOT), self._agent.plan(SLOT)
+        if retrieval is None:
             return None
         reach = self._agent.reach.get(SLOT)
-        near = None if reach is None else reach.summary()
-        return Decision(found, None if plan is None else plan.chunk, found.confidence, near)
+        kinematics = None if reach is None else reach.summary()
+        return Decision(retrieval, None if plan is None else plan.chunk, retrieval.confidence, kinematics)
 
     def reset(self, seed: int = 0, task: str = "") -> None:
         """Begin an episode.

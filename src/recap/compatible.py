@@ -30,7 +30,7 @@ def refuse_other_robot(robot: RobotSpec, view: PoolView, what: str = "pool") -> 
         raise InputError(f"the {what} does not fit robot '{robot.name}': {why}", code="robot.mismatch")
 
 
-def joints_of_others(robot: RobotSpec, embodiments: Collection[str]) -> str:
+def foreign_joints_warning(robot: RobotSpec, embodiments: Collection[str]) -> str:
     """A warning if joints of different arms are compared, else an empty string."""
     if len(set(embodiments)) < 2 or not any(feature.kind == "joint" for feature in robot.proprio):
         return ""

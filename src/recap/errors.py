@@ -28,7 +28,7 @@ __all__ = [
     "WireError",
     "cause",
     "did_you_mean",
-    "of_the_system",
+    "explain_os_error",
     "one_of",
 ]
 
@@ -57,9 +57,9 @@ def cause(error: BaseException, most: int = 200) -> str:
     return " ".join(str(error).split())[:most] or type(error).__name__
 
 
-def of_the_system(error: OSError) -> tuple[str, str]:
+def explain_os_error(error: OSError) -> tuple[str, str]:
     """The operating system's message, and a remedy, which is empty if none is known."""
-    told = re.search(r"\(os error (\d+)\)", str(error))  # Lance gives the errno only in the text
-    number = int(told[1]) if told else error.errno
-    what = os.strerror(int(told[1])) if told else error.strerror or str(error)
+    match = re.search(r"\(os error (\d+)\)", str(error))  # Lance gives the errno only in the text
+    number = int(match[1]) if match else error.errno
+    what = os.strerror(int(match[1])) if match else error.strerror or str(error)
     return what, REMEDIES.get(number or 0, "")

@@ -51,7 +51,7 @@ def gate_of(robot: RobotSpec, tolerance: Mapping[str, float] | None = None, pati
     return Gate(tuple(parts), tuple(robot.measured.tolist()), patience)
 
 
-def gate_said(robot: RobotSpec, config: AgentConfig) -> dict[str, Any] | None:
+def gate_metadata(robot: RobotSpec, config: AgentConfig) -> dict[str, Any] | None:
     """The gate for a server's metadata, since the client does the waiting; None if there can be no gate."""
     try:
         return gate_of(robot, config.gate_tolerance, config.gate_patience).plain(config.gate)

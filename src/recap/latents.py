@@ -25,42 +25,42 @@ class RetrievedLatents:
     """Latents by frame, offset, encoder and alignment; the least recently used are evicted first."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Key, F32] = OrderedDict()
+        self._cache: OrderedDict[Key, F32] = OrderedDict()
 
     def forget(self) -> None:
-        self._kept.clear()
+        self._cache.clear()
 
-    def show(
-        self, policy: TrainedPolicy, found: Sequence[tuple[PoolView, Conditioning]]
+    def add(
+        self, policy: TrainedPolicy, retrieved: Sequence[tuple[PoolView, Conditioning]]
     ) -> list[Conditioning]:
         """Each conditioning with its latents; missing latents are encoded in one batch.
 
         Args:
-            found: each conditioning with the pool view that it was retrieved from.
+            retrieved: each conditioning with the pool view that it was retrieved from.
         """
         keys = [
             [] if given.is_empty else _keys(policy, given, view.episode(given.refs[0].episode_id))
-            for view, given in found
+            for view, given in retrieved
         ]
         missing: dict[Key, tuple[U8, F64, str]] = {}
-        for (view, given), wanted in zip(found, keys, strict=True):
-            for key in wanted:
-                if key not in self._kept and key not in missing:
+        for (view, given), needed in zip(retrieved, keys, strict=True):
+            for key in needed:
+                if key not in self._cache and key not in missing:
                     image, camera = _frame_of(view.episode(key[0].episode_id), key)
                     missing[key] = (image, given.frames[0], camera)
         if missing:
             images, frames, cameras = zip(*missing.values(), strict=True)
-            self._kept.update(zip(missing, policy.encode_frames(images, frames, cameras), strict=True))
-        shown = []
-        for (_, given), wanted in zip(found, keys, strict=True):
-            for key in wanted:
-                self._kept.move_to_end(key)
-            latents = np.stack([self._kept[key] for key in wanted]) if wanted else None
-            shown.append(replace(given, latents=latents))
-        each = next(iter(self._kept.values())).nbytes if self._kept else 0  # one policy: equal sizes
-        while each * len(self._kept) > MAX_BYTES:
-            self._kept.popitem(last=False)
-        return shown
+            self._cache.update(zip(missing, policy.encode_frames(images, frames, cameras), strict=True))
+        results = []
+        for (_, given), needed in zip(retrieved, keys, strict=True):
+            for key in needed:
+                self._cache.move_to_end(key)
+            latents = np.stack([self._cache[key] for key in needed]) if needed else None
+            results.append(replace(given, latents=latents))
+        each = next(iter(self._cache.values())).nbytes if self._cache else 0  # one policy: equal sizes
+        while each * len(self._cache) > MAX_BYTES:
+            self._cache.popitem(last=False)
+        return results
 
 
 def _keys(policy: TrainedPolicy, given: Conditioning, shown: Episode) -> list[Key]:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Given:
+class PolicyInput:
     """The policy's inputs for one episode, and where they come from."""
 
-    seen: Observation
-    found: Retrieval
-    given: Conditioning
+    observation: Observation
+    retrieval: Retrieval
+    conditioning: Conditioning
     view: PoolView  # of this retrieval; another slot may already use a newer view
-    dice: torch.Generator | None = None
+    generator: torch.Generator | None = None
 
 
 class Predictor:
@@ -47,37 +47,37 @@ class Predictor:
         self.policy, self.residual, self.halflife = policy, residual, halflife
         self.latents = RetrievedLatents()
 
-    def with_latents(self, ready: Sequence[Given]) -> list[Given]:
+    def with_latents(self, inputs: Sequence[PolicyInput]) -> list[PolicyInput]:
         """Add the latents of the retrieved frames, if the policy uses images."""
         if self.policy is None or not self.policy.config.sees or not self.policy.config.retrieval:
-            return list(ready)
-        shown = self.latents.show(self.policy, [(one.view, one.given) for one in ready])
-        return [replace(one, given=given) for one, given in zip(ready, shown, strict=True)]
+            return list(inputs)
+        conditionings = self.latents.add(self.policy, [(one.view, one.conditioning) for one in inputs])
+        return [replace(one, conditioning=c) for one, c in zip(inputs, conditionings, strict=True)]
 
-    def predict(self, ready: Sequence[Given]) -> list[ActionChunk]:
+    def predict(self, inputs: Sequence[PolicyInput]) -> list[ActionChunk]:
         """One chunk for each item."""
-        if not ready:
+        if not inputs:
             return []
         if self.policy is None:
-            return [_as_it_is(one.given) for one in ready]
-        dice = [one.dice for one in ready if one.dice is not None]
+            return [_unchanged(one.conditioning) for one in inputs]
+        generators = [one.generator for one in inputs if one.generator is not None]
         chunks = self.policy.predict_action_chunk(
-            [one.seen for one in ready], [one.given for one in ready], dice
+            [one.observation for one in inputs], [one.conditioning for one in inputs], generators
         )
         if not self.residual:
-            pairs = zip(chunks, ready, strict=True)
-            return [_as_it_is(one.given) if self.acts_out(one.given) else chunk for chunk, one in pairs]
+            pairs = zip(chunks, [one.conditioning for one in inputs], strict=True)
+            return [_unchanged(c) if self.replays(c) else chunk for chunk, c in pairs]
         if self.halflife:
-            return [self._weighed(chunk, one.found) for chunk, one in zip(chunks, ready, strict=True)]
+            return [self._weighted(chunk, one.retrieval) for chunk, one in zip(chunks, inputs, strict=True)]
         return chunks
 
-    def acts_out(self, given: Conditioning) -> bool:
+    def replays(self, conditioning: Conditioning) -> bool:
         """True if the retrieved chunk is executed unchanged."""
-        return self.policy is None or not (self.residual or given.is_empty)
+        return self.policy is None or not (self.residual or conditioning.is_empty)
 
-    def _weighed(self, chunk: ActionChunk, found: Retrieval) -> ActionChunk:
+    def _weighted(self, chunk: ActionChunk, retrieval: Retrieval) -> ActionChunk:
         """Scale the residual by a weight that grows with the distance of the match."""
-        distance = found.matches[0].distance if found.matches else np.inf
+        distance = retrieval.matches[0].distance if retrieval.matches else np.inf
         if not np.isfinite(distance):
             return chunk
         assert self.policy is not None
@@ -89,5 +89,5 @@ class Predictor:
         )
 
 
-def _as_it_is(given: Conditioning) -> ActionChunk:
-    return ActionChunk(given.actions[0], np.zeros_like(given.actions[0]))
+def _unchanged(conditioning: Conditioning) -> ActionChunk:
+    return ActionChunk(conditioning.actions[0], np.zeros_like(conditioning.actions[0]))

@@ -51,8 +51,8 @@ class Data:
     @property
     def embodiment(self) -> str:
         """The embodiment that was recorded, as a valid name; else the name of the dataset."""
-        said = self.episodes[0].embodiment
-        return re.sub(r"\W+", "_", said if said not in ("", "unknown") else self.source.path.name)
+        name = self.episodes[0].embodiment
+        return re.sub(r"\W+", "_", name if name not in ("", "unknown") else self.source.path.name)
 
 
 def read_data(source: Source) -> Data:
@@ -142,8 +142,8 @@ def _not_used(data: Data) -> Iterator[str]:
 def _features(data: Data, field: str, values: F64, unsure: list[str]) -> Iterator[Feature]:
     """Infer features from names, in the order of the numbers."""
     what = {"proprio": "state"}.get(field, field)
-    said = data.state if what == "state" else data.action
-    names = [re.sub(r"[.]pos(ition)?$", "", name) for name in said]
+    columns = data.state if what == "state" else data.action
+    names = [re.sub(r"[.]pos(ition)?$", "", name) for name in columns]
     ends = [re.split(r"[^a-z0-9]+", name.lower())[-1] for name in names]
     if all(NUMBERED.fullmatch(name.lower()) or not name for name in names):
         turning = None if arm_starts(values) else quaternion_start(values)

@@ -17,7 +17,7 @@ class Plan:
     """The last planned chunk of an episode, with its retrieval and conditioning."""
 
     retrieval: Retrieval
-    given: Conditioning
+    conditioning: Conditioning
     chunk: ActionChunk
 
 
@@ -34,7 +34,7 @@ class RunningEpisode:
     retrieval: Retrieval | None = None
     match: FrameRef | None = None  # frame of its best match in the demonstration as recorded
     plan: Plan | None = None
-    led_to: FrameRef | None = None  # frame of the demonstration at which the executed part of the chunk ends
+    expected_frame: FrameRef | None = None  # of the demonstration, where the executed part of the chunk ends
     stopped: bool = False
 
     def drop(self) -> None:

@@ -66,7 +66,7 @@ def check_robot(robot: Any, spec: RobotSpec, n_steps: int = 3) -> None:
         robot: an object with observe() and act(action).
         spec: the robot description.
     """
-    from recap.serving.observations import Look, read_observation
+    from recap.serving.observations import ObservationSpec, read_observation
     from recap_client.messages import as_message
 
     problems: list[str] = []
@@ -74,12 +74,12 @@ def check_robot(robot: Any, spec: RobotSpec, n_steps: int = 3) -> None:
         if not callable(getattr(robot, name, None)):
             problems.append(f"it has no {name}()")
     _raise(f"robot '{spec.name}'", problems)
-    look = Look(spec, Requires(), estimates=False, default_prompt="")
+    observed = ObservationSpec(spec, Requires(), estimates=False, default_prompt="")
     for _ in range(n_steps):
         seen = robot.observe()
         message: Mapping[str, Any] = as_message(seen) if isinstance(seen, Observation) else seen
         try:
-            read = read_observation(message, look, 0.0)
+            read = read_observation(message, observed, 0.0)
         except Exception as error:
             problems.append(" ".join(str(error).split()))
             break

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from recap.cli.pool import pool as group
 from recap.errors import DatasetError
-from recap.pool.importers.interventions import corrections_of, shown_by_person
+from recap.pool.importers.interventions import corrections_of, from_takeover
 from recap.pool.lerobot import assemble, stage_episode
 from recap.pool.store import Pool
 from recap.types import Episode
@@ -83,9 +83,9 @@ def test_each_intervention_becomes_a_correction_with_context_frames() -> None:
     assert [int(frame[0, 0, 0]) for frame in second.images["top"]] == [5 * t for t in second.proprio[:, 0]]
     assert second.attributes["time_offset_s"] == pytest.approx(2.5 - (1 + N_CONTEXT) / 10)
     assert corrections_of(recorded(0), stretch((0, MIN_FRAMES - 1))) == []
-    learned = shown_by_person(second)
+    learned = from_takeover(second)
     assert (learned.proprio[:, 0].tolist(), learned.first_match) == (list(range(25, 40)), 0)
-    assert shown_by_person(recorded(0)).proprio.shape == recorded(0).proprio.shape
+    assert from_takeover(recorded(0)).proprio.shape == recorded(0).proprio.shape
     (whole,) = corrections_of(recorded(0), stretch((0, N)))
     assert (len(whole), whole.first_match) == (N, 0)
 

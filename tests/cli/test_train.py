@@ -135,7 +135,7 @@ def test_ctrl_c_is_one_line_and_exit_code_130(
 
     arguments = ["debug", *settings(files), "--out", tmp_path / "run", "--iterations", 2]
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "judge", interrupted)
+        patch.setattr(trainer, "validate", interrupted)
         code, out, err = call(capsys, *arguments)
     assert (code, out) == (130, "")
     assert said(err)[1:] == ["recap: stopped at iteration 1 of 2: kept; the same command resumes"]

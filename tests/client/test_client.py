@@ -56,7 +56,9 @@ def test_the_client_reconnects_after_a_restart_and_repeats_the_reset() -> None:
     serve = again.serve
 
     def watched(requests: Any) -> Any:
-        seen.extend((r.session.fresh.seed, r.session.fresh.options) for r in requests if r.session.fresh)
+        seen.extend(
+            (r.session.pending.seed, r.session.pending.options) for r in requests if r.session.pending
+        )
         return serve(requests)
 
     again.serve = watched  # type: ignore[method-assign]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recap.pool.importers import open_source
-from recap.pool.importers.interventions import shown_in
+from recap.pool.importers.interventions import demonstrations_in
 
 LEROBOT = os.environ.get("RECAP_LEROBOT_PYTHON", "")  # the interpreter of a venv with lerobot[dataset]
 RECORD = """
@@ -51,7 +51,7 @@ def test_saved_episodes_can_be_read_during_the_recording_session(tmp_path: Path)
     subprocess.run([LEROBOT, "-c", RECORD, str(folder)], env=environment, check=True, timeout=300)
     source = open_source(folder)
     assert len(source) == 2
-    (correction,) = shown_in(source, 1)
+    (correction,) = demonstrations_in(source, 1)
     assert correction.first_match == 8
     assert correction.actions[8:, 0].tolist() == list(range(11, 25))
     assert len(correction.images["front"]) == len(correction)

@@ -202,8 +202,8 @@ def test_a_policy_is_compared_with_replay_and_with_itself_without_retrieval(fold
     first = watched[0].looks[0]
     assert first.errors[POLICY] != first.errors[ALONE]
     assert first.plan is not None
-    base = first.plan.given.actions[0] + first.plan.chunk.residual
-    carried = watched[0].agent.executed(first.plan.given, base)
+    base = first.plan.conditioning.actions[0] + first.plan.chunk.residual
+    carried = watched[0].agent.to_world(first.plan.conditioning, base)
     assert first.chunks[POLICY] == pytest.approx(carried, abs=1e-3), (
         "it is the retrieved chunk and a residual"
     )

@@ -79,7 +79,7 @@ def test_images_are_wanted_only_when_a_chunk_is_planned(pool: MemoryPool) -> Non
     env.reset(seed=500)
     looked = []
     for _ in range(17):
-        looked.append(agent.wants_pictures(0))
+        looked.append(agent.needs_images(0))
         env.step(agent.act([0], [env.observe(0)])[0])
     assert np.flatnonzero(looked).tolist() == [0, 8, 16]
 

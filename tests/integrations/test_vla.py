@@ -288,10 +288,10 @@ def test_the_cache_of_retrieved_images_is_bounded_in_bytes(
     kept = RetrievedLatents()
     monkeypatch.setattr("recap.latents.MAX_BYTES", 3 * 3 * 16 * 16 * 4)
     for given in three[1]:
-        (seen,) = kept.show(policy, [(shown, given)])
+        (seen,) = kept.add(policy, [(shown, given)])
         assert seen.latents is not None
         assert seen.latents.shape == (2, 3, 16, 16)
-    assert len(kept._kept) == 3
+    assert len(kept._cache) == 3
 
 
 # --- on disk ---

@@ -12,7 +12,7 @@ from recap.errors import DatasetError, InputError
 from recap.policies.autoencoder import FrameEncoder, build_autoencoder, latent_statistics, to_bytes, to_pixels
 from recap.policies.config import ImageConfig
 from recap.training.autoencoder import load_autoencoder, psnr, train_autoencoder, unclamped
-from recap.training.latent_files import frozen_latents
+from recap.training.latent_files import encode_pictures
 from recap.types import U8
 from toy_policy import toy_encoder
 
@@ -77,7 +77,7 @@ def test_training_improves_the_reconstruction() -> None:
 
 
 def test_frozen_latents_hold_every_image_and_its_mirror_image(images: U8) -> None:
-    latents = frozen_latents(toy_encoder(), images, torch.device("cpu"))
+    latents = encode_pictures(toy_encoder(), images, torch.device("cpu"))
     assert latents.shape == (5, 2, 16, 2, 3)
     mirrored = toy_encoder().encode_images(np.ascontiguousarray(images[:, :, ::-1]))
     assert np.allclose(latents[:, 1], mirrored, atol=1e-5)

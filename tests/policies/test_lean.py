@@ -140,9 +140,9 @@ def test_sampling_one_by_one_equals_sampling_the_batch(monkeypatch: pytest.Monke
     batch, noise = random_batch(model, 3), model.draw_noise(3, None, CPU)
     batch.present[1, 0] = False
     sampler = LeanSampler(model, torch.float32)
-    monkeypatch.setattr(sampler, "_replay", sampler.walk)  # in place of a CUDA graph of one chunk
+    monkeypatch.setattr(sampler, "_replay", sampler.denoise)  # in place of a CUDA graph of one chunk
     with torch.inference_mode():
-        wanted, found = sampler.walk(batch, noise, 2), sampler._one_by_one(batch, noise, 2)
+        wanted, found = sampler.denoise(batch, noise, 2), sampler._one_by_one(batch, noise, 2)
     assert all(far(found[name], wanted[name]) < 1e-5 for name in wanted)
 
 

@@ -186,8 +186,8 @@ def test_an_agent_uses_only_the_usable_episodes(matching: str) -> None:
         assert np.isfinite(action).all()
         plan = agent.plan(trial)
         assert plan is not None
-        assert plan.given.refs[0].episode_id in ("seen", "other")
-        assert plan.given.refs[0].t < 30
+        assert plan.conditioning.refs[0].episode_id in ("seen", "other")
+        assert plan.conditioning.refs[0].t < 30
 
 
 def test_adding_an_unusable_episode_does_not_interrupt_retrieval() -> None:

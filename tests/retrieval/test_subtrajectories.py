@@ -13,7 +13,7 @@ from recap.lazy import LazySequence
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.retrieval.presets import find_retrieval
 from recap.retrieval.retriever import Retriever
-from recap.retrieval.subtrajectories import LEAD, SubtrajectoryPool, SubtrajectoryView, in_demonstration
+from recap.retrieval.subtrajectories import LEAD, SubtrajectoryPool, SubtrajectoryView, source_frame
 from recap.types import F32, U8, Episode, FrameRef, Query, Span
 from recap_client.messages import CORRECTION_FROM
 from recap_worlds.pusht.collecting import CollectSpec, demonstrate
@@ -114,8 +114,8 @@ def test_subtrajectories_name_their_demonstration_and_span() -> None:
     assert [part.cut_from for part in parts] == [Span(whole.id, 0, 23), Span(whole.id, 22, 39)]
     assert {part.scene_id for part in parts} == {whole.scene_id}, "the scene can be excluded with them"
     view = SubtrajectoryPool(MemoryPool([whole]), PUSHES).view()
-    assert in_demonstration(view, FrameRef(parts[1].id, 3)) == FrameRef(whole.id, 25)
-    assert in_demonstration(view, FrameRef(whole.id, 25)) == FrameRef(whole.id, 25)
+    assert source_frame(view, FrameRef(parts[1].id, 3)) == FrameRef(whole.id, 25)
+    assert source_frame(view, FrameRef(whole.id, 25)) == FrameRef(whole.id, 25)
     index = Retriever(SubtrajectoryPool(MemoryPool([whole]), PUSHES), *find_retrieval("pusht-object")).index()
     assert set(index.rows_of_origin) == {whole.id}
 

@@ -10,7 +10,7 @@ from recap.body import Feature
 from recap.errors import WireError
 from recap.robot import CameraSpec, ObjectSpec, RobotSpec
 from recap.serving.observations import (
-    Look,
+    ObservationSpec,
     Reset,
     read_executed,
     read_missed,
@@ -21,9 +21,9 @@ from recap.types import Requires
 from recap_worlds.pusht.robot import PUSHT
 
 NEEDS = Requires(("block",), goal=True)
-LOOK = Look(PUSHT, NEEDS, True, "push it")
-SEES = Look(PUSHT, NEEDS | Requires(cameras=("top",)), True, "push it")
-BLIND = Look(PUSHT, NEEDS, False, "push it")
+LOOK = ObservationSpec(PUSHT, NEEDS, True, "push it")
+SEES = ObservationSpec(PUSHT, NEEDS | Requires(cameras=("top",)), True, "push it")
+BLIND = ObservationSpec(PUSHT, NEEDS, False, "push it")
 ARM = RobotSpec(
     "arm",
     20.0,
@@ -88,7 +88,7 @@ def test_an_error_names_the_wrong_field(change: dict[str, Any], words: str) -> N
 
 def test_the_state_is_all_proprio_features_in_order() -> None:
     features = (Feature("joint", "joint", 1), Feature("speed", "scalar", 2), Feature("gripper", "gripper"))
-    look = Look(replace(ARM, proprio=features), Requires(), False, "")
+    look = ObservationSpec(replace(ARM, proprio=features), Requires(), False, "")
     seen = read_observation({"observation/state": np.arange(4.0)}, look, 0.0)
     assert seen.proprio.tolist() == [0, 1, 2, 3]
     with pytest.raises(WireError, match=r"array of 4 numbers: joint, speed \(2\), gripper$"):
@@ -110,7 +110,7 @@ def test_an_error_names_the_missing_field() -> None:
 
 
 def test_cameras_of_any_size_are_read_by_name_and_by_openpi_keys() -> None:
-    look = Look(ARM, Requires(cameras=("front", "left_wrist")), False, "")
+    look = ObservationSpec(ARM, Requires(cameras=("front", "left_wrist")), False, "")
     sizes = {"front": (60, 80), "left_wrist": (48, 96), "side": (33, 200)}
     films = {name: np.full((*size, 3), i, np.uint8) for i, (name, size) in enumerate(sizes.items())}
     state = {"observation/state": np.zeros(4), "observation/objects/cup": np.zeros(7)}
@@ -131,7 +131,9 @@ def test_cameras_of_any_size_are_read_by_name_and_by_openpi_keys() -> None:
         "observation/images/left_wrist",
         "observation/images/side",
     ]
-    other = Look(replace(ARM, cameras={"top": CameraSpec(), "side": CameraSpec()}), Requires(), False, "")
+    other = ObservationSpec(
+        replace(ARM, cameras={"top": CameraSpec(), "side": CameraSpec()}), Requires(), False, ""
+    )
     assert other.camera_of("observation/wrist_image") == "side", "the second camera, if none is called wrist"
 
 

@@ -169,7 +169,7 @@ def test_a_reset_starts_an_episode_with_its_seed() -> None:
     seen = replace(observation_of(EPISODES[0], 2), images={"top": image})
     actions = []
     for seed in (5, 6, 5):
-        session.fresh = Reset(seed)
+        session.pending = Reset(seed)
         actions.append(ask(service, session, seen).message["actions"])
     assert np.array_equal(actions[0], actions[2])
     assert not np.array_equal(actions[0], actions[1])
@@ -188,7 +188,7 @@ def test_retrieval_uses_the_symmetry_of_the_sessions_block() -> None:
     distances = {}
     for block in ("tee", "zed"):
         session = service.new_session()
-        session.fresh = Reset(options={"block": block})
+        session.pending = Reset(options={"block": block})
         distances[block] = ask(service, session, turned).message["retrieval"]["distance"]
     assert distances["zed"] < 1e-2
     assert distances["tee"] > 10

@@ -12,7 +12,7 @@ from recap.policies.model import Batch
 from recap.training.batches import NO_AUGMENT, BatchSource
 from recap.training.config import AugmentConfig, TrainConfig
 from recap.training.data import TrainingData, build_data
-from recap.training.latent_files import Variants, frozen_latents
+from recap.training.latent_files import Variants, encode_pictures
 from recap.training.motion import Motion
 from recap.types import F32, Episode
 from toy_policy import demonstrations, toy_encoder
@@ -25,7 +25,7 @@ IN_WORLD = ("policy.retrieval_name=pusht-world", "policy.canonical=false")
 def source_of(data: TrainingData, config: TrainConfig) -> BatchSource:
     latents = torch.zeros(0)
     if config.policy.sees:
-        latents = frozen_latents(toy_encoder(), data.pictures, CPU)
+        latents = encode_pictures(toy_encoder(), data.pictures, CPU)
     return BatchSource(data.train, latents, data.statistics, config.policy, CPU)
 
 
@@ -234,7 +234,7 @@ def test_drawing_some_rows_equals_those_rows_of_the_whole_batch(
 ) -> None:
     augment = configure("augment.chunk_noise=3", "augment.state_noise=2", *changes).augment
     variants = Variants(augment.image_copies, 0.1, 0.2, data.owners) if changes else None
-    latents = frozen_latents(toy_encoder(), data.pictures, CPU, variants=variants)
+    latents = encode_pictures(toy_encoder(), data.pictures, CPU, variants=variants)
     source = BatchSource(data.train, latents, data.statistics, configure().policy, CPU)
     whole = source.draw(8, augment, torch.Generator().manual_seed(1))
     some = torch.tensor([5, 1, 2])

@@ -21,9 +21,9 @@ from recap.training.data import (
     TrainingData,
     build_data,
     check_layout,
+    co_training_episodes,
     load_data,
     pairs_for,
-    shown_by_others,
     split,
     spread,
     training_retrieval,
@@ -52,7 +52,7 @@ def test_whole_tasks_can_be_held_out() -> None:
     assert len({e.task for e in held_out}) == 1
     assert not {e.task for e in train} & {e.task for e in held_out}
     others = [replace(e, embodiment="disc") for e in tasks]
-    learned = shown_by_others(others, held_out, "task")
+    learned = co_training_episodes(others, held_out, "task")
     assert len(learned) == 15
     assert not any(e.task.startswith(held_out[0].task) for e in learned)
     with pytest.raises(InputError, match="of 1 tasks is all"):
@@ -282,7 +282,7 @@ def test_a_pool_with_joints_of_another_arm_gives_a_warning(tmp_path: Path) -> No
     config = preset("debug", ["policy.inputs=I"], robot=robot)
     told: list[str] = []
     for pool in places[1:]:
-        load_data(replace(config, target=places[0], pool=pool), tell=told.append)
+        load_data(replace(config, target=places[0], pool=pool), notify=told.append)
     (line,) = told
     assert line.startswith("warning: Joints of different arms are compared ('arm' and 'longer')")
     assert "recap init with --model FILE" in line

@@ -163,7 +163,7 @@ def test_init_from_copies_the_tensors_of_another_robots_policy_that_fit(tmp_path
     told: list[str] = []
     still = ("learning_rate=1e-12", "n_iterations=1", f"init_from={tmp_path / 'first/last'}")
     config = recipe(other.policy.robot, *still)
-    train(config, tmp_path / "second", data=built(config), device="cpu", tell=told.append)
+    train(config, tmp_path / "second", data=built(config), device="cpu", notify=told.append)
     source, found = (from_pretrained(tmp_path / name / "last") for name in ("first", "second"))
     theirs, ours = source.model.state_dict(), found.model.state_dict()
     fitting = [name for name in theirs if name in ours and theirs[name].shape == ours[name].shape]

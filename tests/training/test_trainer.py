@@ -132,7 +132,7 @@ def test_a_signal_during_a_step_stops_after_the_step(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    smooth = trainer._Run._smooth
+    smooth = trainer._Run._update_ema
 
     def pressed(self: Any) -> None:
         if self.iteration == 2:  # after the optimizer step, before the smoothing
@@ -141,7 +141,7 @@ def test_a_signal_during_a_step_stops_after_the_step(
 
     config, out = configure(*STATE), tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(trainer._Run, "_smooth", pressed)
+        patch.setattr(trainer._Run, "_update_ema", pressed)
         with pytest.raises(Stopped, match="stopped at iteration 3 of 6") as stop:
             run(config, out, state_data)
     assert stop.value.number == number
@@ -280,7 +280,7 @@ def test_training_stops_when_the_held_out_loss_stops_improving(
     configure: Configure, state_data: TrainingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = iter([3.0, 1.0, 2.0, 2.0, 2.0])
-    monkeypatch.setattr(trainer, "judge", lambda *_: ({"action": next(losses)}, 0.0))
+    monkeypatch.setattr(trainer, "validate", lambda *_: ({"action": next(losses)}, 0.0))
     config = configure("policy.inputs=S", "n_iterations=20", "validate_every=1", "patience=2", "batch_size=4")
     outcome = run(config, tmp_path / "run", state_data)
     assert (outcome.iterations, outcome.best_iteration, outcome.best_loss) == (4, 2, 1.0)
@@ -330,7 +330,7 @@ def test_prepared_data_are_reused_by_runs_with_the_same_settings(
     def prepared(name: str, *changes: str) -> list[str]:
         told: list[str] = []
         config = configure("n_iterations=1", "validate_every=1", "autoencoder_iterations=2", *changes)
-        train(config, tmp_path / name, device="cpu", tell=told.append)
+        train(config, tmp_path / name, device="cpu", notify=told.append)
         assert told[0].partition(" s until the first iteration: ")[1], told
         facts = json.loads((tmp_path / name / "preparation.json").read_text("utf-8"))
         assert facts["seconds"].keys() >= {"reading", "first step"}

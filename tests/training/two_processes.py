@@ -38,7 +38,7 @@ def share(tensors: Iterable[Tensor]) -> float:
 def measured(run: Any) -> None:
     """Save as usual, but first record the shares that this process holds."""
     moments = [v for state in run.optimizer.state.values() for v in state.values() if v.ndim]
-    parts = {"weights": run.raw.parameters(), "smoothed": run.smooth.parameters(), "moments": moments}
+    parts = {"weights": run.raw_model.parameters(), "smoothed": run.ema.parameters(), "moments": moments}
     held.append({name: share(tensors) for name, tensors in parts.items()})
     save(run)
 

@@ -22,7 +22,7 @@ from recap.pool.memory import MemoryPool
 from recap.pool.store import Pool
 from recap.retrieval.explain import observation_at
 from recap.retrieval.retriever import Retriever
-from recap.retrieval.subtrajectories import in_demonstration
+from recap.retrieval.subtrajectories import source_frame
 from recap.run_directory import hold_run_directory, write_whole
 from recap.types import EpisodeResult, Query
 from recap.video import write_video
@@ -158,7 +158,7 @@ class _Run:
         used = time.perf_counter()
         ids = tuple(episode.id for episode in episodes)
         view = self.retriever.view_of(found)
-        if not found.matches or in_demonstration(view, found.matches[0].ref).episode_id not in ids:
+        if not found.matches or source_frame(view, found.matches[0].ref).episode_id not in ids:
             raise RecapError(f"pool {self.pool.uri} does not answer with what was added: report this")
         absorbed = Absorbed(ids, collect_s, 1000 * (added - began), 1000 * (used - added), version)
         self.voice.say(
@@ -174,9 +174,9 @@ class _Run:
         policy, traces = self._roll_out(self.agent, what + "policy")
         replay, _ = self._roll_out(self._replay(), what + "replay")
         self.traces.append(traces)
-        refs = [ref for trace in traces for plan in trace.plans if plan for ref in plan.given.refs]
+        refs = [ref for trace in traces for plan in trace.plans if plan for ref in plan.conditioning.refs]
         view = self.retriever.source.view()
-        retrieved = tuple(sorted({in_demonstration(view, ref).episode_id for ref in refs}))
+        retrieved = tuple(sorted({source_frame(view, ref).episode_id for ref in refs}))
         return Stage(n_demonstrations, policy, replay, retrieved, absorbed)
 
     def _roll_out(self, agent: RetrievalAgent, what: str) -> tuple[tuple[EpisodeResult, ...], list[Trace]]:

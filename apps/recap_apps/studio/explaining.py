@@ -124,7 +124,7 @@ class Explainer:
             "cameras": [*episode.images],
             "terms": list(told.terms),
             "matches": [_match(view, match) for match in told.retrieval.matches],
-            "why": told.why_the_next_lost(),
+            "why": told.compare_with_next(),
             "confidence": None if math.isnan(confidence) else round(confidence, 4),
             "n_candidates": len(told.retrieval.candidates),
             "n_unusable": len(retriever.index().unusable),

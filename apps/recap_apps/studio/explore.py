@@ -15,7 +15,7 @@ from aiohttp.typedefs import Handler
 from recap.assembly import REPLAY, AgentConfig
 from recap.errors import InputError, RecapError, one_of
 from recap.serving.films import LONG_SIDE, Films, still
-from recap.serving.guard import make_guard, make_teller
+from recap.serving.guard import make_error_handler, make_guard
 from recap.serving.pool_routes import body_of
 from recap.serving.spec import ServeSpec
 from recap.types import FrameRef
@@ -59,7 +59,7 @@ class Extras:
 
 def build_explorer(library: Library, spec: ServeSpec, extras: Extras = Extras()) -> web.Application:  # noqa: B008
     """The server as an application."""
-    app = web.Application(middlewares=[make_guard(spec), make_teller()], client_max_size=MAX_BODY)
+    app = web.Application(middlewares=[make_guard(spec), make_error_handler()], client_max_size=MAX_BODY)
     site, explorer = Site("explore.html"), Explorer(library, extras)
     router = app.router
     router.add_get("/", site.page)

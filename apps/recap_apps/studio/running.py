@@ -16,7 +16,7 @@ from recap.pictures import encode_png
 from recap.policies.canonical import camera_image
 from recap.pool.store import Pool
 from recap.pool.view import PoolSource, PoolView
-from recap.retrieval.subtrajectories import in_demonstration
+from recap.retrieval.subtrajectories import source_frame
 from recap.running_episode import Plan
 from recap.serving.upload_reading import episode_of
 from recap.suites import Options
@@ -119,12 +119,12 @@ class Lane:
 
     def _describe(self, plan: Plan, found: Retrieval) -> dict[str, Any]:
         """The reasons for a plan."""
-        match, given, n = found.matches[0], plan.given, self.agent.n_action_steps
+        match, given, n = found.matches[0], plan.conditioning, self.agent.n_action_steps
         body = self.agent.robot().act
         chunk = np.clip(body.out_of(given.frame, plan.chunk.actions.astype(np.float64))[:n], *body.bounds)
         shown = body.out_of(given.frame, given.actions[0].astype(np.float64))[given.valid[0]]
         view = self.agent.retriever.view_of(found)
-        ref, last = in_demonstration(view, given.refs[0]), in_demonstration(view, given.last_refs[0])
+        ref, last = source_frame(view, given.refs[0]), source_frame(view, given.last_refs[0])
         foreseen = self._foreseen(plan)
         return {
             "number": self.n_plans,
@@ -149,7 +149,7 @@ class Lane:
         board = self.env.draw(FORESEEN_SIZE).astype(np.float64)
         faded = (255 - FADED * (255 - board)).astype(np.uint8)
         drawn = policy.decode_frames(latents[:1])[0]
-        return camera_image(drawn, plan.given.frame, policy.config.image, policy.aligned, faded)
+        return camera_image(drawn, plan.conditioning.frame, policy.config.image, policy.aligned, faded)
 
 
 class Run:

@@ -95,10 +95,10 @@ class TrialsSocket:
 
     async def handle(self, request: web.Request) -> web.WebSocketResponse:
         """Handle one page."""
-        return await _Trying(self).hold(request)
+        return await _TrialConversation(self).hold(request)
 
 
-class _Trying(Conversation):
+class _TrialConversation(Conversation):
     """A page that runs trials: begin, stop."""
 
     def __init__(self, home: TrialsSocket) -> None:

@@ -134,7 +134,7 @@ class Witness:
         plan = self.agent.plan(0)
         if plan is not None and plan is not self._plan:
             view = self.agent.retriever.source.view()
-            refs = () if plan.given.is_empty else plan.given.refs
+            refs = () if plan.conditioning.is_empty else plan.conditioning.refs
             task = view.episode(refs[0].episode_id).attributes["task_key"] if refs else None
             self.matched.append(None if task is None else str(task))
         self._plan = plan

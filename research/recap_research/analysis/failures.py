@@ -223,7 +223,7 @@ def try_matches(
         assert plan is not None
         env, _ = observe(state, step, spec, None)
         before = distance_to_goal(env.state())
-        actions = body.out_of(plan.given.frame, plan.chunk.actions.astype(np.float64))
+        actions = body.out_of(plan.conditioning.frame, plan.chunk.actions.astype(np.float64))
         for action in np.clip(actions, *body.bounds):
             env.step(action)
         return before - distance_to_goal(env.state())

@@ -65,11 +65,11 @@ def _present(moment: Moment, policy: TrainedPolicy) -> U8:
     """The camera image as the policy receives it."""
     config = policy.config.image
     image = moment.observation.images[config.cameras[0]]
-    return canonical_image(image, moment.plan.given.frame, config, policy.aligned)
+    return canonical_image(image, moment.plan.conditioning.frame, config, policy.aligned)
 
 
 def _retrieved(moment: Moment, policy: TrainedPolicy) -> U8 | None:
-    latents = moment.plan.given.latents
+    latents = moment.plan.conditioning.latents
     return None if latents is None else policy.decode_frames(latents[:1])[0]
 
 

@@ -152,7 +152,7 @@ class TracingAgent:
         weights = next(weights for chunk, weights in self._probe.noted if chunk is plan.chunk)
         reading = reading_of(weights, self._probe.model.layout)
         grid = reading.maps.shape[-1]
-        regions = regions_of(self._probe, observation, plan.given, plan.chunk, self.block, grid)
+        regions = regions_of(self._probe, observation, plan.conditioning, plan.chunk, self.block, grid)
         self.figures.append(figures_of(reading, regions))
         if self.keep is not None:
             self.keep(observation, plan, reading)

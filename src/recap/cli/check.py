@@ -163,7 +163,7 @@ def _joints_of_two_arms(
     """A warning if joints of different arms are compared; datasets are told apart by their column names."""
     from pathlib import Path
 
-    from recap.compatible import joints_of_others
+    from recap.compatible import foreign_joints_warning
     from recap.errors import RecapError
     from recap.pool.importers import open_source
     from recap.robot_draft import draft, read_data
@@ -180,8 +180,8 @@ def _joints_of_two_arms(
         if len(set(names)) < 2 and is_other(*sides):
             names = list(places)
     unsaid = failed and set(names) <= {"", "unknown"}
-    said = joints_of_others(robot, places if unsaid else names)
-    return f"Neither names its robot. Perhaps {said[0].lower()}{said[1:]}" if unsaid and said else said
+    text = foreign_joints_warning(robot, places if unsaid else names)
+    return f"Neither names its robot. Perhaps {text[0].lower()}{text[1:]}" if unsaid and text else text
 
 
 def _next_step(

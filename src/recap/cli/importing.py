@@ -160,18 +160,18 @@ def _whenever_it_grows(dataset: Path, look: Callable[[], None], every: float) ->
     from recap.errors import RecapError
 
     stamp: object = ()
-    said = ""
+    last_error = ""
     while True:
         now = _stamp(dataset)
         if now != stamp:
             stamp = now
             try:
                 look()
-                said = ""
+                last_error = ""
             except RecapError as error:
-                if str(error) != said:
-                    said = str(error)
-                    click.echo(f"Waiting: {said}", err=True)
+                if str(error) != last_error:
+                    last_error = str(error)
+                    click.echo(f"Waiting: {last_error}", err=True)
         time.sleep(every)
 
 
@@ -191,12 +191,12 @@ def _add_new(store: Pool, source: Source, done: set[int]) -> Iterator[str]:
     """Add each newly complete episode; yields a line for each."""
     from recap.errors import InputError, RecapError
     from recap.pool.importers.checks import check_dataset
-    from recap.pool.importers.interventions import INTERVENTION, shown_in
+    from recap.pool.importers.interventions import INTERVENTION, demonstrations_in
     from recap.pool.importers.resample import resample
 
     damaged = {damage.episode for damage in source.damage}
     for number in sorted(set(range(len(source))) - done - damaged):
-        episodes = shown_in(source, number)
+        episodes = demonstrations_in(source, number)
         done.add(number)  # complete: later attempts would give the same errors
         try:
             fps = next((episode.fps for episode in store), None)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from recap.errors import RecapError, of_the_system
+from recap.errors import RecapError, explain_os_error
 from recap.extras import extra_of
 
 STOPPED = "stopped; the same command begins again or resumes"
@@ -68,5 +68,5 @@ def _tell(who: str, message: str, code: int) -> int:
 
 def _of_the_system(error: OSError) -> str:
     where = f" ({error.filename})" if error.filename else ""
-    what, remedy = of_the_system(error)
+    what, remedy = explain_os_error(error)
     return f"{what}{where}: {remedy}" if remedy else f"{what}{where}"

@@ -116,7 +116,7 @@ def add(
     from itertools import islice
 
     from recap.cli.terminal import progress_bar
-    from recap.compatible import joints_of_others
+    from recap.compatible import foreign_joints_warning
     from recap.errors import InputError
     from recap.on_ray import check_cluster
     from recap.pool.importers import local_path, open_source
@@ -152,7 +152,7 @@ def add(
             )
         own = store.view().robot
         first = {episode.embodiment for episode in islice(store, 1)}
-        others = "" if own is None else joints_of_others(own, first | {e.embodiment for e in episodes})
+        others = "" if own is None else foreign_joints_warning(own, first | {e.embodiment for e in episodes})
         if others:
             click.echo(f"warning: {others}", err=True)
         episodes = list(paired(episodes, pair_by))

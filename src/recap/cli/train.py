@@ -138,7 +138,7 @@ def train(
                 config,
                 out,
                 progress=progress,
-                tell=say,
+                notify=say,
                 rollout=roll_out,
                 rollout_every=rollouts or 0,
                 device=None if device == "auto" else device,

@@ -213,7 +213,7 @@ def _predicted(trace: Trace, real: Sequence[U8], policy: TrainedPolicy) -> list[
     for t, picture in enumerate(real):
         if t in made:
             faded = (PAPER - FADED * (PAPER - picture.astype(np.float64))).astype(np.uint8)
-            frame, config = made[t].given.frame, policy.config.image
+            frame, config = made[t].conditioning.frame, policy.config.image
             shown = camera_image(pictures.pop(0), frame, config, policy.config.warps, faded)
         found.append(shown)
     return found
@@ -227,10 +227,10 @@ def _retrieved(trace: Trace, agent: RetrievalAgent) -> list[U8]:
     found: list[U8] = []
     for t, plan in enumerate(trace.plans):
         since = 0 if t in made else since + 1
-        if plan is None or plan.given.is_empty:
+        if plan is None or plan.conditioning.is_empty:
             found.append(_nothing("nothing retrieved"))
             continue
-        ref = plan.given.refs[0]
+        ref = plan.conditioning.refs[0]
         if ref.episode_id not in drawn:
             drawn[ref.episode_id] = _pictures(pool.episode(ref.episode_id))
         frames = drawn[ref.episode_id]
@@ -238,7 +238,7 @@ def _retrieved(trace: Trace, agent: RetrievalAgent) -> list[U8]:
             found.append(_nothing("no picture of it"))
             continue
         # An agent that holds still when it is not confident stays at the end of its last chunk.
-        at = min(ref.t + min(since, plan.given.valid.shape[1] - 1), len(frames) - 1)
+        at = min(ref.t + min(since, plan.conditioning.valid.shape[1] - 1), len(frames) - 1)
         found += [frames[at]] if frames[at].shape[:2] == (TILE, TILE) else _fitted([frames[at]], TILE)
     return found
 

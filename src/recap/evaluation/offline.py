@@ -37,7 +37,7 @@ EDGES = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.0)  # of the confidence bins
 
 
 @dataclass(frozen=True)
-class Look:
+class OfflineQuery:
     """One queried frame of a demonstration, and each method's chunk from there."""
 
     number: int  # of the demonstration, among those evaluated
@@ -55,7 +55,7 @@ class Watched:
 
     number: int  # of the demonstration in the target
     episode: Episode
-    looks: Sequence[Look]
+    looks: Sequence[OfflineQuery]
     agent: RetrievalAgent
 
 
@@ -145,11 +145,11 @@ def evaluate_offline(
     }
     rest = sorted(set(range(n)) - set(numbers)) or numbers
     others = np.concatenate([view.episode(view.episode_ids[i]).actions for i in rest]).astype(np.float64)
-    looks: list[Look] = []
+    looks: list[OfflineQuery] = []
     watched: list[Watched] = []
     for first in range(0, len(demos), N_TOGETHER):
         some = demos[first : first + N_TOGETHER]
-        found = list(_looks(agent, some, first, others.mean(axis=0), others.std(axis=0), alone))
+        found = list(_query_all(agent, some, first, others.mean(axis=0), others.std(axis=0), alone))
         for i, demo in enumerate(some[: max(0, n_watched - first)], first):
             watched.append(Watched(numbers[i], demo, [look for look in found if look.number == i], agent))
         looks += [replace(look, plan=None) for look in found]  # drop pictures and latents
@@ -193,9 +193,9 @@ def held_out_episodes(view: PoolView, sides: Mapping[str, frozenset[str]]) -> li
     return held_out or new or list(range(len(contents)))
 
 
-def _looks(
+def _query_all(
     agent: RetrievalAgent, demos: Sequence[Episode], first: int, mean: F64, spread: F64, alone: bool
-) -> Iterator[Look]:
+) -> Iterator[OfflineQuery]:
     """Query the agent along these demonstrations, which are processed in parallel."""
     robot, every, horizon = agent.robot(), agent.n_action_steps, agent.retriever.config.chunk_size
     # A constant number keeps its unit, and does not lower the error averaged over the others.
@@ -205,31 +205,31 @@ def _looks(
     for t in range(max(map(len, demos))):
         slots = [slot for slot, demo in enumerate(demos) if t < len(demo)]
         cameras = (agent.retriever if t % every else agent).requires.cameras
-        seen = [observation_at(_with_cameras(demos[slot], cameras), t) for slot in slots]
+        observations = [observation_at(_with_cameras(demos[slot], cameras), t) for slot in slots]
         if t % every:
-            for slot, observation in zip(slots, seen, strict=True):
-                agent.see(slot, observation)
+            for slot, observation in zip(slots, observations, strict=True):
+                agent.observe(slot, observation)
             continue
-        planned = agent.replan(slots, seen, [every] * len(slots))
+        planned = agent.replan(slots, observations, [every] * len(slots))
         plans = [None if c is None else agent.plan(s) for s, c in zip(slots, planned, strict=True)]
-        unaided = _without_match(agent, seen, plans, first) if alone else {}
+        without_match = _without_match(agent, observations, plans, first) if alone else {}
         for i, slot in enumerate(slots):
             chunk, plan = planned[i], plans[i]
             true = demos[slot].actions[t : t + horizon].astype(np.float64)
-            still = np.repeat(robot.hold(seen[i].proprio)[None], horizon, axis=0)
+            still = np.repeat(robot.hold(observations[i].proprio)[None], horizon, axis=0)
             chunks = {MEAN: np.repeat(mean[None], horizon, axis=0)}
             chunks |= {HOLD: still} if _can_hold(robot) else {}
             if agent.policy is not None:
                 chunks[POLICY] = still if chunk is None else chunk
             if agent.policy is None or agent.policy.config.retrieval:
-                given = None if plan is None or plan.given.is_empty else plan.given
-                chunks[REPLAYED] = still if given is None else agent.executed(given, given.actions[0])
-            chunks |= {ALONE: unaided[i]} if i in unaided else {}
+                inputs = None if plan is None or plan.conditioning.is_empty else plan.conditioning
+                chunks[REPLAYED] = still if inputs is None else agent.to_world(inputs, inputs.actions[0])
+            chunks |= {ALONE: without_match[i]} if i in without_match else {}
             chunks = {method: chunks[method][: len(true)] for method in METHODS if method in chunks}
             squares = {m: np.square((c - true) / scale).sum(axis=1) / n_varying for m, c in chunks.items()}
             errors = {m: float(np.sqrt(square.mean())) for m, square in squares.items()}
             features = {m: feature_errors(robot.act, c, true).mean(axis=0) for m, c in chunks.items()}
-            yield Look(first + slot, t, agent.retrieval(slot), plan, chunks, errors, features)
+            yield OfflineQuery(first + slot, t, agent.retrieval(slot), plan, chunks, errors, features)
 
 
 def _can_hold(robot: RobotSpec) -> bool:
@@ -249,14 +249,14 @@ def _without_match(
     import torch
 
     assert agent.policy is not None
-    given = {
-        i: replace(p.given, refs=(), last_refs=(), valid=np.zeros_like(p.given.valid), latents=None)
-        for i, p in enumerate(plans)
-        if p is not None
+    made = {i: plan.conditioning for i, plan in enumerate(plans) if plan is not None}
+    inputs = {
+        i: replace(c, refs=(), last_refs=(), valid=np.zeros_like(c.valid), latents=None)
+        for i, c in made.items()
     }
-    dice = [torch.Generator().manual_seed(first + i) for i in given]
-    found = agent.policy.predict_action_chunk([seen[i] for i in given], list(given.values()), dice)
-    return {i: agent.executed(given[i], chunk.actions) for i, chunk in zip(given, found, strict=True)}
+    generators = [torch.Generator().manual_seed(first + i) for i in inputs]
+    chunks = agent.policy.predict_action_chunk([seen[i] for i in inputs], list(inputs.values()), generators)
+    return {i: agent.to_world(inputs[i], chunk.actions) for i, chunk in zip(inputs, chunks, strict=True)}
 
 
 def feature_errors(body: Body, guess: F64, true: F64) -> F64:
@@ -276,7 +276,7 @@ def feature_errors(body: Body, guess: F64, true: F64) -> F64:
 
 
 def _summary(
-    looks: Sequence[Look], demos: Sequence[Episode], pool: PoolView, features: Sequence[Feature]
+    looks: Sequence[OfflineQuery], demos: Sequence[Episode], pool: PoolView, features: Sequence[Feature]
 ) -> dict[str, Any]:
     """Means over demonstrations, with intervals."""
     numbers = np.array([look.number for look in looks])

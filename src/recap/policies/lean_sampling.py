@@ -181,8 +181,8 @@ class LeanSampler:
         if config.sampler != "euler" or batch.text.shape[1] != 1 or batch.acted is not None:
             return self.model.sample(batch, noise, config)
         start = {name: value * config.temperature for name, value in noise.items()}
-        walk = self._one_by_one if self.compiled else self.walk
-        found = walk(batch, start, config.n_steps)
+        denoise = self._one_by_one if self.compiled else self.denoise
+        found = denoise(batch, start, config.n_steps)
         for slot in self.model.denoised:
             origin = self.model.origin_of(batch, slot)
             if isinstance(origin, Tensor):
@@ -223,15 +223,15 @@ class LeanSampler:
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 for _ in range(3):  # compiles, and lets the libraries select kernels
-                    self.walk(own, start, n_steps)
+                    self.denoise(own, start, n_steps)
             torch.cuda.current_stream().wait_stream(side)
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                found = self.walk(own, start, n_steps)
+                found = self.denoise(own, start, n_steps)
         return _Graph(graph.replay, own, start, found)
 
-    def walk(self, batch: Batch, noise: dict[str, Tensor], n_steps: int) -> dict[str, Tensor]:
+    def denoise(self, batch: Batch, noise: dict[str, Tensor], n_steps: int) -> dict[str, Tensor]:
         """Euler steps from noise."""
         model, n_given = self.model, self.n_given
         steps = torch.linspace(1, 0, n_steps + 1).tolist()
@@ -257,9 +257,9 @@ class LeanSampler:
                     len(model.denoised) if final else here[0].shape[1],
                 )
             now = torch.full((1, 1, 1, 1), at, device=self._like.device)
-            for name, told in self._leave(normed).items():
+            for name, output in self._leave(normed).items():
                 image = model.layout[name].kind == "image"
-                velocity = model.velocity_of(told, moving[name], now) if image else told
+                velocity = model.velocity_of(output, moving[name], now) if image else output
                 moving[name] = moving[name] + (following - at) * velocity
         return moving
 

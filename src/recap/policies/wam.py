@@ -100,11 +100,11 @@ class WorldActionModel(SlotModel):
                 found[slot.name] = self.velocity_of(frame, moving[slot.name], level.view(-1, 1, 1, 1))
         return found
 
-    def velocity_of(self, told: Tensor, moving: Tensor, level: Tensor) -> Tensor:
+    def velocity_of(self, output: Tensor, moving: Tensor, level: Tensor) -> Tensor:
         """The velocity of an image: the network's output, or computed from it if that is the clean image."""
         if not self.config.future_clean:
-            return told
-        return (moving - told) / level.clamp_min(LEAST_LEVEL)
+            return output
+        return (moving - output) / level.clamp_min(LEAST_LEVEL)
 
     def assemble(
         self, batch: Batch, moving: dict[str, Tensor], level: Tensor

@@ -245,8 +245,8 @@ class ImageShift(Aligner):
         return actions, proprio
 
 
-_FOUND: OrderedDict[tuple[ImageShift, str, int, bytes], dict[Tool, F64]] = OrderedDict()
-_MAX_FOUND = 4096
+_SHIFTS: OrderedDict[tuple[ImageShift, str, int, bytes], dict[Tool, F64]] = OrderedDict()
+_MAX_SHIFTS = 4096
 
 
 def _shifts(aligner: ImageShift, episode: Episode, frames: Frames, robot: RobotSpec) -> dict[Tool, F64]:
@@ -254,17 +254,17 @@ def _shifts(aligner: ImageShift, episode: Episode, frames: Frames, robot: RobotS
     seen = [np.asarray(frames.images[c][0]) for c in aligner.cameras if c in frames.images]
     scene = hashlib.blake2b(b"".join(image.tobytes() for image in seen)).digest()
     key = (aligner, episode.id, len(episode), scene)
-    if key not in _FOUND:
+    if key not in _SHIFTS:
         views = views_of(episode, frames, robot, aligner.cameras)
         actions = np.asarray(episode.actions, np.float64)
         proprio = np.asarray(episode.proprio, np.float64)
-        _FOUND[key] = {
+        _SHIFTS[key] = {
             tool: shifts_of(actions, proprio, tool, views, aligner.radius, aligner.reach)
             for tool in tools_of(robot)
         }
-        while len(_FOUND) > _MAX_FOUND:
-            _FOUND.popitem(last=False)
-    return _FOUND[key]
+        while len(_SHIFTS) > _MAX_SHIFTS:
+            _SHIFTS.popitem(last=False)
+    return _SHIFTS[key]
 
 
 def _refuse_changes(aligner: str, robot: RobotSpec) -> None:

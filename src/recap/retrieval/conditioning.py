@@ -40,17 +40,17 @@ def build_conditioning(
     for i, ref in enumerate(refs):
         episode = view.episode(ref.episode_id)
         frames[i] = aligner.frame(episode, ref.t)
-        ahead = ref.t + np.arange(horizon)
-        valid[i] = ahead < len(episode)
-        ahead = np.minimum(ahead, len(episode) - 1)
-        last.append(FrameRef(ref.episode_id, int(ahead[-1])))
-        actions[i], proprio[i] = aligner.carry(episode, ahead, query, t, robot, config.lead)
+        chunk_frames = ref.t + np.arange(horizon)
+        valid[i] = chunk_frames < len(episode)
+        chunk_frames = np.minimum(chunk_frames, len(episode) - 1)
+        last.append(FrameRef(ref.episode_id, int(chunk_frames[-1])))
+        actions[i], proprio[i] = aligner.carry(episode, chunk_frames, query, t, robot, config.lead)
         if objects.shape[2]:
-            poses, goals[i] = aligner.objects(episode, ref.t, int(ahead[-1]) + 1, frames[i])
+            poses, goals[i] = aligner.objects(episode, ref.t, int(chunk_frames[-1]) + 1, frames[i])
             width = min(objects.shape[2], poses.shape[1])  # another task may have more or fewer objects
-            objects[i, :, :width] = poses[ahead - ref.t, :width]
-            carried = aligner.carried_objects(episode, ahead, query, t)
-            objects[i] = objects[i] if carried is None else carried
+            objects[i, :, :width] = poses[chunk_frames - ref.t, :width]
+            moved_objects = aligner.carried_objects(episode, chunk_frames, query, t)
+            objects[i] = objects[i] if moved_objects is None else moved_objects
     return Conditioning(
         frame,
         (now if aligner.in_world else robot.body.into(frame, now)).astype(np.float32),

@@ -51,8 +51,8 @@ def calibrate(retriever: Retriever, index: Index) -> Calibration:
     every = config.n_candidates is None and not config.same_goal  # then scenes need not be ranked
     # A large pool in which everything is compared gets fewer queries. They are enough for the calibration.
     compared = len(index.frames) if every else 3 * n  # stage 1 takes longer per scene than stage 2 per frame
-    looks = 1 if every and index.is_large(index.everything) else compared
-    affordable = max(MAX_ROWS // max(looks, 1), 2 * MIN_CALIBRATION)
+    cost = 1 if every and index.is_large(index.everything) else compared
+    affordable = max(MAX_ROWS // max(cost, 1), 2 * MIN_CALIBRATION)
     chosen = rng.permutation(n)[: min(N_CALIBRATION, affordable)]
     distances = []
     for i in chosen:
@@ -63,7 +63,7 @@ def calibrate(retriever: Retriever, index: Index) -> Calibration:
             candidates = index.everything.without(index.hidden_by(exclude))
         else:
             candidates = retriever.nearest_scenes(index, [index.scenes[i]], goal, 1, exclude)
-        _, found = index.nearest(index.frames[row], candidates)
-        distances.append(found[0])
-    found_some = np.array([d for d in distances if np.isfinite(d)], np.float64)
-    return Calibration(np.sort(found_some), n)
+        _, nearest = index.nearest(index.frames[row], candidates)
+        distances.append(nearest[0])
+    finite = np.array([d for d in distances if np.isfinite(d)], np.float64)
+    return Calibration(np.sort(finite), n)

@@ -41,7 +41,7 @@ class Explanation:
     retrieval: Retrieval
     terms: tuple[str, ...]  # weighted terms, by decreasing share of the best match's cost
 
-    def why_the_next_lost(self) -> str:
+    def compare_with_next(self) -> str:
         """One sentence on the best match of another episode."""
         if not self.retrieval.matches:
             return "Nothing was retrieved: the pool is empty, or nothing is within range."
@@ -67,15 +67,15 @@ def explain(retriever: Retriever, view: PoolView, at: FrameRef, n_matches: int) 
     return _explanation(at, retriever.retrieve(query, n_matches=N_LOOK), n_matches)
 
 
-def _explanation(at: FrameRef, found: Retrieval, n_matches: int) -> Explanation:
+def _explanation(at: FrameRef, retrieval: Retrieval, n_matches: int) -> Explanation:
     """Keep the best match of each episode, because neighbouring frames are nearly equal."""
-    kept: list[Match] = []
-    for match in found.matches:
-        if all(match.ref.episode_id != other.ref.episode_id for other in kept):
-            kept.append(match)
-    shown = tuple(kept[:n_matches])
+    best: list[Match] = []
+    for match in retrieval.matches:
+        if all(match.ref.episode_id != other.ref.episode_id for other in best):
+            best.append(match)
+    shown = tuple(best[:n_matches])
     terms: Sequence[str] = sorted(shown[0].costs, key=lambda t: -shown[0].costs[t]) if shown else ()
-    return Explanation(at, replace(found, matches=shown), tuple(terms))
+    return Explanation(at, replace(retrieval, matches=shown), tuple(terms))
 
 
 def picture(view: PoolView, explanation: Explanation) -> U8 | None:

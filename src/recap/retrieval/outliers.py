@@ -48,32 +48,32 @@ def outliers(
     compared within a task, because trackers and controllers lag alike for all its demonstrations.
     """
     describer, config = retrieval
-    shown = view.descriptors(describer, ids)
-    config = with_scales(config, shown) if config.auto_scale else config
-    dims = {name: rows.shape[1] for name, rows in shown.terms.items()}
-    rows = make_layout(dict(config.weights), config.scales, dims).lay_out(shown.terms)
-    described = [i for i, n in enumerate(np.diff(shown.starts)) if n > 0]
-    episodes = [view.episode(shown.episode_ids[i]) for i in described]
-    ends = rows[shown.starts[1:][described] - 1]
+    descriptors = view.descriptors(describer, ids)
+    config = with_scales(config, descriptors) if config.auto_scale else config
+    dims = {name: rows.shape[1] for name, rows in descriptors.terms.items()}
+    rows = make_layout(dict(config.weights), config.scales, dims).lay_out(descriptors.terms)
+    described = [i for i, n in enumerate(np.diff(descriptors.starts)) if n > 0]
+    episodes = [view.episode(descriptors.episode_ids[i]) for i in described]
+    ends = rows[descriptors.starts[1:][described] - 1]
     groups: dict[str, list[int]] = {}
     for i, episode in enumerate(episodes):
         groups.setdefault(task_of(episode), []).append(i)
-    found: list[Outlier] = []
+    result: list[Outlier] = []
     for members in (np.array(some) for some in groups.values() if len(some) >= N_LEAST):
         some = [episodes[i] for i in members]
         worst: dict[int, Outlier] = {}
         for name, errors, floor in _errors(some, robot):
-            for number, far in enumerate(_deviations(errors, floor)):
-                if far > max(LIMIT, worst[number].deviations if number in worst else 0.0):
+            for number, deviation in enumerate(_deviations(errors, floor)):
+                if deviation > max(LIMIT, worst[number].deviations if number in worst else 0.0):
                     reason = f"states do not follow actions ({name})"
-                    worst[number] = Outlier(some[number].id, reason, float(far))
-        apart = np.linalg.norm(ends[members][:, None] - ends[members][None], axis=2)
-        far_end = _deviations(np.median(apart, axis=1), 0.0)
-        length = _deviations(np.array([len(episode) for episode in some], np.float64), 1.0)
-        for number in np.flatnonzero((far_end > END_LIMIT) & (length < -SHORT_LIMIT)).tolist():
+                    worst[number] = Outlier(some[number].id, reason, float(deviation))
+        distances = np.linalg.norm(ends[members][:, None] - ends[members][None], axis=2)
+        far_end = _deviations(np.median(distances, axis=1), 0.0)
+        lengths = _deviations(np.array([len(episode) for episode in some], np.float64), 1.0)
+        for number in np.flatnonzero((far_end > END_LIMIT) & (lengths < -SHORT_LIMIT)).tolist():
             worst.setdefault(number, Outlier(some[number].id, "stops early", float(far_end[number])))
-        found += worst.values()
-    return sorted(found, key=lambda one: -one.deviations)
+        result += worst.values()
+    return sorted(result, key=lambda one: -one.deviations)
 
 
 def _errors(episodes: list[Episode], robot: RobotSpec) -> list[tuple[str, F64, float]]:
@@ -83,7 +83,7 @@ def _errors(episodes: list[Episode], robot: RobotSpec) -> list[tuple[str, F64, f
     the actions want, 1 if they go the opposite way, nan if the feature hardly moves.
     """
     states = {feature.name: at for feature, at in robot.body.spans}
-    found = []
+    errors = []
     for feature, at in robot.act.spans:
         tolerance = KINDS[feature.kind].tolerances.get(feature.unit)
         directed = feature.kind in RELATIVE_KINDS
@@ -99,10 +99,10 @@ def _errors(episodes: list[Episode], robot: RobotSpec) -> list[tuple[str, F64, f
             moves = product > 0 and lengths.sum() > MOVES * tolerance
             directions.append(-float((wanted * steps).sum()) / product if moves else math.nan)
             distances.append(float(np.linalg.norm(wanted - steps, axis=1).mean()) if len(steps) else 0.0)
-        found.append((feature.name, np.array(distances), FLOOR * tolerance))
+        errors.append((feature.name, np.array(distances), FLOOR * tolerance))
         if directed:
-            found.append((feature.name, np.array(directions), FLOOR_OF_DIRECTION))
-    return found
+            errors.append((feature.name, np.array(directions), FLOOR_OF_DIRECTION))
+    return errors
 
 
 def _deviations(values: F64, floor: float) -> F64:

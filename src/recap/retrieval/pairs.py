@@ -82,19 +82,19 @@ def find_pairs(
     for number, episode_id in enumerate(target.episode_ids):
         episode = target.episode(episode_id)
         terms = retriever.describer.describe(episode)
-        asked = index.frame_layout.lay_out(terms)
+        query_rows = index.frame_layout.lay_out(terms)
         scene = index.lay_out_scene({name: values[:1] for name, values in terms.items()})
         goal = None if episode.goal is None else episode.goal.astype(np.float64)
         exclude = {episode.id} | (set() if allow_twin else {episode.scene_id})
         candidates = retriever.nearest_scenes(index, [scene], goal, episode.symmetry, frozenset(exclude))
         for t in range(len(episode)) if times is None else times[number]:
             rows.append((number, t))
-            found, away = _best_of_each(index, asked[t], candidates, k)
-            matches.append(found)
-            distances.append(away)
+            best, best_distances = _best_of_each(index, query_rows[t], candidates, k)
+            matches.append(best)
+            distances.append(best_distances)
         progress(number + 1, len(target.episode_ids))
-    apart = np.array(distances)  # (n, k)
-    closeness = np.where(np.isfinite(apart), 1 / (apart + 1.0), 0.0)
+    all_distances = np.array(distances)  # (n, k)
+    closeness = np.where(np.isfinite(all_distances), 1 / (all_distances + 1.0), 0.0)
     weight = closeness / np.maximum(closeness.sum(axis=1, keepdims=True), 1e-12)
     return Pairs(
         tuple(target.episode_ids),
@@ -105,7 +105,7 @@ def find_pairs(
     )
 
 
-def stand_out(ratios: F64) -> NDArray[np.bool_]:
+def find_outliers(ratios: F64) -> NDArray[np.bool_]:
     """Which demonstrations are probably misaligned, by their ratios of residual to holding still."""
     middle = np.median(ratios)
     spread = max(1.4826 * float(np.median(np.abs(ratios - middle))), 0.02)
@@ -113,14 +113,14 @@ def stand_out(ratios: F64) -> NDArray[np.bool_]:
 
 
 def _best_of_each(
-    index: Index, asked: F32, candidates: Candidates, k: int
+    index: Index, query_row: F32, candidates: Candidates, k: int
 ) -> tuple[list[tuple[int, int]], list[float]]:
     """The best frame of each of the k best episodes; otherwise all matches would be neighbouring frames."""
-    found: list[tuple[int, int]] = []
-    away: list[float] = []
+    matches: list[tuple[int, int]] = []
+    distances: list[float] = []
     for _ in range(k):
-        row, distance = index.nearest(asked, candidates)
-        found.append((-1, 0) if row[0] < 0 else index.moment(int(row[0])))
-        away.append(float(distance[0]))
-        candidates = candidates.without([found[-1][0]])
-    return found, away
+        row, distance = index.nearest(query_row, candidates)
+        matches.append((-1, 0) if row[0] < 0 else index.moment(int(row[0])))
+        distances.append(float(distance[0]))
+        candidates = candidates.without([matches[-1][0]])
+    return matches, distances

@@ -29,7 +29,7 @@ MOVED_M = 0.02
 SLIP_M = 0.04  # m: most that a held object slips in the gripper
 CARRIED_M = 0.06  # m sideways: if less, the object is lifted, and the part refers to the object itself
 NEAR_M = 0.12  # m: a part must be exact within this distance of its end
-MAX_KEPT = 4096
+MAX_CACHED = 4096
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Parts:
         return next((part for part in parts if frame < part.end), parts[-1])
 
 
-_kept: OrderedDict[tuple[str, int, int], Parts] = OrderedDict()
+_cache: OrderedDict[tuple[str, int, int], Parts] = OrderedDict()
 
 
 def parts_of(episode: Episode) -> Parts:
@@ -66,11 +66,11 @@ def parts_of(episode: Episode) -> Parts:
     for poses in episode.objects.values():
         content = crc32(np.ascontiguousarray(poses).tobytes(), content)
     key = (episode.id, len(episode), content)
-    if key not in _kept:
-        _kept[key] = cut(episode)
-        while len(_kept) > MAX_KEPT:
-            _kept.popitem(last=False)
-    return _kept[key]
+    if key not in _cache:
+        _cache[key] = cut(episode)
+        while len(_cache) > MAX_CACHED:
+            _cache.popitem(last=False)
+    return _cache[key]
 
 
 def cut(episode: Episode) -> Parts:
@@ -104,24 +104,24 @@ class _Cutter:
                 near = self._nearest(frame, REACH_M)
                 if near == NOTHING:
                     continue  # it closes on nothing, as before a press
-                taken = self._taken(frame, following)
-                reference = near if taken == NOTHING else taken
+                gripped = self._gripped_object(frame, following)
+                reference = near if gripped == NOTHING else gripped
                 self._add(begin, frame, reference, held)
-                begin, held = frame, taken
+                begin, held = frame, gripped
             elif self.parts:
                 if held != NOTHING:
                     reference = self._destination(held, frame, released=True)
                 self._add(begin, frame, reference, held)
                 begin, held = frame, NOTHING
         if not self.parts:
-            return self._untouching()
+            return self._parts_without_grip()
         if held != NOTHING:
-            reference = self._end_of_carrying(held, begin)
-        stood = held != NOTHING and np.linalg.norm(self.places[held, begin] - self.places[held, 0]) < MOVED_M
-        self._add(begin, self.n_frames, reference, held, from_start=bool(stood and reference == held))
+            reference = self._carried_reference(held, begin)
+        rests = held != NOTHING and np.linalg.norm(self.places[held, begin] - self.places[held, 0]) < MOVED_M
+        self._add(begin, self.n_frames, reference, held, from_start=bool(rests and reference == held))
         return self.parts
 
-    def _untouching(self) -> list[Part]:
+    def _parts_without_grip(self) -> list[Part]:
         """Parts of an arm that grips nothing: approach and retreat from an object, or one idle part."""
         travelled = np.linalg.norm(self.tool - self.tool[0], axis=1).max()
         if travelled < IDLE_M or not len(self.places):
@@ -137,8 +137,8 @@ class _Cutter:
         if end <= begin:
             return
         last = min(end, self.n_frames - 1)
-        away = np.linalg.norm(self.tool[begin : last + 1] - self.tool[last], axis=1)
-        far = np.flatnonzero(away > NEAR_M)
+        distances = np.linalg.norm(self.tool[begin : last + 1] - self.tool[last], axis=1)
+        far = np.flatnonzero(distances > NEAR_M)
         arrived = begin + (int(far[-1]) + 1 if len(far) else 0)
         earliest, latest = begin + (end - begin) // 4, begin + 7 * (end - begin) // 10
         exact = int(np.clip(arrived, earliest, max(earliest, latest)))
@@ -146,32 +146,32 @@ class _Cutter:
 
     def _nearest(self, frame: int, within: float, skip: Callable[[int], bool] = lambda n: False) -> int:
         """The object nearest to the tool, or NOTHING."""
-        away = [(self.from_tool[n, frame], n) for n in range(len(self.places)) if not skip(n)]
-        return min((pair for pair in away if pair[0] < within), default=(0.0, NOTHING))[1]
+        distances = [(self.from_tool[n, frame], n) for n in range(len(self.places)) if not skip(n)]
+        return min((pair for pair in distances if pair[0] < within), default=(0.0, NOTHING))[1]
 
-    def _taken(self, close: int, until: int) -> int:
+    def _gripped_object(self, close: int, until: int) -> int:
         """The object that moves with the tool after the gripper has closed, or NOTHING."""
         if until - close < 3 or not len(self.places):
             return NOTHING
-        gripped = close + (until - close) // 3  # closing takes time and pushes the object
+        closed = close + (until - close) // 3  # closing takes time and pushes the object
         moved = np.linalg.norm(self.places[:, until] - self.places[:, close], axis=1)
         offset = self.places - self.tool  # (n, t, 3)
-        slipped = np.linalg.norm(offset[:, until] - offset[:, gripped], axis=1)
-        lag = np.linalg.norm(self.tool[until] - self.tool[gripped])
-        with_it = (moved > MOVED_M) & (slipped < SLIP_M + 0.5 * lag) & (self.from_tool[:, until] < REACH_M)
-        return self._nearest(until, REACH_M, lambda n: not with_it[n])
+        slipped = np.linalg.norm(offset[:, until] - offset[:, closed], axis=1)
+        lag = np.linalg.norm(self.tool[until] - self.tool[closed])
+        follows = (moved > MOVED_M) & (slipped < SLIP_M + 0.5 * lag) & (self.from_tool[:, until] < REACH_M)
+        return self._nearest(until, REACH_M, lambda n: not follows[n])
 
     def _destination(self, held: int, frame: int, *, released: bool) -> int:
         """Where an object is put: next to an object that was never moved if one is near, else next to any."""
-        away = np.linalg.norm(self.places[:, frame, :2] - self.places[held, frame, :2], axis=1)
+        gaps = np.linalg.norm(self.places[:, frame, :2] - self.places[held, frame, :2], axis=1)
         moved = np.linalg.norm(self.places[:, frame] - self.places[:, 0], axis=1) > MOVED_M
         others = [n for n in range(len(self.places)) if n != held]
-        still = [(away[n], n) for n in others if not moved[n] and away[n] < PLACE_M]
+        still = [(gaps[n], n) for n in others if not moved[n] and gaps[n] < PLACE_M]
         if still or not released:
             return min(still, default=(0.0, NOTHING))[1]
-        return min(((away[n], n) for n in others if away[n] < BESIDE_M), default=(0.0, NOTHING))[1]
+        return min(((gaps[n], n) for n in others if gaps[n] < BESIDE_M), default=(0.0, NOTHING))[1]
 
-    def _end_of_carrying(self, held: int, begin: int) -> int:
+    def _carried_reference(self, held: int, begin: int) -> int:
         """The reference of an object that is never released: itself if only lifted, else its destination."""
         sideways = np.linalg.norm(self.places[held, -1, :2] - self.places[held, begin, :2])
         if sideways < CARRIED_M:

@@ -40,10 +40,10 @@ class Paths:
     @cached_property
     def groups(self) -> list[tuple[I64, F64]]:
         """For each task with enough episodes: their indices and their paths."""
-        found: dict[tuple[str, int], list[int]] = {}
+        by_task: dict[tuple[str, int], list[int]] = {}
         for number, episode in enumerate(self.episodes):
-            found.setdefault((episode.task, episode.proprio.shape[1]), []).append(number)
-        large = [group for group in found.values() if len(group) >= MIN_EPISODES]
+            by_task.setdefault((episode.task, episode.proprio.shape[1]), []).append(number)
+        large = [group for group in by_task.values() if len(group) >= MIN_EPISODES]
         return [(np.array(group), np.stack([path_of(self.episodes[i]) for i in group])) for group in large]
 
     @cached_property
@@ -51,8 +51,8 @@ class Paths:
         return [self._fit(group, paths) for group, paths in self.groups]
 
     def _fit(self, group: I64, paths: F64) -> _Fit:
-        few = np.unique(np.linspace(0, len(group) - 1, min(len(group), MAX_EPISODES)).astype(int))
-        return _fit(self.rows[group[few]].astype(np.float64), paths[few])
+        sample = np.unique(np.linspace(0, len(group) - 1, min(len(group), MAX_EPISODES)).astype(int))
+        return _fit(self.rows[group[sample]].astype(np.float64), paths[sample])
 
     def costs(self, row: F32, hidden: Sequence[int] = ()) -> F64:
         """(e,) distance of each episode's path to the predicted one, in standard deviations of its task.
@@ -80,17 +80,17 @@ class _Fit:
     dual: F64  # (n, m)
     path_mean: F64  # (m,)
     spread: F64  # (m,)
-    known: F64  # (m,) share of each number's variance that is predicted, by leave-one-out
+    explained: F64  # (m,) share of each number's variance that is predicted, by leave-one-out
 
     def costs(self, row: F32, paths: F64) -> F64:
         """(k,) costs of paths (k, m)."""
-        if not self.known.any():
+        if not self.explained.any():
             return np.zeros(len(paths))
         # Images of another embodiment lie outside the pool's range. Only variation within that range counts.
-        seen = np.clip(row.astype(np.float64) - self.mean, self.rows.min(axis=0), self.rows.max(axis=0))
-        expected = (self.rows @ seen) @ self.dual
-        apart = np.square((paths - self.path_mean) / self.spread - expected) @ self.known
-        return np.asarray(apart * self.known.max() / self.known.sum())
+        scene = np.clip(row.astype(np.float64) - self.mean, self.rows.min(axis=0), self.rows.max(axis=0))
+        expected = (self.rows @ scene) @ self.dual
+        errors = np.square((paths - self.path_mean) / self.spread - expected) @ self.explained
+        return np.asarray(errors * self.explained.max() / self.explained.sum())
 
 
 def _fit(rows: F64, paths: F64) -> _Fit:
@@ -98,17 +98,17 @@ def _fit(rows: F64, paths: F64) -> _Fit:
     centred = rows - mean
     spread = paths.std(axis=0)
     spread = np.where(spread > 1e-6 * max(float(spread.max()), 1e-12), spread, np.inf)  # constant numbers
-    wanted = (paths - path_mean) / spread
+    targets = (paths - path_mean) / spread
     values, vectors = np.linalg.eigh(centred @ centred.T)
-    values, turned = np.maximum(values, 0.0), vectors.T @ wanted
-    best, dual = np.full(paths.shape[1], np.inf), np.zeros_like(wanted)
+    values, projected = np.maximum(values, 0.0), vectors.T @ targets
+    best, dual = np.full(paths.shape[1], np.inf), np.zeros_like(targets)
     for ridge in RIDGES * max(float(values[-1]), 1e-12):
         share = values / (values + ridge)
         free = 1 - 1 / n - np.square(vectors) @ share  # 1 - leverage: the part not decided by its own path
-        left_out = (wanted - vectors @ (share[:, None] * turned)) / np.maximum(free, 0.02)[:, None]
+        left_out = (targets - vectors @ (share[:, None] * projected)) / np.maximum(free, 0.02)[:, None]
         error = np.square(left_out).mean(axis=0)
         if error.sum() < best.sum():
-            best, dual = error, vectors @ (turned / (values + ridge)[:, None])
+            best, dual = error, vectors @ (projected / (values + ridge)[:, None])
     return _Fit(
         centred, mean, dual, path_mean, spread, np.where(np.isfinite(spread), np.maximum(1 - best, 0), 0)
     )

@@ -73,48 +73,48 @@ def descriptor_quality(
         spec: a retrieval: describer and config.
     """
     describer, config = spec
-    shown = pool.descriptors(describer)
-    config = with_scales(config, shown) if config.auto_scale else config
-    asked = target.descriptors(describer)
-    if not shown.starts[-1] or not asked.starts[-1]:
-        side = "the target" if shown.starts[-1] else "the pool"
+    described = pool.descriptors(describer)
+    config = with_scales(config, described) if config.auto_scale else config
+    queries = target.descriptors(describer)
+    if not described.starts[-1] or not queries.starts[-1]:
+        side = "the target" if described.starts[-1] else "the pool"
         raise InputError(f"retrieval '{config.name}' can describe no demonstration of {side}")
-    dims = {name: rows.shape[1] for name, rows in shown.terms.items()}
-    weighed = [n for n in shown.terms if config.weights.get(n, 0) or config.scene_weights.get(n, 0)]
-    ways = [({name: 1.0}, {name: 1.0}, name) for name in weighed]
-    ways.insert(0, (dict(config.weights), dict(config.scene_weights), WHOLE))
-    rows, n_paired, n_asked, n_tasks = [], 0, 0, 0
-    for weights, scene_weights, name in ways:
+    dims = {name: rows.shape[1] for name, rows in described.terms.items()}
+    weighted = [n for n in described.terms if config.weights.get(n, 0) or config.scene_weights.get(n, 0)]
+    weightings = [({name: 1.0}, {name: 1.0}, name) for name in weighted]
+    weightings.insert(0, (dict(config.weights), dict(config.scene_weights), WHOLE))
+    rows, n_paired, n_queries, n_tasks = [], 0, 0, 0
+    for weights, scene_weights, name in weightings:
         layouts = [make_layout(w, config.scales, dims) for w in (weights, scene_weights or weights)]
-        moments, scenes = (layout.lay_out(shown.terms) for layout in layouts)
-        table = _Table(pool, shown, moments, scenes, scene_weights.get(PATH, 0.0))
-        laid_out = [layout.lay_out(asked.terms) for layout in layouts]
-        found = [
-            table.ask(target.episode(i), laid_out[0][a:b], laid_out[1][a])
-            for i, a, b in zip(asked.episode_ids, asked.starts[:-1], asked.starts[1:], strict=True)
+        moments, scenes = (layout.lay_out(described.terms) for layout in layouts)
+        table = _Table(pool, described, moments, scenes, scene_weights.get(PATH, 0.0))
+        laid_out = [layout.lay_out(queries.terms) for layout in layouts]
+        values = [
+            table.evaluate(target.episode(i), laid_out[0][a:b], laid_out[1][a])
+            for i, a, b in zip(queries.episode_ids, queries.starts[:-1], queries.starts[1:], strict=True)
             if b > a
         ]
-        n_asked, n_tasks = len(found), len(table.tasks)
-        n_paired = sum(not math.isnan(phase) for *_, phase in found)
-        rows.append(TermQuality(name, *(estimate(np.array(part)) for part in zip(*found, strict=True))))
-    return Quality(tuple(rows), n_tasks, n_asked, n_paired)
+        n_queries, n_tasks = len(values), len(table.tasks)
+        n_paired = sum(not math.isnan(phase) for *_, phase in values)
+        rows.append(TermQuality(name, *(estimate(np.array(part)) for part in zip(*values, strict=True))))
+    return Quality(tuple(rows), n_tasks, n_queries, n_paired)
 
 
 class _Table:
     """The pool's descriptors under one set of weights."""
 
     def __init__(
-        self, pool: PoolView, shown: Descriptors, moments: F32, scenes: F32, path_weight: float
+        self, pool: PoolView, descriptors: Descriptors, moments: F32, scenes: F32, path_weight: float
     ) -> None:
-        self.starts, self.moments, self.path_weight = shown.starts, moments, path_weight
-        self.episodes = [pool.episode(name) for name in shown.episode_ids]
+        self.starts, self.moments, self.path_weight = descriptors.starts, moments, path_weight
+        self.episodes = [pool.episode(name) for name in descriptors.episode_ids]
         self.tasks = sorted({episode.task for episode in self.episodes})
         self.task_of = np.array([self.tasks.index(episode.task) for episode in self.episodes])
-        self.known = np.diff(shown.starts) > 0
+        self.known = np.diff(descriptors.starts) > 0
         first = np.where(self.known, self.starts[:-1], 0)
         self.paths = Paths(self.episodes, np.ascontiguousarray(scenes[first]))
 
-    def ask(self, query: Episode, moments: F32, scene: F32) -> tuple[float, ...]:
+    def evaluate(self, query: Episode, moments: F32, scene: F32) -> tuple[float, ...]:
         """The values of `TermQuality` for one target demonstration; nan where undefined."""
         usable = self.known & np.array([e.id != query.id for e in self.episodes])
         same = usable & np.array([e.task == query.task for e in self.episodes])
@@ -122,20 +122,20 @@ class _Table:
         times = np.unique(((np.arange(N_MOMENTS) + 0.5) * len(moments) / N_MOMENTS).astype(int))
         ranks, errors = [], []
         for t in times:
-            apart = squared_distances(self.moments, moments[t])
+            distances = squared_distances(self.moments, moments[t])
             nearest = np.full(len(usable), np.inf)
-            nearest[self.known] = np.minimum.reduceat(apart, self.starts[:-1][self.known])
+            nearest[self.known] = np.minimum.reduceat(distances, self.starts[:-1][self.known])
             ranks.append(self._task_rank(np.where(usable & ~twins, nearest, np.inf), query.task))
             phase = t / max(len(moments) - 1, 1)
-            errors += [abs(self._phase(apart, int(e)) - phase) for e in np.flatnonzero(twins)]
-        away = self._scenes(scene, twins)
+            errors += [abs(self._phase(distances, int(e)) - phase) for e in np.flatnonzero(twins)]
+        gaps = self._scenes(scene, twins)
         others = same & ~twins
-        scene_rank, path_error = _rank(away, twins, others), self._path(query, away, others)
+        scene_rank, path_error = (_rank(gaps, twins, others), self._path(query, gaps, others))
         return _mean(ranks), scene_rank, path_error, _mean(errors)
 
-    def _phase(self, apart: F32, e: int) -> float:
+    def _phase(self, distances: F32, e: int) -> float:
         a, b = self.starts[e], self.starts[e + 1]
-        least = np.flatnonzero(apart[a:b] == apart[a:b].min())
+        least = np.flatnonzero(distances[a:b] == distances[a:b].min())
         return float(least.mean()) / max(int(b - a) - 1, 1)  # ties: the mean frame
 
     def _task_rank(self, nearest: F64, task: str) -> float:
@@ -148,27 +148,27 @@ class _Table:
 
     def _scenes(self, scene: F32, twins: NDArray[np.bool_]) -> F64:
         """(e,) distance of each episode's first scene."""
-        apart: F64 = squared_distances(self.paths.rows, scene).astype(np.float64)
+        costs: F64 = squared_distances(self.paths.rows, scene).astype(np.float64)
         if self.path_weight:  # the twin must not contribute to the prediction of its own path
-            apart += self.path_weight * self.paths.costs(scene, np.flatnonzero(twins | ~self.known).tolist())
-        return apart
+            costs += self.path_weight * self.paths.costs(scene, np.flatnonzero(twins | ~self.known).tolist())
+        return costs
 
-    def _path(self, query: Episode, apart: F64, others: NDArray[np.bool_]) -> float:
+    def _path(self, query: Episode, distances: F64, others: NDArray[np.bool_]) -> float:
         """Path error of the nearest scene's demonstration, relative to its task's other demonstrations."""
         width = query.proprio.shape[1]
-        alike = [e for e in np.flatnonzero(others) if self.episodes[e].proprio.shape[1] == width]
-        if len(alike) < 2:
+        comparable = [e for e in np.flatnonzero(others) if self.episodes[e].proprio.shape[1] == width]
+        if len(comparable) < 2:
             return math.nan
-        off = [float(np.linalg.norm(path_of(self.episodes[e]) - path_of(query))) for e in alike]
-        nearest = apart[alike] == apart[alike].min()  # all ties
-        return float(np.mean(np.array(off)[nearest]) / max(np.mean(off), 1e-12))
+        path_errors = [float(np.linalg.norm(path_of(self.episodes[e]) - path_of(query))) for e in comparable]
+        nearest = distances[comparable] == distances[comparable].min()  # all ties
+        return float(np.mean(np.array(path_errors)[nearest]) / max(np.mean(path_errors), 1e-12))
 
 
-def _rank(apart: F64, twins: NDArray[np.bool_], others: NDArray[np.bool_]) -> float:
+def _rank(distances: F64, twins: NDArray[np.bool_], others: NDArray[np.bool_]) -> float:
     if not twins.any() or not others.any():
         return math.nan
-    twin = apart[twins].min()
-    return float(((apart[others] < twin) + 0.5 * (apart[others] == twin)).mean())
+    twin = distances[twins].min()
+    return float(((distances[others] < twin) + 0.5 * (distances[others] == twin)).mean())
 
 
 def _mean(values: list[float]) -> float:

@@ -48,35 +48,35 @@ class Reachability:
 
     def ranked(self, matches: Sequence[Match], query: Query, view: PoolView, n: int) -> list[Match]:
         """The n best of the matches, given nearest first; stops when no other match can be among them."""
-        done: list[Match] = []
-        now = None if self.joints is None else self.joints.posture(query.window[-1].proprio)
+        checked: list[Match] = []
+        posture = None if self.joints is None else self.joints.posture(query.window[-1].proprio)
         for match in matches[:N_TRIED]:
-            done.sort(key=lambda one: one.distance)
-            if len(done) >= n and done[n - 1].distance <= match.distance:
+            checked.sort(key=lambda one: one.distance)
+            if len(checked) >= n and checked[n - 1].distance <= match.distance:
                 break
-            poses = self._carried(match.ref, match.symmetry_index, query, view)
-            cost = self.config.reach * float(np.mean(self._beyond(poses, now)))
+            poses = self._transformed_poses(match.ref, match.symmetry_index, query, view)
+            cost = self.config.reach * float(np.mean(self._unreachable(poses, posture)))
             costs = {**match.costs, REACH: cost}
-            done.append(replace(match, distance=math.sqrt(match.distance**2 + cost), costs=costs))
-        return sorted(done, key=lambda one: one.distance)[:n]
+            checked.append(replace(match, distance=math.sqrt(match.distance**2 + cost), costs=costs))
+        return sorted(checked, key=lambda one: one.distance)[:n]
 
-    def _beyond(self, poses: F64, now: F64 | None) -> NDArray[np.bool_]:
+    def _unreachable(self, poses: F64, posture: F64 | None) -> NDArray[np.bool_]:
         """Which poses (n, a) the robot cannot reach."""
         out = ((poses < self._low - SLACK) | (poses > self._high + SLACK)).any(axis=1)
-        if self.joints is not None and now is not None:
-            out |= ~self.joints.can_reach(poses, now)
+        if self.joints is not None and posture is not None:
+            out |= ~self.joints.can_reach(poses, posture)
         return np.asarray(out)
 
-    def _carried(self, ref: FrameRef, symmetry_index: int, query: Query, view: PoolView) -> F64:
+    def _transformed_poses(self, ref: FrameRef, symmetry_index: int, query: Query, view: PoolView) -> F64:
         """(n, a) poses of the transformed chunk in the world."""
         aligner, episode = self.config.aligner, view.episode(ref.episode_id)
-        seen = [query.first, query.window[-1]] if aligner.from_start else [query.window[-1]]
-        moment = Moment.of([o.seen_by(aligner.requires.cameras) for o in seen], query.context, symmetry_index)
-        t = len(seen) - 1
-        ahead = self.config.reach_ahead or self.config.chunk_size
-        rows = np.arange(ref.t, min(ref.t + ahead, len(episode)))
+        obs = [query.first, query.window[-1]] if aligner.from_start else [query.window[-1]]
+        moment = Moment.of([o.seen_by(aligner.requires.cameras) for o in obs], query.context, symmetry_index)
+        t = len(obs) - 1
+        n_frames = self.config.reach_ahead or self.config.chunk_size
+        rows = np.arange(ref.t, min(ref.t + n_frames, len(episode)))
         actions, _ = aligner.carry(episode, rows, moment, t, self.robot, self.config.lead)
         if not aligner.in_world:
             actions = self.robot.act.out_of(aligner.frame(moment, t), actions)
-        spread = np.linspace(-1, len(rows) - 1, min(N_POSES, len(rows)) + 1)[1:]
-        return np.asarray(actions[spread.round().astype(int)])
+        picked = np.linspace(-1, len(rows) - 1, min(N_POSES, len(rows)) + 1)[1:]
+        return np.asarray(actions[picked.round().astype(int)])

@@ -86,12 +86,12 @@ def camera_at(name: str, robot: RobotSpec, proprio: F32, size: tuple[int, ...]) 
     fx, fy, cx, cy = spec.intrinsics
     across, down = size[1] / width, size[0] / height
     lens = (fx * across, fy * down, _scaled(cx, across), _scaled(cy, down))
-    stands = np.asarray(spec.at, np.float64)
-    position, turn = stands[:3], quaternion_to_matrix(stands[3:])
+    pose = np.asarray(spec.at, np.float64)
+    position, turn = pose[:3], quaternion_to_matrix(pose[3:])
     if spec.tool:
         tool = robot.body.columns(spec.tool)
-        own = rotation6_to_matrix(np.asarray(proprio[tool.stop : tool.stop + 6], np.float64))
-        position, turn = own @ position + np.asarray(proprio[tool], np.float64), own @ turn
+        rotation = rotation6_to_matrix(np.asarray(proprio[tool.stop : tool.stop + 6], np.float64))
+        position, turn = (rotation @ position + np.asarray(proprio[tool], np.float64), rotation @ turn)
     return Camera(position, turn, lens)
 
 
@@ -101,10 +101,10 @@ def _scaled(centre: float, by: float) -> float:
 
 def views_of(demonstration: Frames, now: Frames, robot: RobotSpec, cameras: Sequence[str]) -> list[View]:
     """The first frames of both, for each camera."""
-    found = []
+    views = []
     for name in cameras:
         pictures: list[F32] = []
-        places = []
+        cameras_at = []
         for frames in (demonstration, now):
             if name not in frames.images or not len(frames.images[name]):
                 raise InputError(
@@ -115,9 +115,9 @@ def views_of(demonstration: Frames, now: Frames, robot: RobotSpec, cameras: Sequ
             for first in pictures[:1]:  # scaled to the demonstration's size
                 picture = resize_image(picture, (first.shape[0], first.shape[1]))
             pictures.append(_smooth(picture))
-            places.append(camera_at(name, robot, frames.proprio[0], picture.shape[:2]))
-        found.append(View(pictures[0], pictures[1], places[0], places[1]))
-    return found
+            cameras_at.append(camera_at(name, robot, frames.proprio[0], picture.shape[:2]))
+        views.append(View(pictures[0], pictures[1], cameras_at[0], cameras_at[1]))
+    return views
 
 
 def _smooth(picture: U8) -> F32:
@@ -140,7 +140,7 @@ def shift_between(views: Sequence[View], places: F64, radius: float, reach: floa
     side = np.arange(-radius, radius + 1e-9, SPACING)
     around = np.stack(np.meshgrid(side, side, DEPTHS, indexing="ij"), -1).reshape(-1, 3)
     points = (places[:, None] + around).reshape(-1, 3)
-    search = _Search(views, points)
+    search = _ShiftSearch(views, points)
     if search.change < MIN_CHANGE:
         return np.zeros(2)
     (coarse, _), *finer = GRIDS
@@ -162,7 +162,7 @@ def _grid(centre: F64, spacing: float, span: float) -> F64:
     return grid
 
 
-class _Search:
+class _ShiftSearch:
     """The points that have changed in each view, and their colours."""
 
     def __init__(self, views: Sequence[View], points: F64) -> None:
@@ -175,20 +175,20 @@ class _Search:
             weights = np.where(inside & ahead, np.clip(amounts[:, 0] - SAME, 0, MAX_CHANGE), 0)
             self.change += float(weights.sum()) / len(points)
             kept = weights > 0
-            looks, _ = _sampled(view.before, pixels[kept])
-            self._parts.append((view, points[kept], weights[kept].astype(np.float32), looks))
+            colours, _ = _sampled(view.before, pixels[kept])
+            self._parts.append((view, points[kept], weights[kept].astype(np.float32), colours))
 
     def costs(self, shifts: F64) -> F64:
         """(s,) colour difference at the points moved by each shift (s, 2), from 0 to MAX_CHANGE."""
         total, weight = np.zeros(len(shifts)), 1e-9
         flat = np.concatenate([shifts, np.zeros((len(shifts), 1))], axis=1)
-        for view, points, weights, looks in self._parts:
+        for view, points, weights, colours in self._parts:
             if not len(points):
                 continue
             pixels, ahead = view.camera_now.project(points + flat[:, None])
             now, inside = _sampled(view.now, pixels)
-            unlike = np.minimum(np.abs(now - looks).max(axis=-1), MAX_CHANGE)
-            total += (weights * np.where(inside & ahead, unlike, MAX_CHANGE / 2)).sum(axis=1)
+            difference = np.minimum(np.abs(now - colours).max(axis=-1), MAX_CHANGE)
+            total += (weights * np.where(inside & ahead, difference, MAX_CHANGE / 2)).sum(axis=1)
             weight += float(weights.sum())
         return total / weight
 
@@ -225,13 +225,13 @@ def tools_of(robot: RobotSpec) -> tuple[Tool, ...]:
 
 def key_rows(opening: F64, least: float = 0.1) -> list[int]:
     """Rows at which a gripper begins to close or open; a change is larger than `least`."""
-    rows, held = [], float(opening[0])
+    rows, last_value = [], float(opening[0])
     for row, value in enumerate(opening):
-        if abs(value - held) > least:
+        if abs(value - last_value) > least:
             rows.append(row)
             # Continue from the settled value, so that a slow closing is one change.
             settled = opening[row : row + SETTLE]
-            held = float(settled[-1])
+            last_value = float(settled[-1])
     return [row for row, before in zip(rows, [-SETTLE, *rows], strict=False) if row - before >= SETTLE]
 
 
@@ -242,11 +242,11 @@ def carried_shifts(path: F64, keys: Sequence[int], shifts: F64) -> F64:
     first shift, so that the chunk does not jump.
     """
     steps = np.linalg.norm(np.diff(path, axis=0), axis=1)
-    way = np.concatenate([[0.0], np.cumsum(steps)])
-    stops = way[list(keys)]
-    out = np.stack([np.interp(way, stops, shifts[:, axis]) for axis in range(2)], axis=1)
-    ramp = min(float(np.linalg.norm(shifts[0])), 0.8 * float(stops[0]))
-    return out * np.clip(way / ramp, 0, 1)[:, None] if ramp > 0 else out
+    lengths = np.concatenate([[0.0], np.cumsum(steps)])
+    key_lengths = lengths[list(keys)]
+    out = np.stack([np.interp(lengths, key_lengths, shifts[:, axis]) for axis in range(2)], axis=1)
+    ramp = min(float(np.linalg.norm(shifts[0])), 0.8 * float(key_lengths[0]))
+    return out * np.clip(lengths / ramp, 0, 1)[:, None] if ramp > 0 else out
 
 
 def shifts_of(

@@ -70,8 +70,8 @@ class Retriever:
     @property
     def requires(self) -> Requires:
         """The cameras, objects and goal that retrieval needs."""
-        found = self._moment.requires | self._scene.requires | self.config.aligner.requires
-        return found | Requires(goal=self.config.same_goal)
+        needs = self._moment.requires | self._scene.requires | self.config.aligner.requires
+        return needs | Requires(goal=self.config.same_goal)
 
     @property
     def sees_first_only(self) -> bool:
@@ -109,16 +109,16 @@ class Retriever:
         self._has_kept = True
         if self._rows.is_worth_keeping():
             self._rows.keep(store)
-            self._calibration = self._calibrated(self._index)
+            self._calibration = self._load_or_calibrate(self._index)
 
     def why_unusable(self, episode: Episode) -> str | None:
         """The reason a demonstration cannot be retrieved, or None."""
         try:
-            found = self.describer.describe(episode)
+            terms = self.describer.describe(episode)
         except Exception as error:  # any error is a reason
             return cause(error, 1000)
-        endless = [term for term, values in found.items() if not np.isfinite(values).all()]
-        return f"its '{endless[0]}' is not finite" if endless else self._misfit(episode)
+        not_finite = [term for term, values in terms.items() if not np.isfinite(values).all()]
+        return f"its '{not_finite[0]}' is not finite" if not_finite else self._misfit(episode)
 
     def view_of(self, retrieval: Retrieval) -> PoolView:
         """The version that the retrieval used, even if a newer one exists."""
@@ -134,7 +134,7 @@ class Retriever:
         """The best matches now; `previous` of the same episode saves stage 1 while the pool is the same."""
         started = time.perf_counter()
         index = self.index()
-        ready = time.perf_counter()
+        indexed = time.perf_counter()
         if previous is not None and previous.pool_version == index.version and previous.kept is not None:
             kept, names, costs = previous.kept, previous.candidates, previous.path_costs
         else:
@@ -142,17 +142,17 @@ class Retriever:
             every = kept is index.everything
             names = index.episode_ids if every else tuple(index.episode_ids[i] for i in kept.shown.numbers)
             costs = tuple(kept.added.tolist()) if self.config.weights.get(PATH, 0.0) > 0 else ()
-        chosen = time.perf_counter()
-        matches, off = self._matches(index, query, kept, n_matches)
+        selected = time.perf_counter()
+        matches, deviation = self._matches(index, query, kept, n_matches)
         matched = time.perf_counter()
         confidence = self._confidence(index, matches[0]) if matches else 0.0
         timings = {
-            "refresh": 1000 * (ready - started),
-            "stage1": 1000 * (chosen - ready),
-            "stage2": 1000 * (matched - chosen),
+            "refresh": 1000 * (indexed - started),
+            "stage1": 1000 * (selected - indexed),
+            "stage2": 1000 * (matched - selected),
             "confidence": 1000 * (time.perf_counter() - matched),
         }
-        return Retrieval(matches, index.version, names, confidence, timings, costs, off, kept)
+        return Retrieval(matches, index.version, names, confidence, timings, costs, deviation, kept)
 
     def _symmetries(self, query: Query) -> range:
         """The symmetric poses to query with."""
@@ -165,27 +165,27 @@ class Retriever:
 
         Also returns the distance to the moment that the last chunk should have led to.
         """
-        found: list[Match] = []
-        off: list[float] = []
-        weighed = self.config.weights.get(PATH, 0.0) > 0
+        matches: list[Match] = []
+        deviations: list[float] = []
+        uses_path = self.config.weights.get(PATH, 0.0) > 0
         for number in self._symmetries(query):
-            asked = self._ask(index, query, number)
-            off += _off_course(index, asked, query.follow)
-            groups = [candidates]
+            query_row = self._describe_query(index, query, number)
+            deviations += _deviation_from(index, query_row, query.follow)
+            groups, n_each = [candidates], n
             if self._reach is not None:  # neighbouring frames lead to the same place: one per episode
-                groups = index.one_by_one(asked, candidates, N_TRIED)
-            for part in groups:
-                rows, distances = self._nearest(index, asked, query, part, n if self._reach is None else 1)
-                found += [
-                    _match(index, asked, int(row), float(distance), number, part if weighed else None)
+                groups, n_each = index.one_by_one(query_row, candidates, N_TRIED), 1
+            for group in groups:
+                rows, distances = self._nearest(index, query_row, query, group, n_each)
+                matches += [
+                    _match(index, query_row, int(row), float(distance), number, group if uses_path else None)
                     for row, distance in zip(rows, distances, strict=True)
                     if row >= 0 and distance <= self.config.max_distance
                 ]
-        found.sort(key=lambda match: match.distance)
+        matches.sort(key=lambda match: match.distance)
         if self._reach is None:
-            return tuple(found[:n]), min(off, default=None)
+            return tuple(matches[:n]), min(deviations, default=None)
         assert self._view is not None
-        return tuple(self._reach.ranked(found, query, self._view, n)), min(off, default=None)
+        return tuple(self._reach.ranked(matches, query, self._view, n)), min(deviations, default=None)
 
     def candidates(self, index: Index, query: Query) -> Candidates:
         """Stage 1: the demonstrations with the nearest first scenes, and their path costs."""
@@ -213,34 +213,34 @@ class Retriever:
         if self.config.same_goal and goal is not None and n_allowed:
             allowed = np.arange(len(index.episode_ids)) if allowed is None else allowed
             period = 2 * np.pi / symmetry
-            apart = (index.goals[allowed, 2] - goal[2] + period / 2) % period - period / 2
-            turns = np.nan_to_num(np.abs(apart), nan=np.inf)
+            angles = (index.goals[allowed, 2] - goal[2] + period / 2) % period - period / 2
+            turns = np.nan_to_num(np.abs(angles), nan=np.inf)
             allowed = allowed[turns <= turns.min() + 1e-6]
             n_allowed = len(allowed)
         n = self.config.n_candidates or n_allowed
-        away = np.min([squared_distances(index.scenes, row) for row in rows], axis=0)
-        away = away if allowed is None else away[allowed]
+        distances = np.min([squared_distances(index.scenes, row) for row in rows], axis=0)
+        distances = distances if allowed is None else distances[allowed]
         paths = np.zeros(len(index.episode_ids))
         if any(path_weights):
             paths = np.min([index.paths.costs(row, hidden) for row in rows], axis=0)
-            away = away + path_weights[0] * (paths if allowed is None else paths[allowed])
-        nearest = _smallest(away, n)
+            distances = distances + path_weights[0] * (paths if allowed is None else paths[allowed])
+        nearest = _smallest(distances, n)
         numbers = np.asarray(nearest if allowed is None else allowed[nearest], np.int64)
         return index.candidates(numbers, path_weights[1] * paths[numbers])
 
-    def _ask(self, index: Index, query: Query, symmetry_index: int) -> F32:
+    def _describe_query(self, index: Index, query: Query, symmetry_index: int) -> F32:
         """The query's stage-2 descriptor, in one of the object's symmetric poses: (D2,)."""
-        found: dict[str, F32] = {}
-        for part in self._moments:
-            seen = query.window[-part.n_back :]
-            if part.from_start:
-                seen = (query.first, *seen)
-            rows = part.describe(Moment.of(seen, query.context, symmetry_index))
-            found |= {name: row[-1:] for name, row in rows.items()}
-        return index.frame_layout.lay_out(found).ravel()
+        terms: dict[str, F32] = {}
+        for describer in self._moments:
+            observations = query.window[-describer.n_back :]
+            if describer.from_start:
+                observations = (query.first, *observations)
+            rows = describer.describe(Moment.of(observations, query.context, symmetry_index))
+            terms |= {name: row[-1:] for name, row in rows.items()}
+        return index.frame_layout.lay_out(terms).ravel()
 
     def _nearest(
-        self, index: Index, asked: F32, query: Query, candidates: Candidates, n: int
+        self, index: Index, query_row: F32, query: Query, candidates: Candidates, n: int
     ) -> tuple[I64, F64]:
         """The nearest rows of the candidates."""
         avoid = [(ref, add) for ref, add in query.avoid if ref.episode_id in index.rows_of]
@@ -253,52 +253,52 @@ class Retriever:
             follow_row = min(int(index.begins[number]) + follow.t, int(index.ends[number]) - 1)
         penalties = np.array([add for _, add in avoid], np.float64)
         follows = (follow_row, config.follow_bonus, config.follow_fade)
-        return index.nearest(asked, candidates, n, (avoid_rows, penalties, config.stall_radius), follows)
+        return index.nearest(query_row, candidates, n, (avoid_rows, penalties, config.stall_radius), follows)
 
     def _confidence(self, index: Index, match: Match) -> float:
         """Confidence from the costs of terms only; calibrated again if the pool has changed enough."""
         if self._calibration is None or self._calibration.is_outgrown(len(index.episode_ids)):
-            self._calibration = self._calibrated(index)
+            self._calibration = self._load_or_calibrate(index)
         return self._calibration.confidence(
             math.sqrt(sum(cost for name, cost in match.costs.items() if name not in (PATH, REACH)))
         )
 
-    def _calibrated(self, index: Index) -> Calibration:
+    def _load_or_calibrate(self, index: Index) -> Calibration:
         """The calibration; for a large pool, read from an earlier process or stored for the next one."""
         store: Derived | None = getattr(self._view, "derived", None)
         if store is None or self._rows is None or not self._keeps or not is_many(len(index.frames)):
             return calibrate(self, index)
         name = f"confidence-{self._rows.fingerprint}-{self.config.fingerprint}"
-        kept = store.map_arrays(name)
-        if kept is not None:
-            known = Calibration(kept["distances"], int(kept["n_episodes"][0]))
-            if not known.is_outgrown(len(index.episode_ids)):
-                return known
-        made = calibrate(self, index)
-        store.keep_arrays(name, {"distances": made.distances, "n_episodes": np.array([made.n_episodes])})
-        return made
+        arrays = store.map_arrays(name)
+        if arrays is not None:
+            stored = Calibration(arrays["distances"], int(arrays["n_episodes"][0]))
+            if not stored.is_outgrown(len(index.episode_ids)):
+                return stored
+        new = calibrate(self, index)
+        store.keep_arrays(name, {"distances": new.distances, "n_episodes": np.array([new.n_episodes])})
+        return new
 
 
 def _match(
-    index: Index, asked: F32, row: int, distance: float, symmetry_index: int, led: Candidates | None
+    index: Index, query_row: F32, row: int, distance: float, symmetry_index: int, path: Candidates | None
 ) -> Match:
-    """Args: led: candidates with their path costs, if the path has a weight."""
+    """Args: path: candidates with their path costs, if the path has a weight."""
     episode, t = index.moment(row)
     ref = FrameRef(index.episode_ids[episode], t)
-    costs = index.frame_layout.split(index.frames[row] - asked)
-    if led is not None:
-        costs[PATH] = led.added_to(episode)
+    costs = index.frame_layout.split(index.frames[row] - query_row)
+    if path is not None:
+        costs[PATH] = path.added_to(episode)
     return Match(ref, max(distance, 0.0), costs, symmetry_index)
 
 
-def _off_course(index: Index, asked: F32, led_to: FrameRef | None) -> list[float]:
+def _deviation_from(index: Index, query_row: F32, expected: FrameRef | None) -> list[float]:
     """Distance to a moment of the pool, or to the last frame of its demonstration; one value or none."""
-    if led_to is None or led_to.episode_id not in index.rows_of:
+    if expected is None or expected.episode_id not in index.rows_of:
         return []
-    number = index.rows_of[led_to.episode_id]
-    row = min(int(index.begins[number]) + led_to.t, int(index.pasts[number]) - 1)
-    away = index.frames[row].astype(np.float64) - asked
-    return [math.sqrt(float(away @ away))]
+    number = index.rows_of[expected.episode_id]
+    row = min(int(index.begins[number]) + expected.t, int(index.pasts[number]) - 1)
+    difference = index.frames[row].astype(np.float64) - query_row
+    return [math.sqrt(float(difference @ difference))]
 
 
 def _smallest(values: NDArray[np.floating[Any]], n: int) -> NDArray[np.int64]:

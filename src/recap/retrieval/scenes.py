@@ -39,21 +39,21 @@ def carried_objects(demonstration: Episode, frames: NDArray[np.int64], query: Fr
     now = objects_of(query, t)
     rows = np.tile(now, (len(frames), 1))
     for number, name in enumerate(names_of(query)):
-        shown = demonstration.objects.get(name)
-        if shown is None or shown.shape[1] != SPACE_DIM or not (np.diff(shown[frames], axis=0) != 0).any():
+        poses = demonstration.objects.get(name)
+        if poses is None or poses.shape[1] != SPACE_DIM or not (np.diff(poses[frames], axis=0) != 0).any():
             continue
         columns = slice(SPACE_DIM * number, SPACE_DIM * (number + 1))
-        rows[:, columns] = _moved_alike(np.asarray(shown[frames], np.float64), now[columns])
+        rows[:, columns] = _moved_alike(np.asarray(poses[frames], np.float64), now[columns])
     return rows
 
 
-def _moved_alike(shown: F64, here: F64) -> F64:
-    """(h, 7) poses of an object at `here` that moves as `shown` (h, 7) does."""
-    turns, turned = quaternion_to_matrix(shown[:, 3:]), quaternion_to_matrix(here[3:])
+def _moved_alike(poses: F64, here: F64) -> F64:
+    """(h, 7) poses of an object at `here` that moves as `poses` (h, 7) does."""
+    turns, turned = quaternion_to_matrix(poses[:, 3:]), quaternion_to_matrix(here[3:])
     between = turned @ turns[0].T
     angle = np.arctan2(between[1, 0] - between[0, 1], between[0, 0] + between[1, 1])
     c, s = np.cos(angle), np.sin(angle)
     heading = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
-    places = here[:3] + (shown[:, :3] - shown[0, :3]) @ heading.T
+    places = here[:3] + (poses[:, :3] - poses[0, :3]) @ heading.T
     since = heading @ turns @ turns[0].T @ heading.T
     return np.concatenate([places, matrix_to_quaternion(since @ turned)], axis=1)

@@ -13,7 +13,7 @@ import numpy as np
 
 from recap.geometry import wrap_angle
 from recap.pool.derived import assemble, describe, picked
-from recap.pool.importers.interventions import picked_frames
+from recap.pool.importers.interventions import select_frames
 from recap.pool.view import Describer, PoolSource, PoolView
 from recap.robot import RobotSpec, infer_robot
 from recap.types import F32, F64, Descriptors, Episode, FrameRef, Span
@@ -23,7 +23,7 @@ LEAD = 25  # steps before a motion that are included
 MIN_LENGTH = 7
 
 
-def in_demonstration(view: PoolView, ref: FrameRef) -> FrameRef:
+def source_frame(view: PoolView, ref: FrameRef) -> FrameRef:
     """The same frame in the demonstration that a sub-trajectory was cut from."""
     span = view.episode(ref.episode_id).cut_from
     return ref if span is None else FrameRef(span.episode_id, span.begin + ref.t)
@@ -70,7 +70,7 @@ class Subtrajectories:
 
 def _part(episode: Episode, first: int, rest: int, goal: F64, robot: RobotSpec | None) -> Episode:
     end = rest + 1
-    part = picked_frames(episode, np.arange(first, end))  # images still show the original goal
+    part = select_frames(episode, np.arange(first, end))  # images still show the original goal
     robot = robot or infer_robot(episode)
     if (robot.measured >= 0).all() or robot.action_mode == "delta":
         part.actions[-2:] = robot.hold(episode.proprio[rest])  # the part ends at rest, so hold the last pose
@@ -101,24 +101,24 @@ class SubtrajectoryPool:
 class SubtrajectoryView:
     """One version of the pool; parts of unchanged demonstrations are reused from the previous version."""
 
-    def __init__(self, inner: PoolView, cut: Subtrajectories, before: SubtrajectoryView | None) -> None:
+    def __init__(self, inner: PoolView, cut: Subtrajectories, previous: SubtrajectoryView | None) -> None:
         self.inner = inner
         self.version = inner.version
         self.robot = getattr(inner, "robot", None)
         self._parts: dict[str, list[Episode]] = {}
         for episode_id in inner.episode_ids:
             episode, parts = inner.episode(episode_id), None
-            if before is not None and episode_id in before._parts:
-                same = before.inner.episode(episode_id) is episode
-                parts = before._parts[episode_id] if same else None
+            if previous is not None and episode_id in previous._parts:
+                same = previous.inner.episode(episode_id) is episode
+                parts = previous._parts[episode_id] if same else None
             self._parts[episode_id] = cut.of(episode, self.robot) if parts is None else parts
-        whole = set(inner.episode_ids)  # the id of a part may also be that of a demonstration
-        self._by_id = {p.id: p for parts in self._parts.values() for p in parts if p.id not in whole}
+        ids = set(inner.episode_ids)  # the id of a part may also be that of a demonstration
+        self._by_id = {p.id: p for parts in self._parts.values() for p in parts if p.id not in ids}
         self.episode_ids = (*inner.episode_ids, *self._by_id)
         self._rows: dict[str, dict[str, dict[str, F32]]] = {}
-        if before is not None:
-            for fingerprint, rows in before._rows.items():
-                kept = {i: r for i, r in rows.items() if before._by_id.get(i) is self._by_id.get(i)}
+        if previous is not None:
+            for fingerprint, rows in previous._rows.items():
+                kept = {i: r for i, r in rows.items() if previous._by_id.get(i) is self._by_id.get(i)}
                 self._rows[fingerprint] = kept
         self._descriptors: dict[str, Descriptors] = {}
 

@@ -26,7 +26,7 @@ CATCH_UP = 6  # frames over which an offset fades if the part must already be ex
 MAX_GRASP_M = 0.06  # m: with a larger offset, the gripper does not hold the object as in the demonstration
 
 
-class Moved:
+class RigidMotion:
     """The rigid motion from the demonstration's object to the query's: a rotation about z and a shift."""
 
     def __init__(self, there: F64, here: F64, is_round: bool) -> None:
@@ -43,7 +43,7 @@ class Moved:
         return moved
 
 
-WORLD = Moved(np.eye(1, 7, 3)[0], np.eye(1, 7, 3)[0], True)
+NO_MOTION = RigidMotion(np.eye(1, 7, 3)[0], np.eye(1, 7, 3)[0], True)
 
 
 def transport(
@@ -86,8 +86,8 @@ class _Scene:
         round_objects: tuple[str, ...],
     ) -> None:
         self.parts = parts
-        shown = [np.asarray(demonstration.objects[name][[0, frame]], np.float64) for name in parts.names]
-        self.began_there, self.there = [two[0] for two in shown], [two[1] for two in shown]
+        demo_poses = [np.asarray(demonstration.objects[name][[0, frame]], np.float64) for name in parts.names]
+        self.began_there, self.there = [two[0] for two in demo_poses], [two[1] for two in demo_poses]
         known = sorted(query.objects)
         self.began_here: list[F64 | None] = []
         self.here: list[F64 | None] = []
@@ -99,14 +99,14 @@ class _Scene:
             self.here.append(None if poses is None else poses[1])
         self.round = [is_round(name, round_objects) for name in parts.names]
 
-    def moved(self, part: Part) -> Moved:
+    def motion(self, part: Part) -> RigidMotion:
         """The motion of the part's reference object."""
         number = part.reference
         here = None if number == NOTHING else (self.began_here if part.from_start else self.here)[number]
         if here is None:
-            return WORLD
+            return NO_MOTION
         there = (self.began_there if part.from_start else self.there)[number]
-        return Moved(there, here, self.round[number])
+        return RigidMotion(there, here, self.round[number])
 
 
 def _move_arm(
@@ -124,30 +124,30 @@ def _move_arm(
         part = scene.parts.part_at(arm, int(frames[first]))
         inside = frames < part.end if part is not scene.parts.arms[arm][-1] else frames >= 0
         last = int(np.flatnonzero(inside)[-1]) + 1
-        moved = scene.moved(part)
-        shift = tool[:3] - moved.points(begin[:3])
-        twist = rotation6_to_matrix(tool[ROTATION]) @ (moved.turn @ rotation6_to_matrix(begin[ROTATION])).T
-        lasting = _grasp(scene, part, moved, begin[:3], tool[:3]) if first == 0 else np.zeros(3)
+        motion = scene.motion(part)
+        shift = tool[:3] - motion.points(begin[:3])
+        twist = rotation6_to_matrix(tool[ROTATION]) @ (motion.turn @ rotation6_to_matrix(begin[ROTATION])).T
+        grasp_offset = _grasp_offset(scene, part, motion, begin[:3], tool[:3]) if first == 0 else np.zeros(3)
         begin = rows[0][last - 1].copy()
         for row, ahead in zip(rows, (0, lead), strict=True):
             off = 1 - _faded(part, frames[first], np.arange(last - first) + ahead)
             turned = _fractions(twist, np.ones_like(off) if part.reference == part.held != NOTHING else off)
-            turns, shifts = turned @ moved.turn, lasting + off[:, None] * (shift - lasting)
+            turns, shifts = turned @ motion.turn, grasp_offset + off[:, None] * (shift - grasp_offset)
             values = row[first:last]
             axes = values[:, ROTATION].reshape(-1, 2, 3)  # two columns of a rotation turn like vectors
-            values[:, :3] = moved.points(values[:, :3]) + shifts
+            values[:, :3] = motion.points(values[:, :3]) + shifts
             values[:, ROTATION] = np.einsum("nij,nkj->nki", turns, axes).reshape(-1, 6)
         tool, first = rows[0][last - 1], last
 
 
-def _grasp(scene: _Scene, part: Part, moved: Moved, tool_there: F64, tool_here: F64) -> F64:
+def _grasp_offset(scene: _Scene, part: Part, motion: RigidMotion, tool_there: F64, tool_here: F64) -> F64:
     """Difference to the demonstration's grasp of the held object; it is kept while the object is held."""
     if part.held == NOTHING or scene.here[part.held] is None:
         return np.zeros(3)
     here = scene.here[part.held]
     assert here is not None
-    grasp = (tool_here - here[:3]) - (moved.points(tool_there) - moved.points(scene.there[part.held][:3]))
-    return grasp if np.linalg.norm(grasp) < MAX_GRASP_M else np.zeros(3)
+    offset = (tool_here - here[:3]) - (motion.points(tool_there) - motion.points(scene.there[part.held][:3]))
+    return offset if np.linalg.norm(offset) < MAX_GRASP_M else np.zeros(3)
 
 
 def _faded(part: Part, frame: int, ahead: NDArray[np.int64]) -> F64:

@@ -14,7 +14,7 @@ from aiohttp.typedefs import Handler
 
 from recap.errors import InputError
 from recap.serving.batching import Batcher
-from recap.serving.guard import is_upgrade, make_guard, make_teller
+from recap.serving.guard import is_upgrade, make_error_handler, make_guard
 from recap.serving.policy_socket import PolicySocket
 from recap.serving.pool_routes import add_pool_routes
 from recap.serving.service import Reply, Request, Service
@@ -36,8 +36,8 @@ def build_app(service: Service) -> web.Application:
     """The server as an aiohttp application, to which callers may add routes."""
     running = Running()
     guard = make_guard(service.spec, service.metrics.refused.add)
-    teller = make_teller(getattr(service.pool, "uri", None))
-    app = web.Application(middlewares=[running.middleware, guard, teller], client_max_size=MAX_BODY)
+    error_handler = make_error_handler(getattr(service.pool, "uri", None))
+    app = web.Application(middlewares=[running.middleware, guard, error_handler], client_max_size=MAX_BODY)
     limits = service.spec.limits
     batcher: Batcher[Request, Reply] = Batcher(
         service.serve,

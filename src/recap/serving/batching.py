@@ -12,14 +12,14 @@ from typing import Generic, TypeVar
 from recap.errors import BusyError
 from recap.serving.metrics import Metrics
 
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
+RequestT = TypeVar("RequestT")
+AnswerT = TypeVar("AnswerT")
 T = TypeVar("T")
 
 LINGER_S = 0.004  # wait for clients of the last batch, which send their next requests together
 
 
-class Batcher(Generic[Asked, Answer]):
+class Batcher(Generic[RequestT, AnswerT]):
     """Answers requests in order. A client has at most one open request, so none starves.
 
     Args:
@@ -31,17 +31,17 @@ class Batcher(Generic[Asked, Answer]):
 
     def __init__(
         self,
-        serve: Callable[[Sequence[Asked]], Sequence[Answer | Exception]],
+        serve: Callable[[Sequence[RequestT]], Sequence[AnswerT | Exception]],
         metrics: Metrics,
         max_waiting: int,
         max_batch: int,
-        served_at: Callable[[Asked], float] = lambda asked: 0.0,
+        served_at: Callable[[RequestT], float] = lambda request: 0.0,
     ) -> None:
         self._serve, self._metrics, self._max_batch = serve, metrics, max_batch
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="recap-policy")
         self._max_waiting, self._served_at = max_waiting, served_at
-        self._waiting: deque[tuple[Asked, float, asyncio.Future[Answer]]] = deque()
-        self._came = asyncio.Event()
+        self._waiting: deque[tuple[RequestT, float, asyncio.Future[AnswerT]]] = deque()
+        self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -57,23 +57,23 @@ class Batcher(Generic[Asked, Answer]):
             self._waiting.popleft()[2].cancel()
         await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
 
-    async def ask(self, asked: Asked) -> Answer:
+    async def ask(self, request: RequestT) -> AnswerT:
         """Wait for the answer; raises BusyError at once if the queue is full."""
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
         busy = BusyError(f"busy: {self._max_waiting} requests wait already; try again soon")
         if len(self._waiting) >= self._max_waiting:
             self._metrics.busy.add()
             # Not simply the newest request, or clients with lucky timing would get every free place.
             times = [self._served_at(entry[0]) for entry in self._waiting]
             latest = times.index(max(times))
-            if self._served_at(asked) >= times[latest]:
+            if self._served_at(request) >= times[latest]:
                 raise busy
             turned_away = self._waiting[latest][2]
             del self._waiting[latest]
             if not turned_away.done():
                 turned_away.set_exception(busy)
-        self._waiting.append((asked, time.perf_counter(), answer))
-        self._came.set()
+        self._waiting.append((request, time.perf_counter(), answer))
+        self._arrived.set()
         self._metrics.waiting.set(len(self._waiting))
         return await answer
 
@@ -84,12 +84,12 @@ class Batcher(Generic[Asked, Answer]):
     async def _work(self) -> None:
         loop, last = asyncio.get_running_loop(), 1
         while True:
-            await self._came.wait()
+            await self._arrived.wait()
             if len(self._waiting) < min(last, self._max_batch):
                 await asyncio.sleep(LINGER_S)
             batch = [self._waiting.popleft() for _ in range(min(self._max_batch, len(self._waiting)))]
             if not self._waiting:
-                self._came.clear()
+                self._arrived.clear()
             batch = [entry for entry in batch if not entry[2].done()]  # without requests that were cancelled
             last = len(batch)
             self._metrics.waiting.set(len(self._waiting))
@@ -99,10 +99,10 @@ class Batcher(Generic[Asked, Answer]):
             for _, since, _ in batch:
                 self._metrics.queue.observe(now - since)
             self._metrics.batch.observe(len(batch))
-            answers: Sequence[Answer | Exception]
+            answers: Sequence[AnswerT | Exception]
             try:
                 answers = await loop.run_in_executor(
-                    self._thread, self._serve, [asked for asked, *_ in batch]
+                    self._thread, self._serve, [request for request, *_ in batch]
                 )
             except Exception as error:
                 answers = [error] * len(batch)

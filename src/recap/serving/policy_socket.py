@@ -32,7 +32,7 @@ class PolicySocket:
         self.leaving = False  # True: no new episodes, so that robots reconnect to another server
         self._closing = False
         self._open: set[web.WebSocketResponse] = set()
-        self._answering: set[web.WebSocketResponse] = set()
+        self._busy: set[web.WebSocketResponse] = set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Serve one connection until it closes."""
@@ -64,18 +64,18 @@ class PolicySocket:
     async def close(self) -> None:
         """Close all connections; those that wait for a reply are closed after it."""
         self.leaving = self._closing = True
-        idle = self._open - self._answering
+        idle = self._open - self._busy
         await asyncio.gather(*(socket.close(code=GONE) for socket in idle), return_exceptions=True)
 
     async def _converse(self, socket: web.WebSocketResponse, session: Session) -> None:
         n_errors = 0
         async for message in socket:
             if message.type is WSMsgType.BINARY:
-                self._answering.add(socket)
+                self._busy.add(socket)
                 try:
                     error = await self._answer(socket, session, message.data)
                 finally:
-                    self._answering.discard(socket)
+                    self._busy.discard(socket)
                 if self._closing:
                     await socket.close(code=GONE)
             else:
@@ -94,21 +94,21 @@ class PolicySocket:
         started, metrics = time.perf_counter(), self.service.metrics
         try:
             message = decode_map(data, self.service.spec.limits.max_message_bytes)
-            fresh = read_reset(message)
-            if fresh is not None:
-                self.service.scene.check(fresh.options)
-                self.service.end(session, fresh.success)
-                session.fresh = fresh
-            if self.leaving and session.fresh is not None:
+            reset = read_reset(message)
+            if reset is not None:
+                self.service.scene.check(reset.options)
+                self.service.end(session, reset.success)
+                session.pending = reset
+            if self.leaving and session.pending is not None:
                 await socket.close(code=GONE)
                 return None
-            if fresh is not None and STATE not in message:
+            if reset is not None and STATE not in message:
                 await self._send(socket, encode({"reset": True}))
                 return None
             missed = read_missed(message)
-            seen = read_observation(message, self.service.look, math.nan)
+            observation = read_observation(message, self.service.obs_spec, math.nan)
             executed = read_executed(message, self.service.chunk_size)
-            reply = await self.batcher.ask(Request(session, seen, executed))
+            reply = await self.batcher.ask(Request(session, observation, executed))
         except BusyError as error:
             await self._send(socket, one_line(error))  # counted by the batcher; not the client's error
             return None

@@ -30,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 async def add_upload(request: web.Request, service: Service, threads: Executor) -> tuple[int, list[str]]:
     """Receive and add an upload; returns the new version and the ids that were added."""
-    pool, limits, look = service.store, service.spec.limits, service.look
+    pool, limits, spec = service.store, service.spec.limits, service.obs_spec
     kind = request.content_type
     if kind not in (*ZIP_TYPES, *WIRE_TYPES):
         raise InputError(f"unknown upload type {kind}: send application/zip, or application/msgpack")
@@ -44,8 +44,8 @@ async def add_upload(request: web.Request, service: Service, threads: Executor) 
 
     def work() -> tuple[int, list[str]]:
         episodes = read_upload(folder, name, kind in ZIP_TYPES, limits)
-        if look.estimates:
-            episodes = [service.scene.complete(episode, look.requires) for episode in episodes]
+        if spec.estimates:
+            episodes = [service.scene.complete(episode, spec.requires) for episode in episodes]
             refuse_errors(episodes)
         return _add(episodes, pool, skip)
 

@@ -26,7 +26,7 @@ SIDES = ("train", "held_out")
 FACTS = "facts.json"
 VERSION = 1  # of the file format
 # Settings of a policy that do not change the data.
-APART = (
+UNRELATED = (
     "network",
     "backbone",
     "sampling",
@@ -64,7 +64,7 @@ def cache_folder() -> Path:
 
 def data_key(config: TrainConfig, target: Sequence[Episode], pool: Sequence[Episode]) -> str:
     """A hash of every setting and demonstration that the data depend on."""
-    policy = {key: value for key, value in config.policy.to_json().items() if key not in APART}
+    policy = {key: value for key, value in config.policy.to_json().items() if key not in UNRELATED}
     describer, retrieval = find_retrieval(config.policy.retrieval_name, config.policy.robot)
     facts = [VERSION, policy, asdict(config.pairs), describer.fingerprint, retrieval.fingerprint]
     moved = asdict(config.augment) if config.augment.displaces else None  # it changes the statistics
@@ -76,11 +76,11 @@ def data_key(config: TrainConfig, target: Sequence[Episode], pool: Sequence[Epis
         for _, values in sorted(arrays_of(episode).items()):
             digest.update(values.tobytes())
         for camera in config.policy.image.cameras if config.policy.sees else ():
-            digest.update(_of_film(episode.images.get(camera, ())).encode())
+            digest.update(_video_key(episode.images.get(camera, ())).encode())
     return digest.hexdigest()[:32]
 
 
-def _of_film(frames: Sequence[U8]) -> str:
+def _video_key(frames: Sequence[U8]) -> str:
     """A key for a camera's frames, without decoding a video: their hash, their file, or some of them."""
     inner = getattr(frames, "_frames", frames)  # the frames that a selection refers to
     if hasattr(inner, "digest"):

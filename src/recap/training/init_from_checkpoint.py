@@ -13,10 +13,10 @@ from recap.policies.config import PolicyConfig
 from recap.policies.policy import TrainedPolicy
 from recap.training.autoencoder import check_autoencoder
 from recap.training.config import TrainConfig
-from recap.training.sharding import part_like
+from recap.training.sharding import shard_like
 
 
-def check_beginnings(config: TrainConfig) -> None:
+def check_initial_checkpoints(config: TrainConfig) -> None:
     """Raise an error, before data is loaded, if published weights or policies to start from are missing."""
     model = config.policy.network.model()
     if config.weights is not None:
@@ -29,7 +29,7 @@ def check_beginnings(config: TrainConfig) -> None:
     model.task_encoder(config.policy)
 
 
-def begin_from(source: str, config: PolicyConfig) -> TrainedPolicy:
+def load_initial_policy(source: str, config: PolicyConfig) -> TrainedPolicy:
     """The policy to fine-tune; one with another config is refused."""
     policy = from_pretrained(source)
     for field in fields(config):
@@ -52,7 +52,7 @@ def load_fitting(models: Sequence[nn.Module], policy: TrainedPolicy, source: str
         raise InputError(f"no weight of policy {source} fits this network: give the size that it has")
     for model in models:
         wanted = model.state_dict()
-        parts = {name: part_like(theirs[name].to(wanted[name].device), wanted[name]) for name in fitting}
+        parts = {name: shard_like(theirs[name].to(wanted[name].device), wanted[name]) for name in fitting}
         model.load_state_dict(parts, strict=False)
     n, of = (sum(value.numel() for name, value in ours.items() if name in known) for known in (fitting, ours))
     fresh = sorted(set(ours) - set(fitting))

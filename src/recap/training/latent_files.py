@@ -49,11 +49,11 @@ class Variants:
             shown[mine] = self._varied(shown[mine], np.random.default_rng((int(owner), copy)))
         return shown
 
-    def _varied(self, pictures: U8, dice: np.random.Generator) -> U8:
+    def _varied(self, pictures: U8, rng: np.random.Generator) -> U8:
         size = pictures.shape[1]
         most = round(self.shift * size)
-        down, right = dice.integers(-most, most + 1, size=2)
-        brightness, contrast, saturation = 1 + self.colour * dice.uniform(-1, 1, size=3)
+        down, right = rng.integers(-most, most + 1, size=2)
+        brightness, contrast, saturation = 1 + self.colour * rng.uniform(-1, 1, size=3)
         ahead = np.arange(size)
         # Beyond the edge, its pixels are repeated.
         moved = pictures[:, np.clip(ahead + down, 0, size - 1)][:, :, np.clip(ahead + right, 0, size - 1)]
@@ -64,7 +64,7 @@ class Variants:
         return out
 
 
-def shown_latents(
+def encode_latents(
     data: TrainingData,
     config: TrainConfig,
     encoder: FrameEncoder | None,
@@ -85,7 +85,7 @@ def shown_latents(
     device = accelerator.device
     if folder is None:
         with stages("encoding"):
-            return frozen_latents(encoder, data.pictures, device, mirrored, variants=variants)
+            return encode_pictures(encoder, data.pictures, device, mirrored, variants=variants)
     dtype: type = np.uint8 if encoder is None else np.float16 if device.type == "cuda" else np.float32
     facts = [mirrored, dtype.__name__, "" if encoder is None else encoder_key(encoder)]
     varied = [] if variants is None else [variants.n_copies, variants.shift, variants.colour]
@@ -99,14 +99,14 @@ def shown_latents(
     broadcast_object_list(names)  # of the main process: another run may write the same latents
     partial = folder / f"{names[0]}.npy"
     n_local = int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes))
-    variety = (1 + augment.image_copies) * (1 + mirrored)
-    shape = (len(data.pictures), variety, image.channels, image.latent_size, image.latent_size)
+    n_variants = (1 + augment.image_copies) * (1 + mirrored)
+    shape = (len(data.pictures), n_variants, image.channels, image.latent_size, image.latent_size)
     try:
         if accelerator.is_local_main_process:
             new_table(folder, names[0], shape, dtype)
         accelerator.wait_for_everyone()
         with stages("encoding"):
-            frozen_latents(
+            encode_pictures(
                 encoder,
                 data.pictures,
                 device,
@@ -126,7 +126,7 @@ def shown_latents(
     return torch.from_numpy(np.load(file, mmap_mode="c"))
 
 
-def frozen_latents(
+def encode_pictures(
     encoder: FrameEncoder | None,
     pictures: U8,
     device: torch.device,

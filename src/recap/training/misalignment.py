@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recap.pool.view import PoolView
-from recap.retrieval.pairs import Pairs, stand_out
+from recap.retrieval.pairs import Pairs, find_outliers
 from recap.robot import RobotSpec
 from recap.training.samples import ROWS, Samples, take_rows
 from recap.types import F32, F64, Episode
@@ -25,14 +25,14 @@ def misalign(pairs: Pairs, pool: PoolView, share: float) -> Pairs:
     match = pairs.match.copy()
     lengths = np.array([len(pool.episode(name)) for name in pairs.pool_ids])
     for number, name in enumerate(pairs.target_ids):
-        dice = np.random.default_rng(int(hashlib.sha256(name.encode()).hexdigest()[:16], 16))
-        if dice.random() >= share:
+        rng = np.random.default_rng(int(hashlib.sha256(name.encode()).hexdigest()[:16], 16))
+        if rng.random() >= share:
             continue
-        mine = pairs.target[:, 0] == number
-        chosen = dice.integers(len(lengths), size=match[mine].shape[:2])
-        frames = (dice.random(chosen.shape) * lengths[chosen]).astype(np.int32)
+        rows = pairs.target[:, 0] == number
+        chosen = rng.integers(len(lengths), size=match[rows].shape[:2])
+        frames = (rng.random(chosen.shape) * lengths[chosen]).astype(np.int32)
         drawn = np.stack([chosen.astype(np.int32), frames], axis=-1)
-        match[mine] = np.where(match[mine][..., :1] >= 0, drawn, match[mine])
+        match[rows] = np.where(match[rows][..., :1] >= 0, drawn, match[rows])
     return replace(pairs, match=match)
 
 
@@ -52,11 +52,11 @@ def leave_out(
     """
     owner = np.repeat(np.arange(len(episodes)), [len(episode) for episode in episodes])
     ratios = residual_ratios(samples, owner, robot, units)
-    far = stand_out(ratios)
-    worst = [int(number) for number in np.argsort(-ratios) if far[number]]
+    outlying = find_outliers(ratios)
+    worst = [int(number) for number in np.argsort(-ratios) if outlying[number]]
     if not worst:
         return samples, ()
-    return take_rows(samples, ~far[owner], folder), tuple(episodes[number].id for number in worst)
+    return take_rows(samples, ~outlying[owner], folder), tuple(episodes[number].id for number in worst)
 
 
 def residual_ratios(

@@ -15,7 +15,7 @@ from recap.policies.model import Batch, SlotModel
 from recap.policies.policy import Statistics, TrainedPolicy
 from recap.training.config import TrainConfig
 from recap.training.samples import Samples
-from recap.training.sharding import shard, shell
+from recap.training.sharding import empty_copy, shard
 
 
 class Loss(nn.Module):
@@ -45,7 +45,7 @@ def build_networks(
         model.load_published(config.weights)
     if begun is not None:
         model.load_state_dict(begun.model.state_dict())
-    smooth = shell(model).eval()
+    ema = empty_copy(model).eval()
     if n_shards == 1:
         model = model.to(device)
     if config.checkpointing:
@@ -55,8 +55,8 @@ def build_networks(
     loss = Loss(model)
     if n_shards > 1:  # from the CPU, so that the device never holds all weights
         shard(loss, config.policy.network.blocks, n_shards, device)
-    smooth.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True)
-    return loss, smooth.to(device).requires_grad_(False)
+    ema.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True)
+    return loss, ema.to(device).requires_grad_(False)
 
 
 def compile_blocks(model: nn.Module, names: tuple[str, ...]) -> None:

@@ -58,7 +58,7 @@ class Stopped(KeyboardInterrupt):
 
 
 @contextmanager
-def left_together(accelerator: Accelerator) -> Iterator[None]:
+def leave_group_at_exit(accelerator: Accelerator) -> Iterator[None]:
     """Leave the process group at exit if the run ends or is stopped; otherwise threads of gloo may abort.
 
     Not after other errors: if only one process fails, leaving would wait for the others.
@@ -72,7 +72,7 @@ def left_together(accelerator: Accelerator) -> Iterator[None]:
 
 
 @contextmanager
-def _handled(handler: Callable[[int], None]) -> Iterator[None]:
+def _signal_handler(handler: Callable[[int], None]) -> Iterator[None]:
     """Pass stop signals to the handler, if this is the main thread: no other thread receives signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -92,22 +92,22 @@ def stopped_by_signals() -> Iterator[None]:
     def stop(number: int) -> None:
         raise Stopped(number=number)
 
-    with _handled(stop):
+    with _signal_handler(stop):
         yield
 
 
 @contextmanager
-def noted(active: bool = True) -> Iterator[list[int]]:
+def record_signals(active: bool = True) -> Iterator[list[int]]:
     """Stop signals are only recorded, in the list."""
-    asked: list[int] = []
-    with _handled(asked.append) if active else nullcontext():
-        yield asked
+    caught: list[int] = []
+    with _signal_handler(caught.append) if active else nullcontext():
+        yield caught
 
 
 @contextmanager
-def undisturbed(active: bool = True) -> Iterator[None]:
+def delay_signals(active: bool = True) -> Iterator[None]:
     """Delay stop signals until the step is complete: half a step could not be resumed exactly."""
-    with noted(active) as asked:
+    with record_signals(active) as caught:
         yield
-    if asked:
-        raise Stopped(number=asked[0])
+    if caught:
+        raise Stopped(number=caught[0])

@@ -69,11 +69,11 @@ class Records:
         generator = torch.Generator(device).manual_seed(0)
         batch = source.take(rows, NO_AUGMENT, generator)
         noise = policy.model.draw_noise(len(rows), generator, device)
-        found = policy.model.sample(batch, noise, policy.config.sampling)
+        predicted = policy.model.sample(batch, noise, policy.config.sampling)
         columns = []
         for slot in policy.model.layout.images:
             if slot.denoised:
-                columns.append(policy.decode_frames(found[slot.name].float()))
+                columns.append(policy.decode_frames(predicted[slot.name].float()))
             columns.append(policy.decode_frames(batch.values[slot.name].float()))
         tall = [np.concatenate(list(column)) for column in columns]
         write_png(self.out / "samples.png", np.concatenate(tall, axis=1))
@@ -128,14 +128,14 @@ def read_metrics(out: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def held_run(out: Path, config: TrainConfig, accelerator: Accelerator) -> Iterator[None]:
+def lock_run(out: Path, config: TrainConfig, accelerator: Accelerator) -> Iterator[None]:
     """Lock the run directory in the main process; a failed start leaves no other files in it."""
     if not accelerator.is_main_process:
         yield
         return
-    kept = {CONFIG, LOCK}
+    own_files = {CONFIG, LOCK}
     with hold_run_directory(out, config.to_json()):
-        is_new = {entry.name for entry in out.iterdir()} <= kept
+        is_new = {entry.name for entry in out.iterdir()} <= own_files
         try:
             yield
         except Exception:
@@ -143,6 +143,6 @@ def held_run(out: Path, config: TrainConfig, accelerator: Accelerator) -> Iterat
                 for entry in out.iterdir():
                     if entry.is_dir():
                         shutil.rmtree(entry)
-                    elif entry.name not in kept:
+                    elif entry.name not in own_files:
                         entry.unlink()
             raise

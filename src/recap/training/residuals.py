@@ -15,7 +15,7 @@ from recap.features.describer import TermDescriber
 from recap.pool.view import PoolView
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.index import squared_distances
-from recap.retrieval.pairs import find_pairs, stand_out
+from recap.retrieval.pairs import find_outliers, find_pairs
 from recap.retrieval.retriever import Retriever
 from recap.robot import RobotSpec
 from recap.types import F64
@@ -222,10 +222,8 @@ class Residuals:
             value = float(np.sqrt(residual[mine].sum() / max(count[mine].sum(), 1.0)))
             ids = self.target.episode_ids[number], self.index.episode_ids[usual]
             found.append(PairRow(*ids, value, value / still, _longest_run(matched), False))
-        ratios = np.array([pair.ratio for pair in found])
-        found = [
-            replace(pair, misaligned=bool(far)) for pair, far in zip(found, stand_out(ratios), strict=True)
-        ]
+        outlying = find_outliers(np.array([pair.ratio for pair in found]))
+        found = [replace(pair, misaligned=bool(far)) for pair, far in zip(found, outlying, strict=True)]
         return tuple(sorted(found, key=lambda pair: -pair.residual))
 
 

@@ -30,7 +30,7 @@ def shard(model: nn.Module, blocks: tuple[str, ...], n_processes: int, device: t
     fully_shard(model, mesh=mesh)
 
 
-def shell(model: Model) -> Model:
+def empty_copy(model: Model) -> Model:
     """A copy of the model without its weights."""
     none = {id(p): nn.Parameter(torch.empty(p.shape, device="meta"), False) for p in model.parameters()}
     return copy.deepcopy(model, none)
@@ -41,7 +41,7 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def part_like(whole: Tensor, like: Tensor | None) -> Tensor:
+def shard_like(whole: Tensor, like: Tensor | None) -> Tensor:
     """This process's part of a whole tensor, split like another; every process must have the whole tensor."""
     if not isinstance(like, DTensor) or like.shape != whole.shape:
         return whole
@@ -50,11 +50,11 @@ def part_like(whole: Tensor, like: Tensor | None) -> Tensor:
 
 def gather(tensors: Mapping[str, Tensor], device: torch.device, keep: bool) -> dict[str, Tensor]:
     """Gather whole tensors one by one; every process must call, those with `keep` get the result."""
-    found: dict[str, Tensor] = {}
+    gathered: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         whole = tensor.detach()
         if isinstance(whole, DTensor):
             whole = whole.full_tensor()
         if keep:
-            found[name] = whole.to(device)
-    return found
+            gathered[name] = whole.to(device)
+    return gathered

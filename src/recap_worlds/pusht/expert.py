@@ -40,10 +40,10 @@ class Expert:
     def reset(self, seed: int) -> None:
         """Start an episode; the same seed and observations give the same actions."""
         self._rng = np.random.default_rng([seed, self.style])
-        self._taste: F64 | None = None
+        self._contact_style: F64 | None = None
         if self.style:
-            taste = np.random.default_rng([self.style, 17])
-            self._taste = np.stack([taste.uniform(0, 2 * np.pi, 3), 6.0 / np.arange(1, 4)], axis=1)
+            rng = np.random.default_rng([self.style, 17])
+            self._contact_style = np.stack([rng.uniform(0, 2 * np.pi, 3), 6.0 / np.arange(1, 4)], axis=1)
         self._plan: Plan | None = None
         self._step = 0
         self._velocity = np.zeros(2)
@@ -58,7 +58,7 @@ class Expert:
             state[2:4] = self._velocity
             goal = np.array([*transform_points(observation.goal, self.body.offset), observation.goal[2]])
             self._plan = self.planner.plan(
-                Scene(state, goal, self.shape.angle_period), self._rng, self._taste
+                Scene(state, goal, self.shape.angle_period), self._rng, self._contact_style
             )
             self._step = 0
         if self._plan is None:  # no push is possible: move towards the middle of the board

@@ -91,20 +91,20 @@ class Planner:
         self.perimeter = float(np.linalg.norm(np.roll(self.outline, -1, axis=0) - self.outline, axis=1).sum())
         self.speed = speed
 
-    def plan(self, scene: Scene, rng: np.random.Generator, taste: F64 | None = None) -> Plan | None:
-        """The next push, or None if none is possible; `taste` (3, 2) changes the preferred contacts."""
+    def plan(self, scene: Scene, rng: np.random.Generator, style: F64 | None = None) -> Plan | None:
+        """The next push, or None if none is possible; `style` (3, 2) changes the preferred contacts."""
         arcs = (np.arange(N_CONTACTS) + rng.uniform()) * self.perimeter / N_CONTACTS
-        chosen = self._search(scene, arcs, self._dislike(arcs, taste))
+        chosen = self._search(scene, arcs, self._dislike(arcs, style))
         if chosen is None:
             return None
         first, is_last = chosen
         return self._sharpen(scene, first, float(arcs[int(first[pushes.CONTACT])]), is_last, rng)
 
-    def _dislike(self, arcs: F64, taste: F64 | None) -> F64:
-        if taste is None:
+    def _dislike(self, arcs: F64, style: F64 | None) -> F64:
+        if style is None:
             return np.zeros(len(arcs))
-        waves = np.outer(arcs * 2 * np.pi / self.perimeter, np.arange(1, len(taste) + 1)) + taste[:, 0]
-        return np.asarray((np.sin(waves) + 1) @ taste[:, 1])
+        waves = np.outer(arcs * 2 * np.pi / self.perimeter, np.arange(1, len(style) + 1)) + style[:, 0]
+        return np.asarray((np.sin(waves) + 1) @ style[:, 1])
 
     def _expand(self, node: F64, scene: Scene, contacts: F64, dislike: F64, wide: bool) -> F64:
         return expand(

@@ -55,7 +55,7 @@ def test_the_explanation_equals_the_librarys(arm: Library) -> None:
     assert [(m["id"], m["t"]) for m in told["matches"]] == [
         (m.ref.episode_id, m.ref.t) for m in found.retrieval.matches
     ]
-    assert told["why"] == found.why_the_next_lost()
+    assert told["why"] == found.compare_with_next()
 
 
 def test_chunks_are_split_by_robot_feature_and_end_with_the_episode(arm: Library) -> None:

@@ -145,9 +145,11 @@ def test_a_match_in_a_subtrajectory_is_reported_in_the_whole_demonstration(
     plan = run.advance()[0]["plan"]
     found = lane.agent.plan(0)
     assert found is not None
-    assert found.given.refs[0].episode_id == part.id  # the subtrajectory's goal fits better than the whole's
+    assert (
+        found.conditioning.refs[0].episode_id == part.id
+    )  # the subtrajectory's goal fits better than the whole's
     assert plan["episode"] == "studio/shown"
-    assert plan["first"] == part.cut_from.begin + found.given.refs[0].t
+    assert plan["first"] == part.cut_from.begin + found.conditioning.refs[0].t
 
 
 def dragged(run: Run, lane: int, n: int, by: tuple[float, float] = (10.0, 5.0)) -> list[dict[str, Any]]:

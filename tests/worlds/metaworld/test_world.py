@@ -168,7 +168,7 @@ def _replayed(agent: RetrievalAgent, seed: int) -> bool:
     world.reset(seed, "button-press-topdown")
     agent.reset(0, Trial("button-press-topdown", seed))
     for _ in range(200):
-        drawn = agent.wants_pictures(0)
+        drawn = agent.needs_images(0)
         n_drawn += drawn
         action = agent.act([0], [world.observe(128 if drawn else None)])[0]
         metrics, _ = world.step(action)

@@ -16,7 +16,7 @@ from recap_client.messages import CORRECTION_FROM, TIME_OFFSET
 INTERVENTION = "intervention"  # LeRobot's column: true while a person drives
 
 
-def shown_in(source: Source, number: int) -> Sequence[Episode]:
+def demonstrations_in(source: Source, number: int) -> Sequence[Episode]:
     """The demonstrations of a recording: itself or, if it has an intervention column, its corrections."""
     episode, driven = source[number], source.column(number, INTERVENTION)
     return [episode] if driven is None else corrections_of(episode, driven[:, 0] != 0)
@@ -35,20 +35,20 @@ def _cut(episode: Episode, begin: int, end: int, number: int) -> Episode:
     offset = float(episode.timestamps[begin] - episode.timestamps[0]) - since
     attributes = {**episode.attributes, CORRECTION_FROM: since, TIME_OFFSET: offset}
     return replace(
-        picked_frames(episode, frames), id=f"{episode.id}/correction-{number}", attributes=attributes
+        select_frames(episode, frames), id=f"{episode.id}/correction-{number}", attributes=attributes
     )
 
 
-def shown_by_person(episode: Episode) -> Episode:
+def from_takeover(episode: Episode) -> Episode:
     """A correction from the takeover on, which training may use; other demonstrations are unchanged."""
     if not episode.first_match:
         return episode
     attributes = {key: value for key, value in episode.attributes.items() if key != CORRECTION_FROM}
     frames = np.arange(episode.first_match, len(episode))
-    return replace(picked_frames(episode, frames), attributes=attributes)
+    return replace(select_frames(episode, frames), attributes=attributes)
 
 
-def picked_frames(episode: Episode, frames: NDArray[np.int64]) -> Episode:
+def select_frames(episode: Episode, frames: NDArray[np.int64]) -> Episode:
     """An episode of these frames with new timestamps; images are decoded on demand."""
     return replace(
         episode,
