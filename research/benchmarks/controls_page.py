@@ -1,7 +1,7 @@
-"""The evidence page: a summary, policies beside replay at their settings, and the report of every run.
+"""The evidence page: a summary, policies compared with replay at their settings, and the report.
 
 python research/benchmarks/controls_page.py           # docs/evidence.html, from what controls.py kept
-python research/benchmarks/controls_page.py --check   # fails where it is not what the files say
+python research/benchmarks/controls_page.py --check   # fails if the page does not match the files
 """
 
 from __future__ import annotations
